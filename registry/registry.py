@@ -23,8 +23,8 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import measure
-from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
-from onnxreg.registry.support.environment import default_root
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, Disk, host_errors, replace_file
+from onnxreg.registry.support.environment import cache_directory, default_root
 from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
@@ -124,11 +124,21 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory on the registry's own disk, removed at the end, or by a later command after a
-        kill.
+        """A fresh directory that only this user may write: in the registry, or if others may write there, in the
+        user's cache. It is removed at the end, or by a later command after a kill.
         """
-        with host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS), self.store.staging() as directory:
-            yield directory
+        self.store.make_scratch()
+        with host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS):
+            if not self.store.is_shared:
+                with self.store.staging() as directory:
+                    yield directory
+                return
+            from onnxreg.registry.store.directory.scratch import staging
+
+            own = cache_directory() / "tmp"
+            own.mkdir(0o700, parents=True, exist_ok=True)
+            with staging(own, Disk()) as directory:
+                yield directory
 
     def add(
         self, draft: Draft, version: Version | str | None = None, reason: str | None = None

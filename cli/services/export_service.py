@@ -80,7 +80,7 @@ def preview(
             draft, _ = export_family(plan, workspace, progress)
         else:
             check_memory(plan)
-            cache = cache_at(registry.store.root) if with_cache else None
+            cache = step_cache() if with_cache else None
             draft = _run(plan, workspace, cache, progress)
         return registry.preview(draft, version)
 
@@ -246,7 +246,7 @@ def step_cache() -> "StepCache":
     """The user's cache of export steps, which no other writer of a shared registry can fill."""
     from onnxreg.converters.engine.cache import StepCache
 
-    return StepCache(environment.cache_directory())
+    return StepCache(environment.cache_directory() / "steps")
 
 
 def cache_limit() -> int:

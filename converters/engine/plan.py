@@ -13,7 +13,7 @@ from onnxreg.converters.engine import steps
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
@@ -138,7 +138,7 @@ class ExportPlan:
         paths = [self.directory / name for name in names if name is not None]
         return [
             *paths,
-            *(path for folder in paths if folder.is_dir() for path in sorted(folder.glob("*.npz"))),
+            *(path for folder in paths if folder.is_dir() for path in row_files(folder)),
         ]
 
     def packages(self) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.manifest.parts import Code
@@ -90,7 +90,7 @@ def _in_folder(digests: Mapping[str, str], files: Mapping[str, Path], folder: Pa
 
 def _visible_files(folder: Path) -> list[Path]:
     """List the files below a folder, weights and arrays first."""
-    names = (path.relative_to(folder) for path in folder.rglob("*"))
+    names = (path.relative_to(folder) for path in below(folder))
     visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
     ordered = sorted(visible, key=lambda name: (name.suffix not in WEIGHT_SUFFIXES, name))
     return [folder / name for name in ordered if (folder / name).is_file()]

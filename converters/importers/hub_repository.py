@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import Location, check_inside
+from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import Advice, InputError, missing_extra
 
 SCHEME = "hf://"
@@ -72,7 +73,7 @@ def resolve_links(snapshot: Path, target: Path) -> Path:
 
     ONNX Runtime refuses a graph whose external data is a link. InputError for a link that leads out of the cache.
     """
-    for link in snapshot.rglob("*"):
+    for link in below(snapshot):
         if link.is_file():
             check_inside(snapshot, link)
             file = target / link.relative_to(snapshot)

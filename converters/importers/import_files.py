@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
@@ -173,7 +174,7 @@ class Intake:
         return self._real[source]
 
     def look_below(self, directory: Path) -> None:
-        for path in directory.rglob("*"):
+        for path in below(directory):
             if path.is_file():
                 self.look(path)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.importers.weight_compare import compare_weights
@@ -64,11 +64,16 @@ def import_repository(directory: Path, workspace: Path, *, name: str) -> Draft:
 def _paths(directory: Path) -> list[str]:
     """The files below a directory, sorted; those in hidden folders, and hidden files, are not part of a repository."""
     paths = []
-    for root, folders, names in os.walk(directory):
+    for root, folders, names in os.walk(directory, onerror=_refuse):
         folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
         files = (Path(root, name) for name in names if not name.startswith("."))
         paths += [file.relative_to(directory).as_posix() for file in files if file.is_file()]
     return sorted(paths, key=lambda path: (path.count("/"), path))
+
+
+def _refuse(error: OSError) -> NoReturn:
+    """A folder that cannot be listed hides files."""
+    raise error
 
 
 def _check_inside(directory: Path, path: str) -> bool:

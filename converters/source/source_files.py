@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,21 @@ def taking_part(directory: Path, code: bool) -> list[str]:
     """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and code if it may run."""
     names = {CONFIG, *weight_files(directory), *TOKENIZER}
     if code:
-        names |= {path.name for path in directory.glob("*.py")}
+        names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
     return sorted(name for name in names if (directory / name).is_file())
+
+
+def below(directory: Path) -> Iterator[Path]:
+    """Every path below a directory. OSError if one of its folders cannot be listed: `rglob` would leave it out."""
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from below(path)
+
+
+def row_files(folder: Path) -> list[Path]:
+    """The files with rows in a folder, sorted. OSError if it cannot be listed."""
+    return sorted(path for path in folder.iterdir() if path.suffix == ".npz")
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:

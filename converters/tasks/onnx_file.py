@@ -12,7 +12,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub_file
-from onnxreg.converters.source.source_files import digest_files, role_of
+from onnxreg.converters.source.source_files import digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
@@ -108,7 +108,8 @@ class OnnxFile(Task):
                     f"there is no data at {self.options.data}", "paths are relative to the recipe"
                 )
             yield path
-            yield from path.glob("*.npz")
+            if path.is_dir():
+                yield from row_files(path)
 
 
 def text_files_of(path: Path) -> list[Path]:

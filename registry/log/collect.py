@@ -15,7 +15,7 @@ from onnxreg.registry.log.commit import commit, read_ledger
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_consistently
-from onnxreg.registry.store.layout import BlobKey, model_of, note_path
+from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
 from onnxreg.schema.core import canonical
@@ -99,10 +99,13 @@ def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
     """
     files = list(remote.files())
     for file in files:
-        if file.path.startswith("index/") and (file.size is None or model_of(file.path) is None):
+        is_misnamed = file.path.lower().endswith(".jsonl") and model_of(file.path) is None
+        hides_model = file.path.startswith("index/") and (file.size is None or is_misnamed)
+        if hides_model and not is_system_path(file.path):
             raise IntegrityError(
                 f"{file.path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
-                "put the real file in its place, then collect again; a model whose index is not there loses its blobs",
+                "put the real file in its place, or move it out of the registry, then collect again; a model whose "
+                "index is not there loses its blobs",
             )
     return _keys(files)
 

@@ -16,6 +16,7 @@ from onnxreg.registry.store.layout import (
     SNAPSHOT,
     SNAPSHOT_TABLE,
     BlobKey,
+    is_system_path,
     is_witness_path,
     model_of,
 )
@@ -27,7 +28,7 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support import parallel
+from onnxreg.registry.support import notices, parallel
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.digest import Digest
@@ -306,11 +307,30 @@ def is_registry_file(file: TreeFile) -> bool:
 
 def stray_files(remote: RegistryStore) -> list[Damage]:
     """Files that do not belong to a registry, such as a link, or an index file without a valid name."""
-    return _strays(remote.files())
+    return _strays(list(remote.files()))
 
 
-def _strays(files: Iterable[TreeFile]) -> list[Damage]:
-    return [_stray(file) for file in files if not is_registry_file(file)]
+_MARKS = re.compile(r"[ .(-]")
+"""The characters between a file's name and what a sync program adds to it."""
+
+
+def _strays(files: Collection[TreeFile]) -> list[Damage]:
+    """The stray files, without those that the system puts into every folder; copies of a sync program are only named."""
+    own = {file.path.rpartition(".")[0] or file.path for file in files if is_registry_file(file)}
+    damages = []
+    for file in files:
+        if is_registry_file(file) or is_system_path(file.path):
+            continue
+        if file.size is not None and any(
+            file.path[: mark.start()] in own for mark in _MARKS.finditer(file.path)
+        ):
+            notices.tell(
+                f"{file.path} looks like the conflict copy of a sync program: events may be lost in it; compare, "
+                "then move it out of the registry"
+            )
+        else:
+            damages.append(_stray(file))
+    return damages
 
 
 def _stray(file: TreeFile) -> Damage:

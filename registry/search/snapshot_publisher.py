@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from onnxreg.registry.search import candidate_table, candidates, db, scan, search_index, table_export
@@ -26,6 +25,7 @@ from onnxreg.registry.search.snapshot import (
     fetch,
     pack,
 )
+from onnxreg.registry.store.directory.scratch import temporary
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, UPGRADE
 from onnxreg.registry.store.protocol import (
     MAX_DOCUMENT_BYTES,
@@ -76,7 +76,7 @@ def publish(
     if table:
         table_export.check_file(Path(Path(SNAPSHOT_TABLE).name))
     with ExitStack() as stack, host_errors("making a temporary directory"), _database_errors(store):
-        file = Path(stack.enter_context(TemporaryDirectory(prefix="onnxreg-"))) / "snapshot.sqlite"
+        file = stack.enter_context(temporary()) / "snapshot.sqlite"
         last = _last(store, copy, stack)
         update = _Update(store, file, last, progress)
         is_changed = update.run() if not if_changed or last is None or update.is_due else False

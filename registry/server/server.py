@@ -21,7 +21,6 @@ from ipaddress import ip_address
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from onnxreg.registry.server.http.connection import Connection
 from onnxreg.registry.server.observability import JsonLines, Log, Metrics
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.directory.scratch import temporary
 from onnxreg.schema.core.errors import Advice, HostError, InputError
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ logger = logging.getLogger("uvicorn.error")
 
 def run_workers(count: int, serve: Callable[[Metrics], None]) -> None:
     """Run `serve` in `count` processes until SIGTERM or SIGINT. HostError if they die as they start."""
-    with TemporaryDirectory(prefix="reg-serve-") as directory:
-        _Supervisor(serve, [Path(directory) / f"{number}.json" for number in range(count)]).run()
+    with temporary() as directory:
+        _Supervisor(serve, [directory / f"{number}.json" for number in range(count)]).run()
 
 
 class _Supervisor:

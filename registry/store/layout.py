@@ -90,6 +90,19 @@ def model_of(path: str) -> str | None:
     return name if is_name(name) and path == index_path(name) else None
 
 
+_SYSTEM_NAME = re.compile(
+    r"\.DS_Store|\._.*|\.AppleDouble|\.Spotlight-V100|\.Trashes|\.fseventsd|Thumbs\.db|desktop\.ini"
+    r"|System Volume Information|\$RECYCLE\.BIN|@eaDir|#recycle|[.#]snapshot|\.nfs[0-9a-f]+|\.fuse_hidden.*"
+    r"|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
+    re.IGNORECASE,
+)
+
+
+def is_system_path(path: str) -> bool:
+    """True for what a system puts into every folder: Finder, Explorer, a NAS, NFS, FUSE, git. It belongs to no registry."""
+    return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
+
+
 WITNESS_FOLDER = "witness"
 CHECKPOINT, NEXT, PROOFS = (f"{WITNESS_FOLDER}/{name}" for name in ("checkpoint", "next", "proofs"))
 """The files of the witness log that change: its newest checkpoint, the one to come, and the cosigned ones."""

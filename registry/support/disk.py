@@ -37,10 +37,46 @@ def _hint(error: OSError) -> str | Advice:
             return READ_ONLY
         case errno.EACCES | errno.EPERM:
             return "check who owns the directory and whether it may be written"
+        case errno.EXDEV:
+            return "blobs, index and local of a registry must be on one file system: mount the whole registry"
         case errno.EMFILE | errno.ENFILE:
             return "raise the limit of open files (ulimit -n)"
         case _:
             return Advice("check-disk")
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a file or directory, if its file system has them."""
+    try:
+        path.chmod(mode)
+    except OSError as error:
+        if error.errno in MACHINE_ERRNOS:
+            raise
+
+
+def share(path: Path, target: Path | None = None) -> None:
+    """Give a new file or directory the permissions and the group of the directory that it is in, whatever the umask.
+
+    Args:
+        target: the path that a temporary file will have; a file that is there keeps its permissions.
+    """
+    goal, status = target or path, path.stat()
+    parent = next(above for above in goal.parents if above.exists())
+    like = (goal if target and is_regular(goal) else parent).stat()
+    mode = like.st_mode & (0o2777 if stat.S_ISDIR(status.st_mode) else 0o666)
+    if not status.st_mode & 0o222:
+        mode &= 0o555
+    if like.st_gid != status.st_gid and hasattr(os, "chown"):
+        with suppress(PermissionError):
+            os.chown(path, -1, like.st_gid)
+    if mode != stat.S_IMODE(status.st_mode):
+        set_mode(path, mode)
+
+
+def refuse_unlisted(error: OSError) -> None:
+    """For `os.walk`: a directory that cannot be listed hides files; one that is gone has none."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
@@ -56,6 +92,8 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
         scratch.unlink(missing_ok=True)
 
 
+NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
+"""Errors of fsync(2) on a directory of a file system that cannot do that, such as SMB: nothing is left to sync."""
 KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 SYNCFS_THRESHOLD = 32
@@ -95,8 +133,8 @@ class Disk:
         """A directory in one that exists; nothing happens if it is there."""
         path.mkdir(exist_ok=True)
 
-    def make_directory(self, path: Path) -> None:
-        """The directory and those above it, each durable in its parent.
+    def make_directory(self, path: Path, root: Path | None = None) -> None:
+        """The directory and those above it, each durable in its parent; below `root` see `share`.
 
         So is the lowest one that exists already: another process may have made it and not synced it yet.
         """
@@ -106,6 +144,8 @@ class Disk:
                 self.sync_directory(missing[0].parent.parent)
         for directory in missing:
             self.mkdir(directory)
+            if root in directory.parents:
+                share(directory)
             self.sync_directory(directory.parent)
 
     def _missing(self, path: Path) -> list[Path]:
@@ -127,7 +167,11 @@ class Disk:
     def sync_directory(self, path: Path) -> None:
         """Make a directory's names durable."""
         if os.name == "posix":
-            self.sync_file(path)
+            try:
+                self.sync_file(path)
+            except OSError as error:
+                if error.errno not in NO_DIRECTORY_SYNC:
+                    raise
 
     def sync_files(self, paths: Sequence[Path]) -> None:
         """Make the bytes of many files of one file system durable: all at once if there are many (Linux: syncfs)."""
@@ -160,19 +204,28 @@ class Disk:
         shutil.rmtree(path, ignore_errors=True)
 
     def write_all(
-        self, files: Iterable[tuple[Path, Path]], root: Path, relied: Collection[Path] = ()
+        self,
+        files: Iterable[tuple[Path, Path]],
+        root: Path,
+        relied: Collection[Path] = (),
+        shared: bool = False,
     ) -> None:
         """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
 
         The directories up to `root` are synced too: another process may have made one and not synced it yet. So are
-        those of the files `relied` upon, which another process may just have renamed.
+        those of the files `relied` upon, which another process may just have renamed. `shared`: see `share`.
         """
         pairs = list(files)
+        if shared:
+            for source, target in pairs:
+                share(source, target)
         self.sync_files([source for source, _ in pairs])
         targets = [target for _, target in pairs]
         for parent in sorted({target.parent for target in targets}):
             for directory in self._missing(parent):
                 self.mkdir(directory)
+                if shared:
+                    share(directory)
         for source, target in pairs:
             self.rename(source, target)
         directories = {above for target in (*relied, *targets) for above in _between(target, root)}
@@ -204,7 +257,9 @@ def _sync_file_system(path: Path) -> bool:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if libc.syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+            if (number := ctypes.get_errno()) in MACHINE_ERRNOS:
+                raise OSError(number, os.strerror(number), str(path))
+            return False
     finally:
         os.close(descriptor)
     return True

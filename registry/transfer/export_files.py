@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.log.contents import ArtifactPaths, download_files
 from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.directory.scratch import staging
+from onnxreg.registry.store.directory.scratch import staging, temporary
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -152,8 +152,8 @@ def unpacked(
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
-    with TemporaryDirectory(prefix="onnxreg-") as scratch:
-        root = Path(scratch) / "files"
+    with temporary() as scratch:
+        root = scratch / "files"
         materialize(reader, download_files(manifest, artifact), data, root, progress)
         yield UnpackedArtifact(root, manifest, artifact)
 
@@ -174,9 +174,9 @@ def fetched(
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", Advice("pull-artifact"))
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
-    with TemporaryDirectory(prefix="onnxreg-") as scratch:
-        fill(reader, parts, Path(scratch), progress)
-        yield Path(scratch) / artifact.path
+    with temporary() as scratch:
+        fill(reader, parts, scratch, progress)
+        yield scratch / artifact.path
 
 
 @contextmanager
@@ -253,14 +253,17 @@ def _check_writable(target: Path, parent: Path) -> None:
 
 def _others(directory: Path, expected: set[str]) -> list[str]:
     """Up to four files of a directory that are not expected."""
-    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
-    names = (path.relative_to(directory).as_posix() for path in paths)
+    names = (
+        Path(parent, name).relative_to(directory).as_posix()
+        for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
+        for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
+    )
     return sorted(islice((name for name in names if name not in expected), 4))
 
 
 def _sync(directory: Path) -> None:
     disk = Disk()
-    for parent, _, files in os.walk(directory):
+    for parent, _, files in os.walk(directory, onerror=refuse_unlisted):
         for file in files:
             disk.sync_file(Path(parent) / file)
         disk.sync_directory(Path(parent))

@@ -5,6 +5,7 @@ same moment, one observation may be lost; a false one is never saved.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.registry.log.lookup import fetcher, sealed_lines
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableReader, RegistryReader, location
-from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -267,7 +268,12 @@ class KnownHeads:
     def names(self, registry_id: str) -> list[str]:
         """The models of a registry whose heads are known."""
         top = self._root / registry_id
-        return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
+        files = [
+            Path(folder, name) for folder, _, names in os.walk(top, onerror=refuse_unlisted) for name in names
+        ]
+        return sorted(
+            path.relative_to(top).with_suffix("").as_posix() for path in files if path.suffix == ".json"
+        )
 
     def models(self, registry_id: str) -> list[str]:
         """The names with a known head, without the log of policies."""

@@ -390,9 +390,12 @@ def try_commands(
             assert done.status == (EXIT_STATUS[tree.verify] if tree.verify else 0), what
 
 
-def test_the_good_tree_answers_everything(reg: Reg, scene: MakeScene) -> None:
+def test_the_good_tree_answers_everything(
+    reg: Reg, scene: MakeScene, own_user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else the trees would be refused for another reason than theirs."""
-    for home, words in COMMANDS:
+    for number, (home, words) in enumerate(COMMANDS):
+        monkeypatch.setenv("REG_STATE", str(own_user / str(number)))
         place = scene(
             lambda root, outside: Registry(root).remotes.add("origin", str(root.with_name("good"))),
             ("GOOD", *words),

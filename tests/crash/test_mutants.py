@@ -35,7 +35,9 @@ class NoDirectorySync(Recorder):
 class NoParentSync(Recorder):
     """Syncs the directory of a file, and none above it."""
 
-    def write_all(self, files: Files, root: Path, relied: Collection[Path] = ()) -> None:
+    def write_all(
+        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
+    ) -> None:
         for source, target in files:
             super().write_all([(source, target)], target.parent)
 
@@ -43,7 +45,9 @@ class NoParentSync(Recorder):
 class SyncsLate(Recorder):
     """Gives files their final names, then syncs them."""
 
-    def write_all(self, files: Files, root: Path, relied: Collection[Path] = ()) -> None:
+    def write_all(
+        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
+    ) -> None:
         pairs = list(files)
         with patch.object(self, "sync_files", lambda paths: None):
             super().write_all(pairs, root, relied)
@@ -53,7 +57,9 @@ class SyncsLate(Recorder):
 class NamesLate(Recorder):
     """Syncs directories before it gives files their names there."""
 
-    def write_all(self, files: Files, root: Path, relied: Collection[Path] = ()) -> None:
+    def write_all(
+        self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
+    ) -> None:
         pairs = list(files)
         with patch.object(self, "rename", lambda source, target: None):
             super().write_all(pairs, root, relied)
@@ -90,7 +96,9 @@ def careless(name: str) -> Callable[[], Any]:
         case "names of blobs that were there already":
             write_all = Recorder.write_all
             return lambda: patch.object(
-                Recorder, "write_all", lambda self, files, root, relied=(): write_all(self, files, root)
+                Recorder,
+                "write_all",
+                lambda self, files, root, relied=(), shared=False: write_all(self, files, root),
             )
         case "logs that allow a deletion":
             return lambda: patch.object(DirectoryRegistry, "_sync_logs", nothing)

@@ -14,7 +14,7 @@ from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.scrub import read_json, scrub
-from onnxreg.converters.source.source_files import role_of
+from onnxreg.converters.source.source_files import below, role_of
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
@@ -116,7 +116,7 @@ def locate(root: Path, claim: ArtifactV1) -> LocatedArtifact:
 
 def files_in(root: Path, directory: Path) -> list[str]:
     """Every file below `directory`, relative to `root`, sorted."""
-    return sorted(path.relative_to(root).as_posix() for path in directory.rglob("*") if path.is_file())
+    return sorted(path.relative_to(root).as_posix() for path in below(directory) if path.is_file())
 
 
 def inspect_all(root: Path, located: Sequence[LocatedArtifact]) -> dict[str, GraphFacts]:

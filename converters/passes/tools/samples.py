@@ -15,6 +15,7 @@ from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.tools.graph import has_size
 from onnxreg.converters.runtime.npz import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session
+from onnxreg.converters.source.source_files import row_files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
@@ -254,7 +255,7 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
 
 
 def _rows(path: Path) -> Iterator[Feed]:
-    for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
+    for file in row_files(path) if path.is_dir() else [path]:
         arrays = read_rows(file)
         count = len(next(iter(arrays.values())))
         yield from ({name: a[index : index + 1] for name, a in arrays.items()} for index in range(count))

@@ -19,7 +19,7 @@ from traceback import extract_tb
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, import_context, is_installed
 from onnxreg.schema.core.digest import directory_digest
@@ -226,7 +226,8 @@ def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     files = {
         path.relative_to(folder.parent).as_posix(): path
         for folder in folders
-        for path in sorted(folder.rglob("*.py"))
+        for path in below(folder)
+        if path.suffix == ".py"
     }
     return Factory(module, function, file, places, False, files or {file.name: file})
 

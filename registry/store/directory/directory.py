@@ -18,6 +18,7 @@ from onnxreg.registry.store.layout import (
     Kind,
     check_writer,
     index_path,
+    is_system_path,
     keys_of,
     new_identity,
     note_path,
@@ -30,7 +31,10 @@ from onnxreg.registry.support.disk import (
     is_regular,
     open_regular,
     read_bounded,
+    refuse_unlisted,
     regular_size,
+    set_mode,
+    share,
 )
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
@@ -87,6 +91,7 @@ class DirectoryRegistry:
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+        names = {name for name in names if not is_system_path(name)}
         if "registry.json" not in names and names - {"local"}:
             raise InputError(
                 f"{self.root} is not a registry and not empty",
@@ -95,12 +100,13 @@ class DirectoryRegistry:
 
     def make_scratch(self) -> None:
         """The scratch directory, in a tree whose directories are its own: a link would redirect writes."""
-        for part in ("tmp", "locks", "partial", "tracking"):
+        for part in ("tmp", "locks", "partial"):
             self.refuse_link(self.root / "local" / part)
         for part in ("blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
-            self.disk.make_directory(self.scratch)
+            for part in ("tmp", "locks"):
+                self.disk.make_directory(self.root / "local" / part, self.root)
 
     @contextmanager
     def prospective(self) -> Iterator[None]:
@@ -112,13 +118,14 @@ class DirectoryRegistry:
             yield
             return
         self.check_not_foreign()
-        new_directories = [self.scratch, self.scratch.parent] + ([] if self.root.exists() else [self.root])
+        local = self.scratch.parent
+        new_directories = [self.scratch, local / "locks", local] + ([] if self.root.exists() else [self.root])
         try:
             yield
         finally:
             if not self.is_there:
-                with suppress(OSError):
-                    for directory in new_directories:
+                for directory in new_directories:
+                    with suppress(OSError):
                         directory.rmdir()
 
     def refuse_link(self, path: Path) -> None:
@@ -251,9 +258,9 @@ class DirectoryRegistry:
 
     def files(self) -> Iterator[TreeFile]:
         with host_errors(f"listing {self.url}"):
-            for directory, folders, names in os.walk(self.root, onerror=_raise):
-                if directory == str(self.root):
-                    folders[:] = [folder for folder in folders if folder != "local"]
+            for directory, folders, names in os.walk(self.root, onerror=refuse_unlisted):
+                hidden = {"local"} if directory == str(self.root) else set()
+                folders[:] = [name for name in folders if name not in hidden and not is_system_path(name)]
                 linked = [
                     folder
                     for folder in folders
@@ -290,7 +297,8 @@ class DirectoryRegistry:
     def _sync_logs(self) -> None:
         """Make all logs durable: a power cut must not bring back one that refers to blobs that are deleted next."""
         index = self.root / "index"
-        for directory in (*sorted(index.glob("*/")), index, self.root):
+        folders = sorted(index.iterdir()) if index.is_dir() else []
+        for directory in (*folders, index, self.root):
             if directory.is_dir():
                 self.disk.sync_directory(directory)
 
@@ -299,10 +307,11 @@ class DirectoryRegistry:
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
             self.refuse_link(self.root / "gc")
             self.refuse_link(path.parent)
-            self.disk.make_directory(path.parent)
+            self.disk.make_directory(path.parent, self.root)
             temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
             with self.disk.create(temporary) as file:
                 file.write(data)
+            share(temporary, path)
             self.disk.rename(temporary, path)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
@@ -363,7 +372,16 @@ class DirectoryRegistry:
                 except FileNotFoundError:  # the end of another command's `prospective`
                     self.make_scratch()
                     directory = stack.enter_context(staging(self.scratch, self.disk))
+                set_mode(directory, 0o700)
             yield directory
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other users may write to the scratch space, and so change a file before it is stored."""
+        if os.name != "posix":
+            return False
+        folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
+        return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
         """Compare and swap under the model's lock. LostRaceError if the index is not the expected one."""
@@ -390,7 +408,7 @@ class DirectoryRegistry:
                         file.write(data)
                     pairs.append((scratch / str(number), self.root / path))
             relied = [self.root / path for path in files]
-            self.disk.write_all(pairs, self.root, relied)
+            self.disk.write_all(pairs, self.root, relied, shared=True)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         with self.staging() as scratch, host_errors(f"writing {path} of {self.root}"):
@@ -422,18 +440,13 @@ class DirectoryRegistry:
         with self.disk.create(temporary) as file:
             file.write(data)
         self.refuse_link((self.root / path).parent)
-        self.disk.write_all([(temporary, self.root / path)], self.root)
+        self.disk.write_all([(temporary, self.root / path)], self.root, shared=True)
 
 
 def _logs(index: Path) -> Iterator[Path]:
+    """The index files of all models. OSError if a folder cannot be listed: a glob would leave it out."""
     for path in index.iterdir():
         if path.suffix == ".jsonl":
             yield path
         elif path.is_dir():
-            yield from path.glob("*.jsonl")
-
-
-def _raise(error: OSError) -> None:
-    """A directory that cannot be listed hides files; one that is gone has none."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+            yield from (file for file in path.iterdir() if file.suffix == ".jsonl")

@@ -19,13 +19,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, Timeout
 
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory.scratch import take
 from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
 from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher, IncomingBlob
 from onnxreg.registry.store.streams import Sink
-from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.support.disk import Disk, host_errors, set_mode
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
@@ -186,7 +187,7 @@ class DirectoryPush:
         return digest, size
 
     def _keep(self, temporary: Path, digest: Digest) -> None:
-        temporary.chmod(0o444)
+        set_mode(temporary, 0o444)
         with self._lock:
             self._staged[temporary] = digest
 
@@ -210,13 +211,13 @@ class DirectoryPush:
             self._remote.refuse_link(directory)
         for _, target in targets:
             _set_aside(target, root / "local" / "damaged", disk)
-        disk.write_all(targets, root, [root / key.path for key in relied])
+        disk.write_all(targets, root, [root / key.path for key in relied], shared=True)
 
 
 def _set_aside(path: Path, damaged: Path, disk: Disk) -> None:
     """Move a directory that has a blob's path to `damaged`, for inspection."""
     if path.is_dir() and not path.is_symlink():
-        disk.make_directory(damaged)
+        disk.make_directory(damaged, damaged.parent)
         disk.rename(path, damaged / f"{path.name}-{os.urandom(4).hex()}")
 
 
@@ -234,7 +235,7 @@ def _move(disk: Disk, source: Path, target: Path) -> bool:
 class PartialDownload:
     """The file of one blob, locked by this process until `release`."""
 
-    def __init__(self, path: Path, lock: FileLock, disk: Disk) -> None:
+    def __init__(self, path: Path, lock: BaseFileLock, disk: Disk) -> None:
         self.path = path
         self._lock = lock
         self._disk = disk
@@ -242,10 +243,9 @@ class PartialDownload:
     @classmethod
     def take(cls, directory: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
         """Lock the file of a blob; None if another process has it."""
-        disk.mkdir(directory)
-        lock = FileLock(directory / f"{digest.hex}.lock", thread_local=False)
+        disk.make_directory(directory, directory.parent)
         try:
-            lock.acquire(timeout=0)
+            lock = take(directory / f"{digest.hex}.lock", 0).lock
         except Timeout:
             return None
         return cls(directory / digest.hex, lock, disk)
@@ -269,13 +269,14 @@ class PartialDownload:
         return size
 
     def _open_up(self) -> None:
-        """Make the file writable. A link is removed, since its target or its bytes belong to somebody else."""
+        """Make the file writable. A link, or another user's file, is removed: its bytes belong to somebody else."""
         with suppress(FileNotFoundError):
             status = self.path.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                self.path.chmod(0o600)
-            else:
-                self._disk.unlink(self.path)
+                set_mode(self.path, 0o600)
+                if os.access(self.path, os.R_OK | os.W_OK):
+                    return
+            self._disk.unlink(self.path)
 
 
 def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:

@@ -1,17 +1,26 @@
 """Scratch space of running commands, and locks. The next command sweeps the files of a killed one."""
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
-from onnxreg.registry.support.disk import Disk
+from onnxreg.registry.support import notices
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, Disk, host_errors, set_mode, share
+from onnxreg.schema.core.errors import HostError
 
 POLL_SECONDS = 0.01
 """The time between two tries to take a lock."""
+NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
+"""Errors of flock(2) on a file system that has none."""
+NOTICE_SECONDS = 3.0
+"""A wait of so long for another command is worth a word."""
 PROBE = "probe-"
 """Prefix of a probe's scratch. If its process is dead, the next probe removes it."""
 
@@ -20,16 +29,43 @@ PROBE = "probe-"
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock between processes; the system releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _check_place(path)
-    with FileLock(path, poll_interval=POLL_SECONDS):
+    try:
+        lock = take(path, NOTICE_SECONDS)
+    except Timeout:
+        notices.tell(f"waiting for another command, which holds {path}")
+        lock = take(path)
+    with lock:
         yield
 
 
-def _check_place(path: Path) -> None:
-    """FileNotFoundError if no file can be created, such as below /proc: waiting for the lock would never end."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+def take(path: Path, timeout: float = -1) -> AcquireReturnProxy[FileLock]:
+    """Lock a file, which is made if there is none, until the end of a `with` block or a release of `lock`.
+
+    Timeout if another process holds it for so many seconds; HostError if the file system has no locks.
+    """
+    _make_lock_file(path)
+    lock = FileLock(path, poll_interval=POLL_SECONDS, thread_local=False, fallback_to_soft=False)
     try:
-        os.close(os.open(path, flags, 0o644))
+        return lock.acquire(timeout)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise HostError(
+            f"the file system of {path.parent} has no locks (flock: {os.strerror(error.errno)})",
+            "mount it with locks (Lustre: -o flock), or keep the registry on another disk and push to a remote",
+        ) from error
+
+
+def _make_lock_file(path: Path) -> None:
+    """Make the file for everyone who may write to its directory.
+
+    FileNotFoundError if no file can be created, such as below /proc: waiting for the lock would never end.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        os.close(os.open(path, flags, 0o600))
+        if not path.parent.stat().st_mode & stat.S_ISVTX:
+            share(path)
     except FileNotFoundError:
         raise
     except OSError:
@@ -54,15 +90,28 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
             disk.unlink(marker)
 
 
-def is_held(marker: Path) -> bool:
-    """True if a running process holds the marker of its staging directory."""
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A directory in TMPDIR for one command's unfinished files, which nobody else may read; see `staging`."""
+    with (
+        host_errors("making a temporary directory", MACHINE_ERRNOS),
+        staging(Path(gettempdir()), Disk(), "onnxreg-") as directory,
+    ):
+        set_mode(directory, 0o700)
+        yield directory
+
+
+def is_held(marker: Path) -> bool | None:
+    """True if a running process holds the marker of its staging directory; None if that cannot be known."""
+    if not marker.exists():
+        return False
     try:
-        if not marker.exists():
-            return False
-        with FileLock(marker, timeout=0):
+        with take(marker, 0):
             return False
     except Timeout:
         return True
+    except PermissionError:
+        return None
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
@@ -74,7 +123,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := name_pattern.fullmatch(path.name))}):
         directory, marker = scratch / name, scratch / f"{name}.lock"
-        with suppress(Timeout, OSError), FileLock(marker, timeout=0):
+        with suppress(Timeout, OSError), take(marker, 0):
             disk.sync_all(scratch)
             if directory.is_dir() and not directory.is_symlink():
                 disk.remove_tree(directory)

@@ -20,14 +20,13 @@ Tested with the real client against an emulator of the Hub (`tests/support/serve
 the live Hub.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+from onnxreg.registry.store.directory.scratch import temporary
 from onnxreg.registry.store.hub.commits import (
     IDENTITY,
     LAYOUT,
@@ -56,7 +55,6 @@ from onnxreg.registry.store.layout import (
 from onnxreg.registry.store.object_store import open_first
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, StoredObject, TreeFile
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError
 
@@ -267,10 +265,8 @@ class HubRegistry:
     @contextmanager
     def push(self) -> Iterator[HubPush]:
         check_writer(self.identity(), self.url)
-        with host_errors("making a temporary directory"):
-            directory = tempfile.TemporaryDirectory(prefix="onnxreg-", ignore_cleanup_errors=True)
-        with directory as path:
-            yield HubPush(self._head, self.url, Path(path), self._layout)
+        with temporary() as directory:
+            yield HubPush(self._head, self.url, directory, self._layout)
 
     def choose_layout(self, name: str, channel: str | None) -> None:
         """From the next push on, keep the layout of a model beside the registry, of its newest release or a channel.

@@ -502,7 +502,7 @@ def test_two_exports_at_once_publish_one_version(here: Path) -> None:
     ]
     said = sorted(process.communicate()[0].splitlines()[0] for process in both)
     assert said == ["nothing new: this is acme/x:0.1.0", "published acme/x:0.1.0"]
-    assert [path.name for path in cache_directory().iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in (cache_directory() / "steps").iterdir() if path.name.startswith(".")] == []
 
 
 STATIC = TASK + "  - {name: int8, pass: OnnxStaticQuantization, data: rows.npz}\noptions: {data: rows.npz}\n"

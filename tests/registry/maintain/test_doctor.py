@@ -87,7 +87,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a newer writer": ("registry.json", lambda root: _identity(root, min_writer=99)),
     "a newer layout": ("access", lambda root: _identity(root, min_reader=99)),
     "no registry": ("access", lambda root: (root / "registry.json").unlink()),
-    "a stray file": ("stray files", lambda root: _file(root, "thumbs.db")),
+    "a stray file": ("stray files", lambda root: _file(root, "notes.txt")),
     "a link among the blobs": ("index and blobs", lambda root: (root / "blobs/x").symlink_to("/etc")),
     "a bad index name": ("index and blobs", lambda root: _file(root, "index/Bad Name.jsonl")),
     "another user's directory": ("permissions", lambda root: os.chown(root / "index", 12345, 12345)),

@@ -36,6 +36,7 @@ from onnxreg.registry.store.layout import SNAPSHOT, index_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
 from onnxreg.schema.query.expression import parser
@@ -414,7 +415,7 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(models: Registry, tmp_pat
     publish(models.store)
     reader = open_reader(tmp_path, str(models.store.root))
     reader.query()
-    (copy,) = (tmp_path / "own").rglob("snapshot.sqlite")
+    (copy,) = state_directory().rglob("snapshot.sqlite")
     for data in (b"", copy.read_bytes()[:8192], b"x" * 20_000):
         copy.write_bytes(data)
         assert reader.query() == direct(models.store, None) and reader.lines == []
@@ -424,7 +425,7 @@ def test_a_copy_with_damaged_rows_is_used_once(models: Registry, tmp_path: Path)
     publish(models.store)
     reader = open_reader(tmp_path, str(models.store.root))
     reader.query()
-    (copy,) = (tmp_path / "own").rglob("snapshot.sqlite")
+    (copy,) = state_directory().rglob("snapshot.sqlite")
     with closing(sqlite3.connect(copy)) as database, database:
         database.execute("UPDATE candidates SET channels = 'no JSON'")
     assert reader.query() == direct(models.store, None) and "is damaged" in reader.lines.pop()

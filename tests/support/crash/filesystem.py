@@ -24,7 +24,8 @@ from typing import BinaryIO
 from onnxreg.registry.support.disk import Disk
 
 EPHEMERAL = (("local", "tmp"), ("local", "locks"), ("gc",))
-TRACKING = ("local", "tracking")
+USER, TRACKING = "user", ("user", "tracking")
+"""The user's state directory, and the tracking copies in it: each a tree of its own."""
 MARKERS = ".lock"
 EXHAUSTIVE = 6
 """So many pending changes or fewer: every subset of them is tried, else some."""
@@ -32,8 +33,8 @@ EXHAUSTIVE = 6
 
 def is_ephemeral(path: PurePosixPath) -> bool:
     """Whether a path `registry/...` is scratch or a note, also that of a tracking copy, which is a tree of its own."""
-    if path.parts[1:3] == TRACKING and len(path.parts) > 3:
-        return is_ephemeral(PurePosixPath(*path.parts[3:]))
+    if path.parts[:2] == TRACKING:
+        path = PurePosixPath(*path.parts[2:])
     return any(path.parts[1 : 1 + len(place)] == place for place in EPHEMERAL)
 
 
@@ -163,7 +164,7 @@ class Recorder(Disk):
     def _leftovers(self) -> Mapping[PurePosixPath, bytes | None]:
         """What lies in scratch and notes now, with every note that ever lay there."""
         found: dict[PurePosixPath, bytes | None] = {}
-        trees = ("*", "/".join(("*", *TRACKING, "*")))
+        trees = ("*", "/".join((*TRACKING, "*")))
         for place in [
             path for tree in trees for parts in EPHEMERAL for path in self.base.glob("/".join((tree, *parts)))
         ]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from filelock import FileLock, Timeout
@@ -17,7 +18,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.store.directory import directory as local
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
-from support.crash.filesystem import Crashes, Killed, Recorder, State
+from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
 from support.crash.workloads import Command, Pair, add, collect
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -86,6 +87,7 @@ def on(disk: Disk) -> Iterator[None]:
     """Every registry that is opened meanwhile lies on this disk; one thread, so that a run can be repeated."""
     with (
         patch.object(local, "Disk", lambda: disk),
+        patch.dict(os.environ, {"REG_STATE": str(disk.base / USER)} if isinstance(disk, Recorder) else {}),
         patch("onnxreg.registry.transfer.export_files.Disk", Careless),
         patch("onnxreg.registry.support.parallel.WORKERS", 1),
     ):
@@ -171,17 +173,14 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
 class Impatient(FileLock):
     """A lock that nobody waits for."""
 
-    def __init__(self, path: Path, timeout: float = 0, poll_interval: float = 0) -> None:
-        super().__init__(path, timeout=0)
+    def acquire(self, timeout: float | None = None, **options: Any) -> Any:
+        return super().acquire(0, **options)
 
 
 @contextmanager
-def stranger() -> Iterator[None]:
+def stranger(base: Path) -> Iterator[None]:
     """A user who saw no other of the states: they have one id, and histories of their own."""
-    with (
-        tempfile.TemporaryDirectory(dir=MEMORY) as user,
-        patch.dict(os.environ, {"REG_STATE": user}),
-    ):
+    with patch.dict(os.environ, {"REG_STATE": str(base / USER)}):
         yield
 
 
@@ -203,7 +202,7 @@ def check(
     if limit is not None and limit < len(states):
         states = draw.sample(states, limit)
     for state in states:
-        with tempfile.TemporaryDirectory(dir=MEMORY) as directory, stranger(), on(Careless()):
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory, stranger(Path(directory)), on(Careless()):
             crashes.write(state, Path(directory))
             try:
                 _check(Path(directory), state.point, trace, again)
