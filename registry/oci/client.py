@@ -238,9 +238,9 @@ class OciClient:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in PASSING_STATUS:
-                    raise RefusedError(
-                        f"{shown} answers {error.code} {error.reason}", error.code, "try again later"
-                    ) from None
+                    pause = http_rules.pause_seconds(error.headers)
+                    message = f"{shown} answers {error.code} {error.reason}"
+                    raise RefusedError(message, error.code, "", pause) from None
                 content = b"" if method == "HEAD" else error.read(MAX_ERROR_BYTES)
                 return Answer(error.code, error.headers, content)
         except (OSError, http.client.HTTPException) as error:

@@ -50,9 +50,10 @@ Result = TypeVar("Result")
 class RefusedError(RemoteError):
     """The server answered with another status than asked for."""
 
-    def __init__(self, message: str, status: int, hint: str) -> None:
-        super().__init__(message, hint)
+    def __init__(self, message: str, status: int, hint: str, pause: float = 0.0) -> None:
+        super().__init__(message, http_rules.later(pause) if status in PASSING_STATUS else hint)
         self.status = status
+        self.pause = pause
 
 
 class HttpStore(ReadOnlyStore):
@@ -302,7 +303,10 @@ class HttpStore(ReadOnlyStore):
         except urllib.error.HTTPError as error:
             with error:
                 raise RefusedError(
-                    f"{url} answers {error.code} {error.reason}", error.code, self._hint(error.code)
+                    f"{url} answers {error.code} {error.reason}",
+                    error.code,
+                    self._hint(error.code),
+                    http_rules.pause_seconds(error.headers),
                 ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)

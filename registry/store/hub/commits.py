@@ -9,7 +9,7 @@ from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.hub.hub_client import HubClient, HubFile, Operation, git_oid
 from onnxreg.registry.store.hub.hub_errors import StaleParentError, pause
 from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, note_path
-from onnxreg.registry.store.net.requests import UnansweredError
+from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, RemoteError
@@ -171,10 +171,11 @@ class CommitHead:
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
             except UnansweredError as error:
                 unanswered += 1
-                if unanswered == MAX_UNANSWERED_COMMITS:
+                least = pause(error.__cause__)
+                if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
                     raise
                 wait = random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered))
-                parallel.sleep(pause(error.__cause__) + wait)
+                parallel.sleep(least + wait)
             except LostRaceError:
                 self._pin = None
                 raise

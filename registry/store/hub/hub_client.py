@@ -288,7 +288,7 @@ class HubClient:
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
             if status == 429:
-                raise UnansweredError(*too_many(f"committing: {self.location.url}")) from error
+                raise UnansweredError(*too_many(f"committing: {self.location.url}", error)) from error
             if status != 408 and status < 500:
                 return
         elif "README.md" in str(error):

@@ -12,10 +12,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from onnxreg.registry.store.net import http_rules
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
 
-MAX_PAUSE_SECONDS = 300
-"""Seconds that a `Retry-After` is obeyed; the Hub counts requests in windows of so many."""
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
 
 
@@ -74,15 +73,15 @@ def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
         case 403:
             return RemoteError(f"{operation}: no permission (403)", _LOGIN)
         case 429:
-            return RemoteError(*too_many(operation))
+            return RemoteError(*too_many(operation, error))
         case _ if status >= 500:
-            return RemoteError(f"{operation}: the Hub fails ({status})", "run the command again later")
+            return RemoteError(f"{operation}: the Hub fails ({status})", http_rules.later(pause(error)))
     detail = f": {error.server_message}" if error.server_message else ""
     return RemoteError(f"{operation}: the Hub refuses ({status}){one_line(detail)[:200]}")
 
 
-def too_many(operation: str) -> tuple[str, str]:
-    return f"{operation}: too many requests (429)", "wait some minutes, then run the command again"
+def too_many(operation: str, error: HfHubHTTPError) -> tuple[str, str]:
+    return f"{operation}: too many requests (429)", http_rules.later(pause(error))
 
 
 def is_passing(error: Exception) -> bool:
@@ -94,8 +93,7 @@ def is_passing(error: Exception) -> bool:
 
 def pause(error: BaseException | None) -> float:
     """The seconds that the Hub wants to be left alone after an error."""
-    retry_after = error.response.headers.get("Retry-After", "") if isinstance(error, HfHubHTTPError) else ""
-    return min(int(retry_after), MAX_PAUSE_SECONDS) if retry_after.isdecimal() else 0
+    return http_rules.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
 
 
 def one_line(error: object) -> str:

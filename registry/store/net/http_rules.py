@@ -4,14 +4,19 @@ A hop never goes from TLS to plain HTTP, from the internet into a private networ
 another scheme (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed
 address is a secret. The bearer token of `REG_TOKEN_<HOST>` goes to that one host only, over TLS or to this machine
 itself; no redirect takes it along.
+
+A server says when to come back by `Retry-After`, in seconds or as a date, or by `RateLimit`.
 """
 
 import re
 import socket
 import string
+import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from email.message import Message
+from email.utils import parsedate_to_datetime
 from http.client import HTTPMessage
 from ipaddress import IPv6Address, ip_address
 from typing import IO, Any
@@ -122,6 +127,31 @@ def check_framing(headers: Message) -> None:
     packed = headers.get("Content-Encoding", "identity").strip().lower()
     if packed not in ("", "identity"):
         raise ValueError(f"Content-Encoding is {packed[:20]!r}, which was not asked for")
+
+
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
+"""`RateLimit` of a client that has nothing left, by the newest and by the older drafts of its standard."""
+
+
+def pause_seconds(headers: Mapping[str, str] | Message) -> float:
+    """The seconds for which a server wants no more requests; 0 if it does not say."""
+    named = {name.lower(): str(value).strip() for name, value in headers.items()}
+    retry_after = named.get("retry-after", "")
+    if _SECONDS.fullmatch(retry_after):
+        return int(retry_after)
+    with suppress(ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    quota = _NO_QUOTA.search(named.get("ratelimit", ""))
+    return int(quota[1]) if quota else 0.0
+
+
+def later(pause: float) -> str:
+    """The hint for a request that may succeed later."""
+    if not pause:
+        return "run the command again later"
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() + pause))
+    return f"the server wants no requests until {moment}; run the command again then"
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -32,6 +32,8 @@ FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 
 Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS.
 """
+MAX_PAUSE_SECONDS = 300
+"""The longest pause that a server may ask for; if it asks for a longer one, the error says until when."""
 Result = TypeVar("Result")
 
 
@@ -65,13 +67,13 @@ def retrying(
     attempt: Callable[[], Result],
     passing: Callable[[Exception], bool],
     host: str = "",
-    pause: Callable[[Exception], float] = lambda error: 0,
+    pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
     """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is
     `passing`.
 
-    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error. A read ends with its
-    time: see `reading`.
+    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error; above
+    `MAX_PAUSE_SECONDS` there is no further try. A read ends with its time: see `reading`.
     """
     silent = 0
     with waits.noted(host or "the server") as request:
@@ -80,11 +82,12 @@ def retrying(
                 return attempt()
             except Exception as error:
                 silent += is_silence(error)
-                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error):
+                least = pause(error)
+                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
                     raise
-                request.failed(f" (try {number + 1} of {MAX_TRIES}: {_reason(error)})")
-                wait = random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
-                parallel.sleep(pause(error) + wait)
+                wait = least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
+                request.failed(f" (try {number + 1} of {MAX_TRIES} in {wait:.0f} s: {_reason(error)})", wait)
+                parallel.sleep(wait)
         return attempt()
 
 

@@ -82,10 +82,11 @@ class PendingRequest:
     note: str = ""
     is_shown: bool = False
 
-    def failed(self, note: str) -> None:
-        """Note why a try failed."""
+    def failed(self, note: str, pause: float = 0.0) -> None:
+        """Note why a try failed, and the seconds until the next one."""
         self.note = note
-        if tell is not None and not self.is_shown and time.monotonic() - self.since >= SHOWN_AFTER_SECONDS:
+        waited = time.monotonic() - self.since + pause
+        if tell is not None and not self.is_shown and waited >= SHOWN_AFTER_SECONDS:
             self.is_shown = True
             tell(str(self))
 

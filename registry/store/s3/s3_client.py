@@ -56,10 +56,11 @@ _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not l
 class RejectedError(RemoteError):
     """The server answered, and refused. `status` is that of HTTP, `s3_code` is that of S3."""
 
-    def __init__(self, message: str, hint: str, status: int, s3_code: str) -> None:
+    def __init__(self, message: str, hint: str, status: int, s3_code: str, pause: float = 0.0) -> None:
         super().__init__(message, hint)
         self.status = status
         self.s3_code = s3_code
+        self.pause = pause
 
     @property
     def is_absence(self) -> bool:
@@ -266,11 +267,15 @@ class S3Client:
 
         failure = f"{doing} at {self.url} failed"
         if isinstance(error, boto.ClientError):
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            answer = error.response.get("ResponseMetadata", {})
+            status = int(answer.get("HTTPStatusCode", 0))
+            pause = http_rules.pause_seconds(answer.get("HTTPHeaders", {}))
             code = str(error.response.get("Error", {}).get("Code", status))
             hint = _HINTS.get(code, _DENIED if status in (401, 403) else "")
+            if status in _PASSING_STATUS:
+                hint = http_rules.later(pause)
             detail = str(error.response.get("Error", {}).get("Message", ""))[:200]
-            return RejectedError(f"{failure}: {code} {detail}".rstrip(), hint, status, code)
+            return RejectedError(f"{failure}: {code} {detail}".rstrip(), hint, status, code, pause)
         if isinstance(
             error, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)
         ):
