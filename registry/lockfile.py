@@ -4,7 +4,7 @@ A lock has the digests of all bytes, so any registry with the versions can serve
 detected; see `schema/inputs/lockfile.py` and `docs/lock.md`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,21 +25,30 @@ from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry
 from onnxreg.schema.query.resolve import ResolveRequest
 
+Warn = Callable[[str], object]
+
+
+def _ignore(_: str) -> None: ...
+
 
 def read(path: Path) -> Lockfile:
     """Read a lock file. NotFoundError if it does not exist."""
     return Lockfile.decode(read_given(path, "lock file", Advice("write-lock")), str(path))
 
 
-def lock(reader: RegistryReader, requests: Iterable[ResolveRequest]) -> list[LockedArtifact]:
-    """Resolve each request to an entry of a lock file.
+def lock(
+    reader: RegistryReader, requests: Iterable[ResolveRequest], warn: Warn = _ignore
+) -> list[LockedArtifact]:
+    """Resolve each request to an entry of a lock file. `warn` gets the warnings about an answer.
 
     NoAnswerError if nothing answers; IntegrityError if the index file contradicts the manifest of a version.
     """
-    return [_locked(reader, request) for request in requests]
+    return [_locked(reader, request, warn) for request in requests]
 
 
-def lock_again(reader: RegistryReader, before: Lockfile, names: Collection[str] = ()) -> list[LockedArtifact]:
+def lock_again(
+    reader: RegistryReader, before: Lockfile, names: Collection[str] = (), warn: Warn = _ignore
+) -> list[LockedArtifact]:
     """Resolve the recorded requests of these models (none: all) again. NotFoundError for a model that is not
     in the lock.
     """
@@ -48,11 +57,13 @@ def lock_again(reader: RegistryReader, before: Lockfile, names: Collection[str] 
             raise NotFoundError(
                 f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}"
             )
-    return lock(reader, [before.models[name].request for name in names or before.models])
+    return lock(reader, [before.models[name].request for name in names or before.models], warn)
 
 
-def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
+def _locked(reader: RegistryReader, request: ResolveRequest, warn: Warn) -> LockedArtifact:
     resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
+    for warning in resolution.warnings:
+        warn(warning)
     return LockedArtifact(
         request,
         reader.registry_id,

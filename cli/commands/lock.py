@@ -78,10 +78,12 @@ def command(
     reader = session.reader(remote)
     if refs:
         locked = lockfile.lock(
-            reader, [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)]
+            reader,
+            [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)],
+            session.warn,
         )
     else:
-        locked = lockfile.lock_again(reader, before, update or ())
+        locked = lockfile.lock_again(reader, before, update or (), session.warn)
     lock = before.with_entries(locked)
     changes = lock.changes(before)
     if not check:

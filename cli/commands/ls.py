@@ -1,5 +1,6 @@
 """`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -169,9 +170,15 @@ def _versions(session: Session, reader: RegistryReader, name: str) -> None:
                 item["manifest"][7:19],
                 output.size(item["size"]) if "size" in item else "",
                 ", ".join(item["channels"]),
-                item["state"],
+                _worded(item["state"], item.get("states", {})),
                 ", ".join(item["held"] or ()),
             )
             for item in versions["versions"]
         ],
     )
+
+
+def _worded(state: str, states: Mapping[str, str]) -> str:
+    """The state of a version; if only some of its artifacts are refused, how many."""
+    refused = sum(word == "refused" for word in states.values())
+    return f"{refused} of {len(states)} refused" if state == "refused" and refused < len(states) else state

@@ -56,8 +56,10 @@ def command(
     """Pick one artifact for an app, with the files it needs.
 
     Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then
-    full precision (unless --format or --precision is given), then the preferred formats, then the smallest
-    download. Artifacts that the registry does not hold do not match (not-held). If nothing matches, the
+    full precision (unless --format or --precision is given), then the winner of a search (--certify), then the
+    preferred formats, then the smallest
+    download. If the answer is an older release or a refused artifact, a warning on stderr says so.
+    Artifacts that the registry does not hold do not match (not-held). If nothing matches, the
     exit status is 3, with the nearest misses. If a governed channel points to a version that was not
     promoted, or no longer meets the policy, it is 8 (docs/gates.md).
 
@@ -82,6 +84,8 @@ def command(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
+    for warning in resolution.warnings:
+        session.warn(warning)
     if as_json:
         output.write_json(resolution.to_json())
     else:

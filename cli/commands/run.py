@@ -105,6 +105,8 @@ def command(
     session: Session = context.obj
     reader = session.reader(remote)
     answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
+    for warning in answer.warnings:
+        session.warn(warning)
     with _unpacked(session, reader, answer) as files:
         if text:
             result = _answer(session, files, TextRequest(text, passage, max_tokens))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.render.output import number, printable, size, table
+from onnxreg.cli.render.output import counted, number, printable, size, table
 from onnxreg.schema.manifest.rules import UNJUDGED
 from onnxreg.schema.query.runtimes import NEWEST
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
-    from onnxreg.schema.manifest.parts import Step
+    from onnxreg.schema.manifest.parts import Check, Step
 
 
 ON_THE_CPU = "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it"
@@ -183,8 +183,23 @@ def search(version: PublishedVersion) -> Iterator[str]:
         for trial in record["candidates"]
         if trial["state"] != "untried"
     ]
-    yield f"{record['tried']} of {len(record['candidates'])} candidates were tried; the winner is {record['winner']}"
-    yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "ON THE FIRST SUITE"), rows)
+    tried, total, winner = record["tried"], counted(len(record["candidates"]), "candidate"), record["winner"]
+    yield f"tried {tried} of {total} on the suite to choose on; the winner is {printable(winner)}"
+    yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "VERDICT"), rows)
+    winner_file = next(
+        (item for item in version.manifest.artifacts if item.path == record.get("output")), None
+    )
+    if winner_file is not None:
+        losses = [
+            check for check in winner_file.checks if check.interval is not None and check.limit is not None
+        ]
+        figures = ", ".join(_loss_check(check) for check in losses)
+        yield f"on the suite to confirm on: {printable(winner_file.path)} {figures}: {winner_file.certification.state}"
+
+
+def _loss_check(check: Check) -> str:
+    low, high = check.interval or (None, None)
+    return f"{printable(check.label)} {number(check.value)} ({number(low)} to {number(high)})"
 
 
 def _loss(figure: Mapping[str, Any]) -> str:

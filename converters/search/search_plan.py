@@ -133,9 +133,12 @@ def final_plan(
     """
     path, own_steps = path_of(candidate, request), candidate.steps(request.input)
     winner = {"step": own_steps[-1]["name"], "path": path}
+    replaced = next((output for output in plan.outputs if output.path == path), None)
+    if replaced is not None and replaced.format is not None:
+        winner["format"] = replaced.format
     if request.format is not None and candidate.mark == "int8":
         winner["format"] = request.format
-    others = [output for output in plan.outputs if output.path != path]
+    others = [output for output in plan.outputs if output is not replaced]
     graphs = sum(not str(output.path).endswith(".ort") for output in others)
     outputs = [output.to_json() for output in others]
     limits = [{**check.to_json(), "output": path} for check in request.checks]

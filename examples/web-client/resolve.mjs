@@ -183,8 +183,8 @@ export function downloadSize(artifact, summary) {
 }
 
 /**
- * Certified first, then what was not quantized unless formats or a precision are named, then the preferred format, then
- * the smallest.
+ * Certified first, then what was not quantized unless formats or a precision are named, then the winner of
+ * a search, then the preferred format, then the smallest.
  * @param {Judged} a
  * @param {Judged} b
  * @param {Query} query
@@ -196,7 +196,9 @@ function rank(a, b, { formats, precision }) {
   const state = (/** @type {Judged} */ { artifact }) => own({ certified: 0, refused: 2 }, artifact.state) ?? 1
   const place = (/** @type {Judged} */ { artifact }) => (listed.indexOf(artifact.format) + listed.length + 1) % (listed.length + 1)
   const other = (/** @type {Judged} */ { artifact }) => (listed.includes(artifact.format) ? '' : artifact.format)
-  return state(a) - state(b) || unproven(a) - unproven(b) || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
+  const lost = (/** @type {Judged} */ { artifact }) => Number(!formats.length && artifact.preferred !== true)
+  const first = state(a) - state(b) || unproven(a) - unproven(b) || lost(a) - lost(b)
+  return first || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
 }
 
 /**

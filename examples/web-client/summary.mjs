@@ -11,7 +11,7 @@ import { platform } from './platform.mjs'
 const RECALL = 'character_recall/'
 const MAX_METRICS = 32
 const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
-const LATER_KEYS = ['contract', 'contrib', 'kv_cache', 'metrics']
+const LATER_KEYS = ['contract', 'contrib', 'kv_cache', 'metrics', 'preferred']
 const ARTIFACT_KEYS = [
   ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
   ...['providers', 'recall', 'ir_version', 'domains', 'member', ...LATER_KEYS],
@@ -75,6 +75,7 @@ async function artifactSummary(manifest, { metadata = {}, operators = [], checks
     contract: await contractOf(manifest, metadata),
     kv_cache: artifact.kv_cache,
     metrics: metrics(checks, certification?.evidence?.suite ?? null),
+    preferred: manifest.recipe?.parameters?.search?.output === artifact.path || null,
   })
 }
 

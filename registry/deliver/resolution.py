@@ -76,6 +76,20 @@ class Resolution:
     def rejected(self) -> tuple[Rejection, ...]:
         return self.outcome.rejected
 
+    @property
+    def warnings(self) -> Iterator[str]:
+        """Yield the ways in which the answer is less than somebody may expect: an older release, a refused file."""
+        own, ref = self.located.version, self.located.ref
+        newer = [
+            item.version
+            for item in self.rejected
+            if item.artifact and item.version.precedence > own.precedence
+        ]
+        if newer:
+            yield f"warning: {ref} is older than {newer[0]}, of which no artifact answers"
+        if self.artifact.state == "refused":
+            yield f"warning: {self.artifact.path} of {ref} is refused: it lost too much; --certified leaves it out"
+
     def to_json(self) -> dict[str, Any]:
         """The documented shape of `reg resolve --json`."""
         artifact = self.artifact

@@ -12,6 +12,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import (
     array_of,
     count,
+    flag,
     items,
     mapping,
     nullable,
@@ -153,7 +154,8 @@ class ArtifactSummary(NamedTuple):
     value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
     `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
     is of. `contrib` are the contrib operators that it needs, with features that a release may lack. `contract`
-    is the digest of what the code of an app relies on. `kv_cache` is that of a decoder.
+    is the digest of what the code of an app relies on. `kv_cache` is that of a decoder. `preferred` is the winner of
+    the search that made the version.
     """
 
     format: str
@@ -176,6 +178,7 @@ class ArtifactSummary(NamedTuple):
     contrib: tuple[str, ...] = ()
     contract: Digest | None = None
     kv_cache: KvCacheSummary | None = None
+    preferred: bool = False
 
     @property
     def weight_size(self) -> int:
@@ -218,6 +221,7 @@ _ARTIFACT = record(
         "contrib": array_of(text),
         "contract": nullable(Digest.parse),
         "kv_cache": nullable(_KV_CACHE),
+        "preferred": flag,
     },
 )
 
@@ -304,7 +308,7 @@ _VERSION = record(
 )
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
-LATER_KEYS = frozenset({"contract", "contrib", "kv_cache", "metrics"})
+LATER_KEYS = frozenset({"contract", "contrib", "kv_cache", "metrics", "preferred"})
 """The keys of an artifact's summary that older builds do not write."""
 
 
@@ -380,6 +384,12 @@ def suite_checks(artifact: "Artifact") -> list["Check"]:
     ]
 
 
+def _winner(manifest: "Manifest") -> str | None:
+    """The path of the artifact that a search found; None without a search."""
+    search = None if manifest.recipe is None else manifest.recipe.parameters.get("search")
+    return search.get("output") if isinstance(search, Mapping) else None
+
+
 def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> dict[str, Any]:
     from onnxreg.schema.manifest.manifest import contract_of
 
@@ -412,5 +422,6 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
         "contract": None if contract is None else str(contract),
         "kv_cache": None if artifact.kv_cache is None else artifact.kv_cache.to_json(),
         "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
+        "preferred": _winner(manifest) == artifact.path or None,
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

@@ -262,8 +262,8 @@ def judge(
 ) -> Ranking:
     """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
 
-    `formats` are in order of preference; without them `FORMAT_PREFERENCE`. Without them and a `precision`, what was quantized and
-    is not certified comes after the others.
+    `formats` are in order of preference; without them the winner of a search comes first, then `FORMAT_PREFERENCE`. Without
+    them and a `precision`, what was quantized and is not certified comes after the others.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [_first_miss(requirements, *download) for download in zip(artifacts, sizes, strict=True)]
@@ -285,16 +285,17 @@ def _first_miss(requirements: Sequence[Requirement], artifact: ArtifactSummary, 
 
 def _ranking(
     formats: Sequence[str], precision: str | None
-) -> Callable[[ArtifactSummary], tuple[int, bool, int, str]]:
-    """The key of the order of artifacts, best first: by state, proof and format; see docs/resolve.md."""
+) -> Callable[[ArtifactSummary], tuple[int, bool, bool, int, str]]:
+    """The key of the order of artifacts, best first: by state, proof, search and format; see docs/resolve.md."""
     preference = formats or FORMAT_PREFERENCE
     is_open = not formats and precision is None
 
-    def rank(artifact: ArtifactSummary) -> tuple[int, bool, int, str]:
+    def rank(artifact: ArtifactSummary) -> tuple[int, bool, bool, int, str]:
         is_listed = artifact.format in preference
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
             is_open and artifact.precision not in FLOATS and artifact.state != "certified",
+            not formats and not artifact.preferred,
             preference.index(artifact.format) if is_listed else len(preference),
             "" if is_listed else artifact.format,
         )

@@ -142,6 +142,28 @@ def proof() -> list[Json]:
     ]
 
 
+def searches() -> list[Json]:
+    """The winner of a search comes first in its state, unless formats are named."""
+    state = STATES.one(
+        "a search",
+        artifact("half", "onnx-android", precision="float16", state="certified", size=10),
+        artifact("small", "onnx", precision="mixed", state="certified", size=999_999, preferred=True),
+    )
+    unproven = STATES.one(
+        "a search whose winner is not certified",
+        artifact("whole", "onnx"),
+        artifact("small", "onnx", precision="mixed", size=10, preferred=True),
+    )
+    asked = {"formats": ["onnx-android", "onnx"]}
+    return [
+        vector("the winner of a search is preferred to a format", state, f"{V}/small", lower("half")),
+        vector(
+            "a format that is named is preferred to a winner", state, f"{V}/half", lower("small"), query=asked
+        ),
+        vector("a winner needs proof", unproven, f"{V}/whole", lower("small")),
+    ]
+
+
 def ranking() -> list[Json]:
     states = STATES.one(
         "all states",
@@ -525,4 +547,14 @@ def contracts() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*formats(), *proof(), *ranking(), *filters(), *sizes(), *recalls(), *wheres(), *contracts()]
+    return [
+        *formats(),
+        *proof(),
+        *searches(),
+        *ranking(),
+        *filters(),
+        *sizes(),
+        *recalls(),
+        *wheres(),
+        *contracts(),
+    ]

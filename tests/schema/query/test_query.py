@@ -83,12 +83,13 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
         return
     preference = [*(query.formats or FORMAT_PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
 
-    def rank(place: int) -> tuple[int, bool, int, int, int]:
+    def rank(place: int) -> tuple[int, bool, bool, int, int, int]:
         artifact = artifacts[place]
         state = STATES.index(artifact.state) if artifact.state in STATES else 1
         named = query.formats or query.precision is not None
         unproven = artifact.precision not in FLOATS and artifact.state != "certified"
-        return state, unproven and not named, preference.index(artifact.format), artifact.size, place
+        other = not query.formats and not artifact.preferred
+        return state, unproven and not named, other, preference.index(artifact.format), artifact.size, place
 
     assert ranking.best == min(fitting, key=rank)
 

@@ -156,9 +156,10 @@ def rank(artifact: Json, query: Json) -> tuple[Any, ...]:
     full = artifact["precision"] in ("float32", "float16", "bfloat16")
     chosen = query.get("formats") or query.get("precision")
     later = 0 if full or chosen or artifact["state"] == "certified" else 1
+    other = 0 if query.get("formats") or artifact.get("preferred") else 1
     if artifact["format"] in wanted:
-        return state, later, wanted.index(artifact["format"]), ""
-    return state, later, 99, artifact["format"]
+        return state, later, other, wanted.index(artifact["format"]), ""
+    return state, later, other, 99, artifact["format"]
 
 
 def fault_of_query(a: Json, size: int, query: Json, summary: Json, version: str, state: Json) -> str | None:

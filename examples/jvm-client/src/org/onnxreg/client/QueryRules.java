@@ -98,7 +98,8 @@ final class QueryRules {
         boolean isOpen = formats.isEmpty() && precision == null;
         boolean isUnproven = isOpen && state != 0 && !FULL_PRECISION.contains(artifact.precision);
         int place = listed().indexOf(artifact.format);
-        return new int[] {state, isUnproven ? 1 : 0, place < 0 ? listed().size() : place};
+        boolean isPreferred = !formats.isEmpty() || Boolean.TRUE.equals(artifact.value.get("preferred"));
+        return new int[] {state, isUnproven ? 1 : 0, isPreferred ? 0 : 1, place < 0 ? listed().size() : place};
     }
 
     private List<String> listed() {

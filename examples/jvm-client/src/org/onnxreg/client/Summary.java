@@ -14,10 +14,10 @@ final class Summary {
     private static final String RECALL = "character_recall/";
     private static final int MAX_METRICS = 32;
     private static final List<String> KEYS = Values.keys("manifest size files task family license");
-    private static final List<String> LATER_KEYS = Values.keys("contract contrib kv_cache metrics");
+    private static final List<String> LATER_KEYS = Values.keys("contract contrib kv_cache metrics preferred");
     private static final List<String> ARTIFACT_KEYS = Values.keys(
             "format precision path digest size state files opset ort_format operators providers recall"
-            + " ir_version domains member contract contrib kv_cache metrics");
+            + " ir_version domains member contract contrib kv_cache metrics preferred");
 
     private Summary() {}
 
@@ -105,6 +105,10 @@ final class Summary {
         put(summary, "kv_cache", artifact.get("kv_cache"));
         put(summary, "contrib", artifact.get("contrib"));
         put(summary, "metrics", metrics(checks, suite));
+        Map<String, Object> recipe = Values.mappingOrEmpty(manifest.get("recipe"));
+        Object search = Values.mappingOrEmpty(recipe.get("parameters")).get("search");
+        boolean isWinner = search instanceof Map && artifact.get("path").equals(((Map<?, ?>) search).get("output"));
+        put(summary, "preferred", isWinner ? Boolean.TRUE : null);
         return summary;
     }
 
