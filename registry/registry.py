@@ -218,7 +218,7 @@ class Registry:
         """Start, advance, halt and finish staged rollouts of channels."""
         from onnxreg.registry.gates.rollouts import Rollouts
 
-        return Rollouts(remote or self.store, self.heads, self.actor)
+        return Rollouts(remote or self.store, self.heads, self.actor, remote is not None)
 
     def attest(
         self,

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
@@ -25,8 +26,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import RolloutStep, Tag
-from onnxreg.schema.log.state import Channel, Rollout, percent
+from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
+from onnxreg.schema.log.state import Channel, Rollout, no_channel, percent
 from onnxreg.schema.query.cohort import parse_cohort
 
 
@@ -52,11 +53,12 @@ class RolloutStatus:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The rollouts in one registry; `known_heads` are those of the user."""
+    """The rollouts in one registry, which may be a remote; `known_heads` are those of the user."""
 
     store: RegistryStore
     known_heads: KnownHeads
     actor: str | None = None
+    is_remote: bool = False
 
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
@@ -143,7 +145,11 @@ class Rollouts:
         log = self._policies()
 
         def change(ledger: Ledger) -> Collection[Digest]:
-            current = channel_of(ledger, channel)
+            if check_channel(channel) not in ledger.channels:
+                where = f" --remote {quote(self.store.url)}" if self.is_remote else ""
+                first = f"; reg tag {name}:VERSION {channel}{where} makes it"
+                raise no_channel(name, channel, ledger.channels, first)
+            current = ledger.channels[channel]
             rollout = step(ledger, current)
             proof = self._prove(log, ledger, channel, rollout, None)
             ledger.append(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.docs import given
+from support.docs.shell import Shell
 from support.servers import hub as hubs
 from support.servers import regserve
 
@@ -33,6 +34,19 @@ def stocked(exported: Draft, isolated_user: None, tmp_path_factory: pytest.TempP
     words = ["--quiet", "--registry", str(place / "home"), "push", "--all", "--to", str(place / "shared")]
     assert main([*words, "--tag", "stable"]) == 0
     return place
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+) -> Shell:
+    scratch = tmp_path / "page"
+    scratch.mkdir()
+    places = {f"/{name}/": f"{scratch}/{name}/" for name in ("srv", "mnt")}
+    return Shell(given.World(scratch, request.getfixturevalue, monkeypatch, places), capfd)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.docs import given
 from support.docs.grammar import ROOT
 from support.docs.pages import COMMANDS, FENCE, PAGES, blocks
 from support.docs.shell import Shell, check_words
@@ -27,19 +26,6 @@ def pages_to_run() -> list[object]:
         if any(block.commands and "not run" not in block.notes for block in blocks(page)):
             found.append(pytest.param(page, id=page.name, marks=marks))
     return found
-
-
-@pytest.fixture
-def shell(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    capfd: pytest.CaptureFixture[str],
-) -> Shell:
-    scratch = tmp_path / "page"
-    scratch.mkdir()
-    places = {f"/{name}/": f"{scratch}/{name}/" for name in ("srv", "mnt")}
-    return Shell(given.World(scratch, request.getfixturevalue, monkeypatch, places), capfd)
 
 
 # The client of the Hub hands its uploads to its HTTP library in a way that this one calls outdated.

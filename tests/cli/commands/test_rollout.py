@@ -75,3 +75,12 @@ def test_the_channel_is_not_moved_meanwhile(reg: Reg) -> None:
     assert "platform = 'android'" in reg("rollout", "status", NAME).out
     halted = reg("rollout", "halt", NAME, *WORDS, "--reason", "crashes")
     assert "acme/pii:stable is 0.1.0, for every device" in halted.out
+
+
+def test_a_rollout_on_a_channel_that_is_not_there_says_how_to_make_it(reg: Reg) -> None:
+    done = reg("rollout", "start", f"{NAME}:0.2.0", "--channel", "prod", "--percent", "5")
+    assert done.status == 3 and f"reg tag {NAME}:VERSION prod makes it" in done.err
+    reg("push", NAME, "./there")
+    done = reg("rollout", "start", f"{NAME}:0.2.0", *WORDS, "--percent", "5", "--remote", "./there")
+    assert done.status == 3
+    assert f"reg tag {NAME}:VERSION stable --remote " in done.err

@@ -134,9 +134,20 @@ def rolling(world: World) -> None:
 
 
 def shipping(world: World) -> None:
-    """The same, with a bucket `s3://models`."""
-    rolling(world)
-    bucket(world)
+    """acme/pii has a release with a contract; a directory stands for the bucket `s3://models`."""
+    world.places["s3://models"] = str(world.scratch / "bucket")
+    _ship(world, "1.0.0")
+
+
+def next_release(world: World) -> None:
+    """Its next release."""
+    _ship(world, "2.0.0")
+
+
+def _ship(world: World, version: str) -> None:
+    tensor = {"name": "x", "dtype": "float32", "shape": [{"kind": "static", "value": 2}]}
+    draft = _judged(world.scratch / f"draft {version}", version, inputs=[tensor], outputs=[tensor])
+    Registry(world.scratch / "home").add(draft, version)
 
 
 def retrained(world: World) -> None:
@@ -266,8 +277,10 @@ def audited(world: World) -> None:
         registry.promote(f"acme/pii:{version}", "stable", reason="monthly retrain")
 
 
-def _judged(root: Path, version: str) -> Draft:
+def _judged(root: Path, version: str, **metadata: Any) -> Draft:
+    """A draft whose INT8 artifact is certified; `metadata` are more keys of that of both artifacts."""
     root.mkdir()
+    runs: dict[str, Any] = RUNS | {"metadata": {"opset": 17, **metadata}}
     (root / "model.onnx").write_text(f"fp32 {version} " * 20)
     (root / "model_int8.onnx").write_text(f"int8 {version}".ljust(34))
     (root / "config.json").write_text("{}")
@@ -277,9 +290,9 @@ def _judged(root: Path, version: str) -> Draft:
         "int8",
         "model_int8.onnx",
         verdict=replace(CERTIFIED, synthetic=version == "1.1.0"),
-        fields={**RUNS, "checks": [check]},
+        fields={**runs, "checks": [check]},
     )
-    artifacts = (DraftArtifact("onnx", "float32", "model.onnx", fields=RUNS), int8)
+    artifacts = (DraftArtifact("onnx", "float32", "model.onnx", fields=runs), int8)
     source = {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}
     about = {"license": "Apache-2.0", "source": source}
     return Draft("acme/pii", root, artifacts, (DraftFile("config", "config.json"),), about)

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,8 @@ class Shell:
         world.patch.setenv("REG_HOME", "home")
         world.patch.chdir(world.scratch)
 
-    def play(self, page: Path) -> None:
-        """All blocks of a page, in order."""
+    def play(self, page: Path, each: Callable[[Block], object] = lambda block: None) -> None:
+        """All blocks of a page, in order; `each` is called with a block after it was run."""
         for block in blocks(page):
             for name in block.notes.get("given", "").replace(",", " ").split():
                 getattr(given, name)(self.world)
@@ -62,6 +63,7 @@ class Shell:
                     self._play(f"{page.name}:{command.line}", block, command)
                 if block.language == "yaml":
                     self._play_steps(f"{page.name}:{block.line}", block)
+            each(block)
 
     def _play_steps(self, where: str, block: Block) -> None:
         """Run the steps of a workflow as GitHub does; what is installed here already is not installed."""
