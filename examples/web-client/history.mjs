@@ -89,7 +89,9 @@ function checkVersions(seen, state, lines) {
  * @param {Json} seen @param {Json} state @param {Line[]} lines
  */
 async function checkYanks(seen, { name, versions }, lines) {
-  const published = new Set(), undone = new Set(), yanks = []
+  const published = new Set(), undone = new Set()
+  /** @type {Json[]} */
+  const yanks = []
   for (const { event } of lines) {
     if (event.kind === 'publish') published.add(event.version)
     if (event.kind === 'unyank') undone.add(event.yank)
