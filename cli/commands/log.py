@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, Deltas, OptionalEvent, Publish, RolloutStep, Tag
+from onnxreg.schema.log.events import Attest, OptionalEvent, Publish
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -86,12 +86,13 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
 def _row(
     line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, str], statements: "StatementReader"
 ) -> tuple[object, ...]:
+    from onnxreg.registry.gates.statements import word_of
+
     event = line.event
-    is_promotion = isinstance(event, Tag) and event.evidence is not None
     return (
         line.seq,
         event.time,
-        "promote" if is_promotion else event.kind,
+        word_of(event),
         " ".join(_about(line, versions, statements)),
         event.actor or "",
         str(verdict),
@@ -102,18 +103,10 @@ def _row(
 def _about(line: LogLine, versions: Mapping[Digest, str], statements: "StatementReader") -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
     event = line.event
-    if isinstance(event, Deltas):
-        return [str(event.version), f"({output.counted(max(0, len(event.blobs) - 1), 'delta')})"]
-    if isinstance(event, RolloutStep):
-        return [event.tag, *([str(event.version), f"{event.percent:g} %"] if event.version else ["halted"])]
-    if isinstance(event, OptionalEvent):
-        return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     if isinstance(event, Attest):
-        return [versions.get(event.manifest, event.manifest.short), statements.describe(event, line.seq)]
+        return [versions.get(event.manifest, event.manifest.short), *statements.words(event, line.seq)]
     value = event.to_json()
     words = [str(value[key]) for key in ("tag", "version") if key in value]
-    if "manifest" in value:
+    if "manifest" in value and not isinstance(event, OptionalEvent):
         words.append(value["manifest"][7:19])
-    if value["kind"] == "hold":
-        words.append(", ".join(value.get("paths", ["everything"])))
-    return words + [f"{key} {value[key][7:19]}" for key in ("policy", "evidence") if key in value]
+    return words + statements.words(event, line.seq)

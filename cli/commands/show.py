@@ -9,6 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import version_screen
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def command(
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
+    What is in production comes first: the version of each channel of the model, since when, by whom and why,
+    the signers of the move and of the version by their names in your trust file, and if its policy is met.
+
     If only some of the artifacts are held here, the version is partial, and a column says which.
 
     The state of an artifact is that of its manifest, or refused if a later evaluation refused the same
@@ -64,6 +68,7 @@ def command(
             session.warn(doubt)
         output.write_bytes(published.data)
         return
+    session.say(*_production(published, reader))
     session.say(*version_screen.lines(published, remote))
     if proofs := list(_proofs(published, reader)):
         session.say("", *proofs)
@@ -79,6 +84,30 @@ def _details(published: "PublishedVersion") -> Iterator[list[str]]:
     yield list(manifest_view.remarks(published))
     yield list(manifest_view.checks(manifest))
     yield list(manifest_view.files(manifest))
+
+
+def _production(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
+    """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
+    from onnxreg.registry.gates.production import in_production
+    from onnxreg.registry.log.commit import read_ledger
+    from onnxreg.registry.trust.checked_reader import load_trust
+
+    try:
+        ledger = read_ledger(reader, published.name, published.index)
+        channels = list(in_production(reader, ledger, load_trust()))
+    except (IntegrityError, NotFoundError) as error:
+        yield from (f"in production: unknown, since {error.message}", "")
+        return
+    for channel in channels:
+        event = channel.line.event
+        by = f" by {event.actor}" if event.actor else ""
+        reason = f": {event.reason}" if event.reason else ""
+        moved = f"in production: {channel.tag} is {channel.version} since {event.time}{by}{reason}"
+        rollout = None if channel.rollout is None else str(channel.rollout)
+        gate = {"": "no policy", "met": "meets its policy"}.get(channel.gate, f"stopped: {channel.gate}")
+        details = "; ".join(filter(None, (channel.signed or "not signed", gate, rollout)))
+        yield from (output.fold_line(line, "  ") for line in (moved, f"  {details}"))
+    yield from [""] if channels else []
 
 
 def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:

@@ -21,7 +21,7 @@ from onnxreg.schema.dossier.dossier import BLANK, Citation, DossierCell, Dossier
 from onnxreg.schema.dossier.dossier_profile import ProfileField
 from onnxreg.schema.gates import evaluation, faithfulness
 from onnxreg.schema.gates.channel_rules import is_planned
-from onnxreg.schema.log.events import Attest, Tag, Untag
+from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, STATEMENT, Envelope
 
@@ -39,6 +39,7 @@ MOVES = {
     "Channel": "/event/tag",
     "Move": "/event/kind",
     "Version": "/event/version",
+    "Share, %": "/event/percent",
     "Time, as claimed": "/event/time",
     "By, as claimed": "/event/actor",
     "Reason": "/event/reason",
@@ -201,9 +202,9 @@ def history(record: VersionRecord) -> list[DossierTable]:
 
 
 def _moves(record: VersionRecord, channel: str) -> list[LogLine]:
-    """The lines that moved or removed a channel, oldest first."""
-    lines = (line for line in record.lines if isinstance(line.event, Tag | Untag))
-    return [line for line in lines if isinstance(line.event, Tag | Untag) and line.event.tag == channel]
+    """The lines that moved or removed a channel, and the steps of its rollouts, oldest first."""
+    kinds = Tag | Untag | RolloutStep
+    return [line for line in record.lines if isinstance(line.event, kinds) and line.event.tag == channel]
 
 
 def _move(record: VersionRecord, line: LogLine) -> tuple[DossierCell, ...]:
@@ -230,7 +231,7 @@ def _plan_kept(record: VersionRecord, line: LogLine) -> DossierCell:
 def _evidence(record: VersionRecord, line: LogLine) -> SourceDocument | None:
     """The evidence of a promotion; None if the move was none."""
     event = line.event
-    if not isinstance(event, Tag) or event.evidence is None:
+    if not isinstance(event, Tag | RolloutStep) or event.evidence is None:
         return None
     check_evidence(record.ledger, record.policies, event)
     return record.blob(event.evidence)

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.dossier.dossier import SourceDocument
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import Publish, Tag
+from onnxreg.schema.log.events import Publish, RolloutStep, Tag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -109,8 +109,6 @@ class VersionRecord:
 
 
 def _channels(lines: tuple[LogLine, ...], manifest: Digest) -> Iterator[str]:
-    """The channels that ever pointed to a version, in ascending order."""
-    events = (line.event for line in lines)
-    return iter(
-        sorted({event.tag for event in events if isinstance(event, Tag) and event.manifest == manifest})
-    )
+    """The channels that ever pointed to a version, or to which it was rolled out, in ascending order."""
+    events = [line.event for line in lines if isinstance(line.event, Tag | RolloutStep)]
+    return iter(sorted({event.tag for event in events if event.manifest == manifest}))

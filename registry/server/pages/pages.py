@@ -29,6 +29,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import AnswerCache, SearchWorker
 from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
@@ -167,7 +168,8 @@ class Pages:
         def make(index: IndexFile | None) -> bytes:
             return self._model_page(ModelSnapshot(self._registry, name, index), start, before)
 
-        return await self._answers.answer((name, start, before), name, make)
+        rules = self._registry.policy_token(), trust_digest()
+        return await self._answers.answer((name, start, before, *rules), name, make)
 
     def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
@@ -181,10 +183,10 @@ class Pages:
             newest=model.rows([newest])[0] if newest else None,
             manifest=manifest,
             parents=model.parent_recalls(manifest),
-            channels=views.channel_rows(model.state, model.sound),
+            channels=model.in_production() if start is None and before is None else [],
             rows=model.rows(remaining[:VERSIONS_PER_PAGE]),
             older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
-            log=list(views.log_rows(lines, model.entries)),
+            log=model.log_rows(lines) if lines else [],
             earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
             first=start is None and before is None,
         )

@@ -1,8 +1,10 @@
 """One model as of one index file: its state, every version, the log, and manifests on demand."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 
+from onnxreg.registry.gates.production import ChannelStatus, in_production
 from onnxreg.registry.gates.proofs import latest_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
@@ -12,12 +14,14 @@ from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.views import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError, nearest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -79,6 +83,19 @@ class ModelSnapshot:
     def sound(self) -> LogView | None:
         """The log, if it is intact."""
         return self.history if isinstance(self.history, LogView) else None
+
+    def log_rows(self, lines: Sequence[LogLine]) -> list[views.LogRow]:
+        """Lines of the log, with their signers by the names of this server's trust file."""
+        assert self.sound is not None, "lines come from a log that is intact"
+        return list(views.log_rows(self._registry, self.state.name, self.sound, lines, load_trust()))
+
+    def in_production(self) -> list[ChannelStatus]:
+        """The channels, judged as `resolve` does; none if the log cannot be read."""
+        try:
+            ledger = read_ledger(self._registry, self.state.name, self._index)
+            return list(in_production(self._registry, ledger, load_trust()))
+        except IntegrityError:
+            return []
 
     def rows(self, versions: list[Version]) -> list[views.VersionRow]:
         return views.version_rows(

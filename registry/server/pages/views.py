@@ -4,15 +4,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from onnxreg.registry.gates.statements import StatementReader, word_of
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.search import listing
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import (
@@ -37,6 +42,35 @@ class LogView:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def published(self, manifest: Digest, until: int) -> Version | None:
+        """The version that published a manifest last before a line, or else first."""
+        named = str(manifest)
+        seqs = [line.seq for line in self._lines if line.kind == Publish.kind and line.manifest == named]
+        seq = max((seq for seq in seqs if seq < until), default=min(seqs, default=0))
+        line = self.at(seq)
+        return line.event.version if line is not None and isinstance(line.event, Publish) else None
+
+    @property
+    def headers(self) -> Sequence[LogLineHeader]:
+        return self._lines
+
+    @cached_property
+    def held_before(self) -> Mapping[int, Version]:
+        """The version that the channel of a line held before it, by the line's number."""
+        holders: dict[str, Version] = {}
+        before: dict[int, Version] = {}
+        for header in self._lines:
+            if header.kind in (Tag.kind, Untag.kind, RolloutStep.kind):
+                event = _decoded(header).event
+                assert isinstance(event, Tag | Untag | RolloutStep), "its kind says so"
+                holder = holders.pop(event.tag, None)
+                if holder is not None:
+                    before[header.seq] = holder
+                after = event.version if isinstance(event, Tag) else holder
+                if after is not None and not isinstance(event, Untag):
+                    holders[event.tag] = after
+        return before
 
     @property
     def head(self) -> Digest:
@@ -126,21 +160,17 @@ class VersionRow:
 
 
 @dataclass(frozen=True)
-class ChannelRow:
-    """The version that a channel holds, and the line that moved it there."""
-
-    tag: str
-    version: Version
-    line: LogLine | None
-
-
-@dataclass(frozen=True)
 class LogRow:
-    """A line of the log. `version`: its subject; `before`: the earlier version of a channel that moves."""
+    """A line of the log: its kind for people, the version that it is about, the version that its channel held before,
+    what else it says, and the signer.
+    """
 
     line: LogLine
+    word: str
     version: Version | None
     before: Version | None
+    words: Sequence[str]
+    signer: str
 
 
 @dataclass(frozen=True)
@@ -209,21 +239,24 @@ def version_rows(
     return rows
 
 
-def channel_rows(state: State, history: LogView | None) -> list[ChannelRow]:
-    return [
-        ChannelRow(tag, channel.version, None if history is None else history.at(channel.seq))
-        for tag, channel in sorted(state.channels.items())
-    ]
-
-
-def log_rows(lines: Sequence[LogLine], entries: Mapping[Version, VersionEntry]) -> Iterator[LogRow]:
-    """Lines of a log, each with the versions that it is about."""
-    by_manifest = {entry.manifest: version for version, entry in entries.items()}
+def log_rows(
+    reader: RegistryReader, name: str, history: LogView, lines: Sequence[LogLine], trust: Trust
+) -> Iterator[LogRow]:
+    """Lines of a log as their events say it. An attestation is about the version that published its manifest last."""
+    statements = StatementReader(reader, name, history.headers, trust)
+    digests = {header.seq: header.digest for header in history.headers}
+    judge = SignatureJudge(trust, reader.registry_id, name, digests.get)
     for line in lines:
-        expected: Digest | None = getattr(line.event, "expects", None)
-        manifest: Digest | None = getattr(line.event, "manifest", None)
-        version = getattr(line.event, "version", None) or (by_manifest.get(manifest) if manifest else None)
-        yield LogRow(line, version, by_manifest.get(expected) if expected else None)
+        event = line.event
+        version = history.published(event.manifest, line.seq) if isinstance(event, Attest) else None
+        yield LogRow(
+            line,
+            word_of(event),
+            version or getattr(event, "version", None),
+            history.held_before.get(line.seq),
+            statements.words(event, line.seq),
+            str(judge.line(line)),
+        )
 
 
 def recalls(artifact: Artifact, parents: Mapping[str, float] = NO_PARENTS) -> list[Recall]:

@@ -1,0 +1,98 @@
+"""A model's page: what is in production, and the log as its events say it."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from support.dossier.audited import make_audited
+from support.registries.drafts import write_draft
+from support.servers.regserve import Site, running
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.dossier.write_dossier import make_dossier
+from onnxreg.registry.signing import generate
+from onnxreg.registry.support.environment import trust_file
+from onnxreg.schema.core.ref import Ref
+
+NAME = "acme/pii"
+
+
+@pytest.fixture(scope="module")
+def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, str]:
+    """A governed channel, signed lines and versions, a rollout that was halted; and the public key."""
+    key = generate("ed25519")
+    registry = make_audited(tmp_path_factory.mktemp("audited"), key, generate("ed25519"))
+    registry.rollouts().start(Ref.parse(f"{NAME}:1.1.0"), "nightly", 5)
+    registry.rollouts().halt(NAME, "nightly", "too many crashes")
+    return registry, str(key.public)
+
+
+@pytest.fixture
+def audited(template: tuple[Registry, str]) -> Registry:
+    """The same; the reader trusts the key."""
+    registry, public = template
+    trust_file().parent.mkdir(parents=True, exist_ok=True)
+    trust_file().write_text(f'[keys.release]\nkey = "{public}"\n')
+    return registry
+
+
+def page(site: Site, path: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", site.get(path).body.decode())))
+
+
+def test_the_log_has_the_versions_that_the_events_name(registry: Registry, tmp_path: Path) -> None:
+    """Two versions share a manifest, and the later one was in no channel."""
+    registry.add(write_draft(tmp_path / "a", NAME, "a", 100), "1.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    registry.add(write_draft(tmp_path / "b", NAME, "b", 100), "1.1.0")
+    registry.tag(f"{NAME}:1.1.0", "stable", "fix")
+    registry.add(write_draft(tmp_path / "c", NAME, "a", 100), "1.2.0")
+    with running(registry.store.root) as site:
+        text = page(site, f"/models/{NAME}")
+    assert "tag stable 1.0.0 → to 1.1.0" in text and "stable 1.2.0" not in text
+
+
+def test_what_is_in_production_comes_first(audited: Registry) -> None:
+    with running(audited.store.root) as site:
+        text = page(site, f"/models/{NAME}")
+    assert text.index("In production") < text.index("Newest release")
+    row = text.partition("In production")[2].partition("Newest release")[0].partition(" stable 1.2.0")[2]
+    assert re.search(r"ada@<lab> <b>monthly</b> .*the move by release, the version by release.* met", row)
+
+
+def test_a_stopped_channel_is_shown_as_such(registry: Registry, tmp_path: Path) -> None:
+    registry.add(write_draft(tmp_path / "a", NAME, "a", 100), "1.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    registry.yank(f"{NAME}:1.0.0", "leaks names")
+    with running(registry.store.root) as site:
+        assert "does not resolve 1.0.0 is yanked" in page(site, f"/models/{NAME}")
+
+
+def test_the_log_says_promotion_policy_signature_and_rollout(audited: Registry) -> None:
+    with running(audited.store.root) as site:
+        newest, first = page(site, f"/models/{NAME}"), page(site, f"/models/{NAME}?before=20")
+    assert re.search(r"rollout nightly [0-9.]+ halted ada@<lab> too many crashes", newest)
+    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0 5 %", newest)
+    assert re.search(r"promote stable 1.0.0 → to 1.1.0 policy [0-9a-f]{12} evidence [0-9a-f]{12}", first)
+    assert "attest 1.1.0 signature by release" in first
+
+
+def test_the_dossier_has_the_rollouts(audited: Registry) -> None:
+    bundle = make_dossier(audited.store, Ref.parse(f"{NAME}:nightly"), "plain", None)
+    (field,) = (field for field in bundle.dossier.fields if field.label == "History of its channels")
+    columns = field.tables[0].columns
+    steps = [[cell.value for cell in row][columns.index("Move") :] for row in field.tables[0].rows][-2:]
+    assert [step[:3] for step in steps] == [["rollout", "1.1.0", 5], ["rollout", None, None]]
+    assert "too many crashes" in steps[1]
+
+
+def test_show_begins_with_what_is_in_production(
+    audited: Registry, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_HOME", str(audited.store.root))
+    assert main(["show", f"{NAME}:1.3.0"]) == 0
+    first, _, screen = capfd.readouterr().out.partition(f"\n{NAME}:1.3.0\n")
+    assert re.search(r"stable is 1\.2\.0 since .* by ada@<lab>: <b>monthly</b>", first) and screen
+    assert "the version by release" in first and "meets its policy" in first
