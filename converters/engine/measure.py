@@ -55,9 +55,30 @@ def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
     """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`.
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
+
+    Raises ConversionError if it does not run on all of them; if it runs on some, it has the size of an example in it.
     """
-    runs = (samples.outputs(session, feed, label) for feed in feeds)
-    return [{name: copy(value) for name, value in outputs.items()} for outputs in runs]
+    results, errors = [], dict[str, ConversionError]()
+    for feed in feeds:
+        try:
+            outputs = samples.outputs(session, feed, label)
+            results.append({name: copy(value) for name, value in outputs.items()})
+        except ConversionError as error:
+            errors.setdefault(_shape(feed), error)
+    if errors and results:
+        fitting = sorted({_shape(feed) for feed in feeds} - errors.keys())
+        raise ConversionError(
+            f"{label} runs on inputs of the shape {' or '.join(fitting)}, and not of {', '.join(sorted(errors))}: "
+            "the exporter wrote the length of its example into the graph",
+            "in a recipe: OnnxConversion with use_dynamo_exporter: auto, or with dynamic: false for one fixed size",
+        ) from next(iter(errors.values()))
+    if errors:
+        raise next(iter(errors.values()))
+    return results
+
+
+def _shape(feed: Feed) -> str:
+    return str(list(next(iter(feed.values())).shape))
 
 
 def can_run(session: Any, feeds: Sequence[Feed]) -> bool:

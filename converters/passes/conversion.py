@@ -102,7 +102,13 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
             )
         for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
             if (names := [value.name for value in values]) != before[side]:
-                raise ConversionError(f"the exporter made the {side} {names} instead of {before[side]}")
+                lost = [name for name in before[side] if name not in names]
+                raise ConversionError(
+                    f"the exported graph has no {' and no '.join(lost)}: the exporter found that no output depends on it"
+                    if lost
+                    else f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}",
+                    "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
+                )
         if folder := names_a_directory(after):
             raise ConversionError(f"the exporter wrote a path of this machine into the graph: .../{folder}")
         return {"opset": opset, "nodes": len(after.graph.node), **self._taken}

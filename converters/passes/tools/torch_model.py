@@ -21,6 +21,9 @@ from onnxreg.schema.core.errors import ConversionError, first_line
 
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 
+CHANGE = 1e-5
+"""The distance of two runs of one input, in parts of the largest value, that is more than rounding."""
+
 T = TypeVar("T")
 _lock = threading.RLock()
 
@@ -71,19 +74,44 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     """The outputs of the module, in its evaluation mode, for numpy arrays by input name; its mode is put
     back.
 
-    Raises ConversionError if the module does not run on them.
+    The largest of several is run first and last: a module may change when it runs (BigBird's attention, for good,
+    with the first short row), and what it gives then is not what was trained.
+
+    Raises ConversionError if the module does not run on them, or changes.
     """
     import torch
 
+    if not feeds:
+        return []
     module, training = subject.module, subject.module.training
+    largest = max(range(len(feeds)), key=lambda index: max(array.size for array in feeds[index].values()))
     try:
         with one_torch_thread(), torch.no_grad():
-            results = [_run_one(subject, feed) for feed in feeds]
+            first = _run_one(subject, feeds[largest])
+            results = [
+                first if index == largest else _run_one(subject, feed) for index, feed in enumerate(feeds)
+            ]
+            last = first if len(feeds) == 1 else _run_one(subject, feeds[largest])
     except Exception as error:
         raise ConversionError(f"the module does not run on sample inputs: {first_line(error)}") from error
     finally:
         module.train(training)
+    if changed := [name for name in first if not _is_close(first[name], last[name])]:
+        shape = list(next(iter(feeds[largest].values())).shape)
+        raise ConversionError(
+            f"the module changes when it runs: {changed[0]} for an input of the shape {shape} is another after inputs "
+            "of other sizes",
+            "its forward must leave it as it is; if it switches by length (BigBird), a smaller --max-seq-length keeps "
+            "it in one form",
+        )
     return results
+
+
+def _is_close(first: Any, last: Any) -> bool:
+    import numpy as np
+
+    scale = float(np.abs(first).max(initial=1.0, where=np.isfinite(first)))
+    return bool(np.allclose(first, last, rtol=0.0, atol=CHANGE * scale, equal_nan=True))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxreg.converters.engine import measure
@@ -40,6 +41,23 @@ def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
     (outputs,) = measure.run_session(session, [feed], "the graph")
     assert outputs["y"].flags.owndata
     assert np.array_equal(outputs["y"], session.run(None, feed)[0])
+
+
+def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, sequence] x) => (float[batch, sequence] y) <int64[2] shape = {-1, 4}> {
+            flat = Reshape(x, shape)
+            y = Add(x, flat)
+        }"""
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    feeds = [{"x": np.ones(shape, np.float32)} for shape in ((1, 4), (1, 6), (3, 4))]
+    with pytest.raises(ConversionError, match=r"\[1, 4\] or \[3, 4\], and not of \[1, 6\]") as caught:
+        measure.run(tmp_path / "model.onnx", feeds)
+    assert "use_dynamo_exporter" in str(caught.value.hint)
+    with pytest.raises(ConversionError, match="does not run in ONNX Runtime"):
+        measure.run(tmp_path / "model.onnx", feeds[1:2])
 
 
 def test_logits_of_zero_agree_with_each_other() -> None:

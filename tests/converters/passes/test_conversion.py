@@ -11,6 +11,7 @@ from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion, agreement
+from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
@@ -226,3 +227,31 @@ def test_an_exporter_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]
     with pytest.raises(ConversionError):
         run("fp32", OnnxConversion(), TorchModel(Unsupported(), {"x": torch.eye(3)}))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_module_that_changes_when_it_runs_is_noticed() -> None:
+    """Like BigBird, whose attention is another for good after the first short input."""
+
+    class Switching(Toy):
+        was_short = False
+
+        def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = False) -> Any:
+            self.was_short |= input_ids.shape[1] < 4
+            logits = super().forward(input_ids, attention_mask).logits
+            return SimpleNamespace(logits=logits if self.was_short else 2 * logits)
+
+    rows = [{name: torch.ones(1, length).long().numpy() for name in inputs()} for length in (2, 8, 6)]
+    with pytest.raises(ConversionError, match="changes when it runs"):
+        torch_model.run(TorchModel(Switching(), inputs()), rows)
+    fresh = TorchModel(Switching(), inputs())
+    assert [result["logits"].shape for result in torch_model.run(fresh, rows[1:])] == [(1, 8, 3), (1, 6, 3)]
+
+
+@pytest.mark.parametrize("lost", ["attention_mask", "input_ids"])
+def test_an_input_that_no_output_depends_on_is_named(lost: str) -> None:
+    class Forgetful(torch.nn.Module):
+        def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = False) -> Any:
+            return {"logits": (attention_mask if lost == "input_ids" else input_ids) * 1.5}
+
+    with pytest.raises(ConversionError, match=f"has no {lost}"):
+        run("fp32", OnnxConversion(), TorchModel(Forgetful(), inputs()))

@@ -305,3 +305,25 @@ def test_a_graph_gives_what_the_model_gives_on_other_sizes(task: str, make_check
             expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()})[0].numpy()
         counts = mask.astype(bool) if task == "default" else ...
         np.testing.assert_allclose(session.run(None, feed)[0][counts], expected[counts], atol=1e-5)
+
+
+def test_a_model_that_switches_its_attention_by_length_is_refused(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    source = tiny("BERT", tmp_path / "bigbird")
+    size = len(AutoTokenizer.from_pretrained(source))
+    config = AutoConfig.for_model(
+        "big_bird", vocab_size=size, block_size=8, num_random_blocks=1, max_position_embeddings=256, **shape
+    )
+    model = AutoModel.from_config(config)
+    for parameter in model.parameters():
+        parameter.data.mul_(3)
+    model.save_pretrained(source)
+    with pytest.raises(ConversionError, match="changes when it runs"):
+        export(source)
+    recipe = task_recipe("default", max_seq_length=56)
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    draft = execute(plan_export(recipe, str(source), "acme/x"), workspace)
+    assert draft.fields["max_sequence_length"] == 56
