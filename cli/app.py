@@ -87,11 +87,6 @@ GROUPS: dict[str, Group] = {
         "Publish what can be searched, so that readers ask for one file.",
         {"publish": "publish"},
     ),
-    "witness": (
-        "Keep it healthy",
-        "A log of the state of every model, which others cosign: what is seen is recent, and the same for everybody.",
-        {"publish": "publish", "cosign": "cosign", "verify": "verify", "show": "show"},
-    ),
     "policy": (
         "Decide what is in use",
         "State what channels demand of versions.",

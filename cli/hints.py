@@ -103,17 +103,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "list-keys-and-passphrase": "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase",
     "name-key": "name one with --key; `reg key new NAME` makes one",
     "name-key-or-pem": "`reg key list` shows the names; a PEM begins with -----BEGIN",
-    # The witness log
-    "verifier-key-syntax": "a verifier key is written NAME+HASH+BASE64, as `reg witness publish` and `reg witness cosign` print it",
-    "name-log-key": "name it once with --log, as the publisher's `reg witness publish` prints it",
-    "publish-witness-log": "its publisher runs `reg witness publish`",
-    "restore-witness-log": "ask the operator of the registry; if a backup was restored, restore witness/ from a mirror too",
-    "reset-registry": "ask its operator; if a backup was restored on purpose: reg trust reset {registry}",
-    "name-other-witness": "a witness is somebody else: make another key, `reg key new NAME`",
-    "cosign-for-publisher": "a witness writes it there: reg witness cosign REMOTE --output DIRECTORY",
-    "keep-log-key": "publish with the key that began it: the key of a witness log cannot be rotated",
-    "allow-pending-lines": 'its publisher runs `reg witness publish`, its witnesses `reg witness cosign`; or allow a delay in your trust file: pending = "1h"',
-    "ask-for-witnesses": "its publisher runs `reg witness publish`, its witnesses `reg witness cosign`; `reg witness show` lists who signed when",
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",

@@ -1,8 +1,8 @@
 """The store, the logs, and transfers between registries. `Registry` is the documented Python API.
 
 Packages and modules, lowest first: `support` (operating system), `store` (places that hold a registry),
-`signing.py` (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `witness` (the log of
-all heads), `read`, `gates` (rules of channels), `delta.py` (differences on the way), `deliver` (answers that an app
+`signing.py` (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `read`,
+`gates` (rules of channels), `delta.py` (differences on the way), `deliver` (answers that an app
 acts on), `transfer` (push, pull, mirror, archive), `oci`, `publish`, `search`, `dossier` (documents for auditors),
 `maintain`, then `registry.py`, `lockfile.py`, `conformance` and `server` above them.
 

@@ -442,7 +442,7 @@ class Registry:
         from onnxreg.registry.deliver.resolution import resolve
         from onnxreg.schema.query.requirements import Query
 
-        reader = checked_reader(remote or self.store, self.heads, remote is not None)
+        reader = checked_reader(remote or self.store, self.heads)
         return resolve(reader, _ref(ref), query or Query(), device, known_heads=self.heads, seed=seed)
 
     def diff(
@@ -492,9 +492,7 @@ class Registry:
         from onnxreg.registry.maintain.verify_trust import verify_watched
 
         store = _check_registry(remote or self.store)
-        return verify_watched(
-            store, self.heads, None if ref is None else _ref(ref), progress, remote is not None
-        )
+        return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
 
     def sign(
         self,

@@ -41,13 +41,6 @@ def create(
         Path | None,
         typer.Option(help="Add a copy of this file of trusted keys, for people: reg never reads it there."),
     ] = None,
-    witnessed: Annotated[
-        bool,
-        typer.Option(
-            "--witnessed",
-            help="Add the proofs of what witnesses saw of its models; builds before 0.2.0 cannot open it.",
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
@@ -65,7 +58,7 @@ def create(
     chosen = choose(reader, refs or (), every)
     copied = None if trust is None else read_given(trust)
     with session.progress("archiving") as progress:
-        archive = create_archive(reader, chosen, file, progress, copied, witnessed)
+        archive = create_archive(reader, chosen, file, progress, copied)
     if as_json:
         value = {
             "file": str(file),

@@ -39,9 +39,6 @@ def command(
     and the others are copied. Problems that need a person (another manifest under the same version, damage)
     decide the exit status at the end.
 
-    If your trust file demands witnesses, a model that differs from what they saw is listed, and not copied,
-    unless SRC is your own registry.
-
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
     skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was
     deleted; tag is a version or channel, null for a whole model.
@@ -57,8 +54,7 @@ def command(
     places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring") as progress:
-        is_elsewhere = places[0].url != remotes.registry.url
-        result = mirror(*places, channels, progress, is_elsewhere=is_elsewhere)
+        result = mirror(*places, channels, progress)
     if as_json:
         output.write_json(result.to_json())
     else:

@@ -1,7 +1,7 @@
 """`reg trust`: whose signatures count, and what was seen of registries."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,9 +28,8 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
-    lines, since, versions, keys, after: [{registry, model, seq, head}], witnesses}], heads: [{registry, name,
-    seq, head}]}; revoked is null or {date, reason}; witnesses, if there are any, {any, of, max_age, pending,
-    log}, in seconds.
+    lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name,
+    seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.checked_reader import load_trust
@@ -59,8 +58,6 @@ def show(context: typer.Context, as_json: Json = False) -> None:
         kinds = [word for word in ("lines", "versions") if need[word]]
         if kinds:
             session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
-        if "witnesses" in need:
-            session.say(f"must be witnessed: {', '.join(need['models'])}, by {_witnesses(need['witnesses'])}")
     session.say(*(["", "the last line that you saw of each log:"] if heads else []))
     session.table(
         ("REGISTRY", "MODEL", "SEQ", "HEAD"),
@@ -68,12 +65,6 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     )
     if not keys:
         session.say(f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}")
-
-
-def _witnesses(need: dict[str, Any]) -> str:
-    names = ", ".join(key.partition("+")[0] for key in need["of"])
-    pending = "" if need["pending"] is None else f", new lines within {output.duration(need['pending'])}"
-    return f"{need['any']} of {names} in the last {output.duration(need['max_age'])}{pending}"
 
 
 def add(
@@ -185,19 +176,14 @@ def reset(
     The next answer is accepted like a first one. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
     """
-    from onnxreg.registry.trust.checked_reader import forget_witnessed
-
     session: Session = context.obj
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)
     forgotten = session.heads().reset(registry_id, name)
     places = remotes.unpin(registry_id) if name is None else []
-    witnessed = name is None and forget_witnessed(registry_id)
     for model in forgotten:
         session.say(f"forgot the head of {model}: a rollback or fork before now can no longer be noticed")
     for url in places:
         session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
-    if witnessed:
-        session.say("forgot what witnesses saw of it: an older witnessed log can no longer be noticed")
-    if not forgotten and not places and not witnessed:
+    if not forgotten and not places:
         session.say("nothing was known of it")

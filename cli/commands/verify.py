@@ -105,20 +105,10 @@ def command(
                 "each line says why; nothing is known to be damaged",
             )
         left = " left" if repair else ""
-        if _is_intact(report):
-            raise IntegrityError(
-                "the files are intact, but not witnessed as your trust file demands",
-                Advice("ask-for-witnesses"),
-            )
         raise IntegrityError(
             f"{output.counted(len(report.damages), 'damaged part')}{left} in {url}",
             _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
-
-
-def _is_intact(report: "VerifyReport") -> bool:
-    """Check that no file is damaged; witnesses may be missing."""
-    return all(damage.kind == "witness" for damage in report.damages)
 
 
 def _is_known(report: "VerifyReport") -> bool:
@@ -133,7 +123,7 @@ def _show(
     session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
-    outcome = "all intact" if _is_intact(report) else "damaged" if _is_known(report) else "not all was read"
+    outcome = "all intact" if not report.damages else "damaged" if _is_known(report) else "not all was read"
     session.say(f"read {total}, {output.size(report.size)}: {outcome}")
 
 

@@ -17,7 +17,6 @@ from onnxreg.registry.store.layout import (
     SNAPSHOT_TABLE,
     BlobKey,
     is_system_path,
-    is_witness_path,
     model_of,
 )
 from onnxreg.registry.store.protocol import (
@@ -49,8 +48,7 @@ class Damage:
     """One part of a registry that contradicts its digest or history, or that was not read.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
-    from the known head), `signature` (wrong or missing), `witness` (not witnessed as the trust file demands;
-    its files may be intact), `gate` (a governed channel with a version that its policy bars), `policy` (the
+    from the known head), `signature` (wrong or missing), `gate` (a governed channel with a version that its policy bars), `policy` (the
     log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`;
     `stray` is a file that does not belong to a registry. `unreadable` is any part that the place or the disk did not
     give: nothing is known of its bytes. `key` is the place of a bad or missing
@@ -302,7 +300,7 @@ def is_registry_file(file: TreeFile) -> bool:
         return False
     if path in _FIXED or _key_of(file) is not None or _NOTES.fullmatch(path):
         return True
-    return model_of(path) is not None or is_witness_path(path)
+    return model_of(path) is not None
 
 
 def stray_files(remote: RegistryStore) -> list[Damage]:

@@ -10,7 +10,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model
 from onnxreg.registry.store.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, carried_by
-from onnxreg.registry.trust.checked_reader import CheckedReader, WitnessCheck, load_trust
+from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
 from onnxreg.schema.core.errors import RegError, fault
@@ -24,19 +24,11 @@ def verify_watched(
     known_heads: KnownHeads,
     ref: Ref | None = None,
     progress: Progress = SILENT,
-    is_elsewhere: bool = False,
 ) -> VerifyReport:
-    """Verify a registry, a model or a version, also against the user's known heads and trust file.
-
-    One that `is_elsewhere` must be as its witnesses saw it, if the trust file demands any.
-    """
-    witnesses = WitnessCheck(store)
-    unwitnessed = witnesses.audit_place() if is_elsewhere else None
-    has_map = is_elsewhere and unwitnessed is None
+    """Verify a registry, a model or a version, also against the user's known heads and trust file."""
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-        unseen = list(witnesses.audit(ledger.name, index)) if has_map else []
-        yield from unseen or audit_head(store, known_heads, ledger.name, index)
+        yield from audit_head(store, known_heads, ledger.name, index)
         yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:
@@ -45,9 +37,7 @@ def verify_watched(
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)
-    report.damages += _policy_log_damage(store, known_heads, has_map)
-    missing = witnesses.audit_missing(set(store.names())) if has_map else filter(None, [unwitnessed])
-    report.damages += [Damage("witness", store.url, detail) for detail in missing]
+    report.damages += _policy_log_damage(store, known_heads)
     return report
 
 
@@ -85,12 +75,10 @@ def _damages(faults: Iterator[str]) -> list[Damage]:
     return [Damage("policy", POLICIES, detail) for detail in faults]
 
 
-def _policy_log_damage(
-    reader: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool
-) -> Iterator[Damage]:
+def _policy_log_damage(reader: RegistryReader, known_heads: KnownHeads) -> Iterator[Damage]:
     """Faults of the log of policies, read with the user's known heads."""
     try:
-        read_policies(CheckedReader(reader, known_heads, is_elsewhere=is_elsewhere))
+        read_policies(CheckedReader(reader, known_heads))
     except RegError as error:
         kind, detail = fault("policy", error)
         yield Damage(kind, POLICIES, detail)

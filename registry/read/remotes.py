@@ -228,7 +228,7 @@ class Remotes:
         if not offline:
             store = self.open(remote)
             tracking = TrackingCopies(store.registry_id, store.url)
-            checked = CheckedReader(store, known_heads or KnownHeads(), tracking.store, is_elsewhere=True)
+            checked = CheckedReader(store, known_heads or KnownHeads(), tracking.store)
             return TrackedReader(checked, tracking)
         url = self.url_of(remote)
         tracking = TrackingCopies(self.pins.get(url, ""), url)

@@ -78,7 +78,6 @@ def _paths() -> Json:
         "/index/{file}": _file(index, "application/jsonl", file),
         "/index/{org}/{file}": _file(index, "application/jsonl", org, file),
         "/blobs/sha256/{shard}/{key}": _file("A blob, by the SHA-256 of its bytes.", BYTES, shard, key),
-        "/witness/{path}": _file("A file of the witness log.", BYTES, _parameter("path", PATH)),
         "/search/snapshot.sqlite.gz": _readable(snapshot, BYTES, {}, (), ("404",)),
         "/search/snapshot.parquet": _readable(snapshot_table, BYTES, {}, (), ("404",)),
         "/v1/models": _document("The models, by name.", "Models", (), ("400", "5XX"), *_paging()),

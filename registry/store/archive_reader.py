@@ -5,7 +5,6 @@ registry.json                  the id of the registry that it was made from; it 
 policy.jsonl                   verbatim, if there is one
 index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
-witness/...                    what witnesses saw of its models: proofs and pages of the map
 trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
 """
 
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, is_witness_path, model_of
+from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Carried, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import host_errors
@@ -50,7 +49,7 @@ def is_part(name: str) -> bool:
     key = BlobKey.of_path(name)
     plain = key is not None and not key.generation
     named = name in (ABOUT, IDENTITY, POLICIES, TRUST) or model_of(name) is not None
-    return named or plain or is_witness_path(name)
+    return named or plain
 
 
 def encode_about(carried: Carried) -> bytes:

@@ -114,16 +114,16 @@ class StoreContract:
 
     def test_files_by_path_are_written_and_replaced(self, remote: RegistryStore) -> None:
         assert isinstance(remote, PathStore)
-        files = {f"witness/tile/0/00{number}": b"%d" % number for number in range(3)}
-        assert remote.read_file("witness/tile/0/000") is None
+        files = {f"search/part{number}": b"%d" % number for number in range(3)}
+        assert remote.read_file("search/part0") is None
         remote.write_files(files)
-        remote.write_files({**files, "witness/tile/0/001": b"other"})
+        remote.write_files({**files, "search/part1": b"other"})
         assert [(remote.read_file(path) or (b"",))[0] for path in files] == [b"0", b"other", b"2"]
         assert list(remote.names()) == []
 
     def test_files_by_path_are_compared_and_swapped(self, remote: RegistryStore) -> None:
         assert isinstance(remote, PathStore)
-        path = "witness/checkpoint"
+        path = "search/newest"
         assert remote.swap_file(path, b"1", None)
         assert not remote.swap_file(path, b"2", None)
         first = remote.read_file(path)
@@ -139,9 +139,9 @@ class StoreContract:
         store: PathStore = remote
         with ThreadPoolExecutor(4) as pool:
             results = list(
-                pool.map(lambda number: store.swap_file("witness/next", b"%d" % number, None), range(4))
+                pool.map(lambda number: store.swap_file("search/newest", b"%d" % number, None), range(4))
             )
-        winner = remote.read_file("witness/next")
+        winner = remote.read_file("search/newest")
         assert results.count(True) == 1 and winner is not None and winner[0] == b"%d" % results.index(True)
 
     def test_the_tokens_of_index_files_change_with_them(self, remote: RegistryStore) -> None:

@@ -4,7 +4,6 @@ registry.json               which registry this is, and which builds may read an
 blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` if a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
 policy.jsonl                the registry's own log of policies
-witness/...                 the witness log and its map (docs/witness.md)
 search/...                  the snapshot of what can be searched (docs/query.md)
 gc/intents/<note>           a push under way
 gc/condemned/<note>         keys that a collector is about to delete
@@ -101,25 +100,6 @@ _SYSTEM_NAME = re.compile(
 def is_system_path(path: str) -> bool:
     """True for what a system puts into every folder: Finder, Explorer, a NAS, NFS, FUSE, git. It belongs to no registry."""
     return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
-
-
-WITNESS_FOLDER = "witness"
-CHECKPOINT, NEXT, PROOFS = (f"{WITNESS_FOLDER}/{name}" for name in ("checkpoint", "next", "proofs"))
-"""The files of the witness log that change: its newest checkpoint, the one to come, and the cosigned ones."""
-_WITNESS = re.compile(
-    rf"{CHECKPOINT}|{NEXT}|{PROOFS}|{WITNESS_FOLDER}/map/([0-9a-f]{{2}})/\1[0-9a-f]{{62}}"
-    rf"|{WITNESS_FOLDER}/tile/([0-9]|[1-5][0-9]|6[0-3]|entries)/(x[0-9]{{3}}/)*[0-9]{{3}}(\.p/[1-9][0-9]{{0,2}})?"
-)
-
-
-def is_witness_path(path: str) -> bool:
-    """True if a path is one of a file of the witness log."""
-    return _WITNESS.fullmatch(path) is not None
-
-
-def page_path(page: bytes) -> str:
-    """The path of a page of the witness map, by its hash."""
-    return f"{WITNESS_FOLDER}/map/{page.hex()[:2]}/{page.hex()}"
 
 
 SNAPSHOT, SNAPSHOT_TABLE = "search/snapshot.sqlite.gz", "search/snapshot.parquet"

@@ -30,7 +30,6 @@ from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.witness.copies import proof_files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
@@ -122,10 +121,9 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
     trust: bytes | None = None,
-    witnessed: bool = False,
 ) -> ArchiveResult:
     """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added
-    unchanged, for people; with `witnessed` also the proofs of what witnesses saw of its models.
+    unchanged, for people.
 
     InputError if the target is anything else; NotFoundError or IntegrityError if a part of the source is
     missing or damaged. After an error or a kill, the target is as it was before.
@@ -133,7 +131,6 @@ def create_archive(
     _check_target(target)
     carried = {name: frozenset(versions) for name, versions in chosen.items()}
     entries: dict[str, _Entry] = {}
-    proofs = proof_files(source, carried) if witnessed else {}
     for name in sorted(carried):
         entries |= _model_entries(source, name, carried[name])
     blobs = len(entries) - len(carried)
@@ -144,7 +141,6 @@ def create_archive(
     entries[ABOUT] = _Entry.of(encode_about(carried))
     if trust is not None:
         entries[TRUST] = _Entry.of(trust)
-    entries |= {path: _Entry.of(data) for path, data in proofs.items()}
     destination = target.resolve()
     with host_errors(f"writing {target}"):
         destination.parent.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ class Exchange:
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
         tracking = TrackingCopies(remote.registry_id, remote.url)
-        checked = CheckedReader(remote, self.known_heads, tracking.store, is_elsewhere=True)
+        checked = CheckedReader(remote, self.known_heads, tracking.store)
         tracked = TrackedReader(checked, tracking)
         with tracking.doubted(ref.name):
             versions, ledger = self._locate(tracked, ref, channels)

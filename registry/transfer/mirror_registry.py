@@ -35,9 +35,8 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.transfer.copy import SkippedVersion, TransferResult, copy, skip_on_error
 from onnxreg.registry.transfer.exchange import record_pushes, send
 from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
-from onnxreg.registry.trust.checked_reader import WitnessGuard, load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
-from onnxreg.registry.witness.copies import copy_log, read_files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     Advice,
@@ -98,25 +97,22 @@ def mirror(
     channels: bool = False,
     progress: Progress = SILENT,
     actor: str | None = None,
-    is_elsewhere: bool = False,
 ) -> MirrorResult:
     """Copy everything from one registry to another; versions and blobs that are there already are not sent
     again.
 
     ForkError, before anything is written, if both have one id and a log has forked. A version or model that
     cannot be copied is listed, and the others go on. `channels` sets the destination's channels to those of
-    the source, by events of its own; a verbatim mirror has them anyway. A model of a source that `is_elsewhere`
-    is copied only as its witnesses saw it, if the trust file demands any.
+    the source, by events of its own; a verbatim mirror has them anyway.
     """
     report = MirrorResult(source.url, destination.url)
-    reader = WitnessGuard(source) if is_elsewhere else source
     with _unfinished(destination):
         if source.registry_id == destination.registry_id:
-            _verbatim(source, reader, destination, report, progress)
+            _verbatim(source, destination, report, progress)
         else:
             if destination.is_mirror:
                 raise mirror_error(destination.registry_id)
-            _by_version(reader, destination, report, progress, channels, actor)
+            _by_version(source, destination, report, progress, channels, actor)
     return report
 
 
@@ -156,27 +152,26 @@ def open_both(
 
 def _verbatim(
     source: RegistryStore,
-    reader: RegistryReader,
     destination: RegistryStore,
     report: MirrorResult,
     progress: Progress,
 ) -> None:
     trust = load_trust()
-    _check_policies(reader, trust)
-    witnessed, snapshots = read_files(source), _snapshots(source)
-    copy_policies(reader, destination)
+    _check_policies(source, trust)
+    snapshots = _snapshots(source)
+    copy_policies(source, destination)
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
     tombstones: set[Digest] = set()
     copies = _Copies(destination)
-    for name in list(reader.names()):
+    for name in list(source.names()):
         report.models += 1
         with skip_on_error(name, report.skipped):
-            index = reader.read_index(name)
+            index = source.read_index(name)
             if index is None:
-                raise lookup.unknown_model(name, reader)
-            tombstones.update(lookup.state_of(reader, name, index).tombstones)
-            ledgers = _ledgers_behind(reader, index, copies, name, trust)
+                raise lookup.unknown_model(name, source)
+            tombstones.update(lookup.state_of(source, name, index).tombstones)
+            ledgers = _ledgers_behind(source, index, copies, name, trust)
             if ledgers is not None:
                 requests.append(_request(ledgers[0], trust))
                 frees_blobs = frees_blobs or _frees_blobs(*ledgers)
@@ -185,8 +180,7 @@ def _verbatim(
     target = copies.target([request.name for request, _ in requests])
     for request, checked in requests:
         with skip_on_error(request.name, report.skipped):
-            report.add(copy(reader, target, request, progress, source_ledger=checked))
-    copy_log(source, destination, witnessed)
+            report.add(copy(source, target, request, progress, source_ledger=checked))
     if snapshots and not report.skipped and isinstance(files := innermost(destination), PathStore):
         files.write_files(snapshots)
     if not report.skipped:

@@ -14,7 +14,7 @@ from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
-from onnxreg.schema.inputs.trust_file import Trust, TrustedKey, WitnessRequirement, read_trust
+from onnxreg.schema.inputs.trust_file import Trust, TrustedKey, read_trust
 from onnxreg.schema.signing.keys import PublicKey
 
 
@@ -141,7 +141,6 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
             "versions": requirement.versions,
             "keys": list(requirement.keys),
             **({"approvals": True} if requirement.approvals else {}),
-            **({"witnesses": _witnesses_json(requirement.witnesses)} if requirement.witnesses else {}),
             "after": [
                 {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
                 for line in requirement.after
@@ -149,16 +148,6 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
         }
         for requirement in trust.requirements
     ]
-
-
-def _witnesses_json(need: WitnessRequirement) -> dict[str, Any]:
-    return {
-        "any": need.count,
-        "of": [str(key) for key in need.keys],
-        "max_age": need.max_age,
-        "pending": need.pending,
-        "log": need.log and str(need.log),
-    }
 
 
 def heads_json(known_heads: KnownHeads) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ since = 1                            # ... from this one on, or ...
 after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
 versions = true                      # every version that is pulled or resolved is signed
 keys = ["release"]                   # default: any trusted key
-witnesses = {any = 2, of = ["<verifier key>", ...], max_age = "24h", pending = "1h", log = "<verifier key>"}
 approvals = true                     # of ".policy": a looser policy has the signatures that the stricter one demanded
 """
 
@@ -33,9 +32,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
-from onnxreg.schema.core.units import parse_duration
 from onnxreg.schema.signing.keys import PublicKey
-from onnxreg.schema.witness.note import COSIGNATURE, ED25519, VerifierKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +72,6 @@ class TrustedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class WitnessRequirement:
-    """The witnesses who must have seen a log as it is: `count` of these keys, at most `max_age` seconds ago.
-
-    Lines that are not witnessed yet may have been seen first up to `pending` seconds ago; None: there may be none.
-    `log` is the key of the log itself, if the reader knows it.
-    """
-
-    count: int
-    keys: tuple[VerifierKey, ...]
-    max_age: int
-    pending: int | None = None
-    log: VerifierKey | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SignatureRequirement:
     """The signatures that some models require. `keys` are names; an empty list means any trusted key.
 
@@ -103,7 +85,6 @@ class SignatureRequirement:
     versions: bool = False
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
-    witnesses: WitnessRequirement | None = None
     approvals: bool = False
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
@@ -147,10 +128,6 @@ class Trust:
         needs = self.required(registry, model)
         has_needs = any(need.lines or need.versions or need.approvals for need in needs)
         return has_needs or any(key.covers(model) for key in self.keys.values())
-
-    def witnesses(self, registry: str, model: str) -> list[WitnessRequirement]:
-        """The witnesses that must have seen the log of a model."""
-        return [need.witnesses for need in self.required(registry, model) if need.witnesses is not None]
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
@@ -232,9 +209,12 @@ def _until(value: Any) -> RevocationPoint:
 
 def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
     fields = mapping(value)
-    _only(
-        fields, "models", "registry", "lines", "since", "versions", "keys", "after", "witnesses", "approvals"
-    )
+    if "witnesses" in fields:
+        raise InputError(
+            "witnesses are no longer supported",
+            "write lines = true: signed lines, the last line that you saw and mirrors reveal a changed history",
+        )
+    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after", "approvals")
     requirement = SignatureRequirement(
         items(fields.get("models", ["*"]), text),
         optional(fields.get("registry"), _registry),
@@ -243,43 +223,17 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
         flag(fields.get("versions", False)),
         _successors(items(fields.get("keys", []), text), keys),
         items(fields.get("after", []), _until),
-        optional(fields.get("witnesses"), _witnesses),
         flag(fields.get("approvals", False)),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:
         raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-    if not (requirement.lines or requirement.versions or requirement.witnesses or requirement.approvals):
+    if not (requirement.lines or requirement.versions or requirement.approvals):
         raise InputError(
             "a requirement asks for nothing",
-            "write lines = true, versions = true, witnesses = {...}, approvals = true, or several",
+            "write lines = true, versions = true, approvals = true, or several",
         )
     return requirement
-
-
-def _witnesses(value: Any) -> WitnessRequirement:
-    fields = mapping(value)
-    _only(fields, "any", "of", "max_age", "pending", "log")
-    keys = items(required(fields, "of"), lambda key: VerifierKey.parse(text(key), COSIGNATURE))
-    number = count(required(fields, "any"))
-    if not 1 <= number <= len({key.raw for key in keys}):
-        raise InputError(
-            f"any = {number} of {len({key.raw for key in keys})} different witnesses cannot be met",
-            "name as many keys in `of`; the same key under two names is one witness",
-        )
-    log = optional(fields.get("log"), lambda key: VerifierKey.parse(text(key), ED25519))
-    misnamed = next((key for key in keys if log is not None and key.raw == log.raw), None)
-    if misnamed is not None:
-        raise InputError(
-            f"{misnamed.name} is the key of the log, and cannot be a witness", Advice("name-other-witness")
-        )
-    return WitnessRequirement(
-        number,
-        keys,
-        parse_duration(text(required(fields, "max_age"))),
-        optional(fields.get("pending"), lambda length: parse_duration(text(length))),
-        log,
-    )
 
 
 def _registry(value: Any) -> str:

@@ -13,13 +13,9 @@ from onnxreg.registry.server.http.messages import JSON, HttpError, of_bytes, of_
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import INDEX_CACHE_BYTES, ServedRegistry
 from onnxreg.registry.store.layout import (
-    CHECKPOINT,
-    NEXT,
-    PROOFS,
     SNAPSHOT,
     SNAPSHOT_TABLE,
     BlobKey,
-    is_witness_path,
     model_of,
 )
 from onnxreg.registry.store.protocol import MissingBlobError
@@ -42,7 +38,7 @@ INDEX_ROUTES = RouteTemplate("/index/{file}"), RouteTemplate("/index/{org}/{file
 
 
 class TreeRoutes:
-    """`registry.json`, `policy.jsonl`, index files, blobs, the witness log and the snapshot. No other file is served.
+    """`registry.json`, `policy.jsonl`, index files, blobs and the snapshot. No other file is served.
 
     `shared`: allow caches between the server and its clients to keep blobs: not if a token guards them.
     """
@@ -57,7 +53,6 @@ class TreeRoutes:
             Route("/policy.jsonl", self.policies),
             *(Route(template.path, self.index) for template in INDEX_ROUTES),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
-            Route("/witness/{path:path}", self.witness),
             Route(f"/{SNAPSHOT}", self.snapshot),
             Route(f"/{SNAPSHOT_TABLE}", self.snapshot),
         ]
@@ -89,15 +84,6 @@ class TreeRoutes:
         except MissingBlobError as error:
             raise HttpError(404, error.message) from error
         return of_file(request, file, os.fstat(file.fileno()).st_size, key.digest.hex, self._blob_caching)
-
-    async def witness(self, request: Request) -> Response:
-        path = request.scope["path"].removeprefix("/")
-        stored = await run_sync(self._registry.read_file, path) if is_witness_path(path) else None
-        if stored is None:
-            raise nothing_there(request)
-        changes = path in (CHECKPOINT, NEXT, PROOFS)
-        kind = "text/plain; charset=utf-8" if changes else "application/octet-stream"
-        return of_bytes(request, stored[0], kind, REVALIDATE if changes else self._blob_caching, stored[1])
 
     async def snapshot(self, request: Request) -> Response:
         try:
@@ -143,5 +129,5 @@ def nothing_there(request: Request) -> HttpError:
     return HttpError(
         404,
         f"there is no {request.scope['path'][:200]}",
-        "the tree is registry.json, index/, blobs/, witness/ and search/",
+        "the tree is registry.json, index/, blobs/ and search/",
     )

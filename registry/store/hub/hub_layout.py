@@ -31,7 +31,7 @@ MAX_LISTED_PATHS = 5
 """Paths that an error names."""
 
 HUB = "hub"
-RESERVED_FOLDERS = frozenset({"blobs", "index", "gc", "local", "witness"})
+RESERVED_FOLDERS = frozenset({"blobs", "index", "gc", "local"})
 POLICIES = "policy.jsonl"
 RESERVED_FILES = frozenset(
     {LAYOUT, "registry.json", POLICIES, "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"}

@@ -31,7 +31,7 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     with pytest.raises(HostError, match="newer"):
         put(remote, b"blob")
     with pytest.raises(HostError, match="newer"):
-        remote.write_files({"witness/tile/0/000": b"tile"})
+        remote.write_files({"search/part": b"tile"})
     assert list(store.objects) == ["registry.json"]
 
 

@@ -17,7 +17,6 @@ from onnxreg.registry.signing import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
-from onnxreg.schema.witness.note import ED25519, VerifierKey, origin_of
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
 from support.dossier.audited import release
@@ -189,15 +188,6 @@ def keys(world: World) -> None:
     """Nobody is asked for a passphrase; a key of last year is trusted."""
     world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     assert main(["--quiet", "trust", "add", "release-2025", KEY]) == 0
-
-
-def publisher(world: World) -> None:
-    """The key of the witness log of origin is one of this user's, as is that of a second witness."""
-    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
-    public = Keystore().new("acme-log", "ed25519")
-    Keystore().new("w2", "ed25519")
-    origin = origin_of(Registry(world.scratch / "shared").id)
-    world.patch.setenv("LOG_KEY", str(VerifierKey.of(origin, ED25519, public)))
 
 
 def phones(world: World) -> None:

@@ -41,10 +41,6 @@ from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.signing.dsse import KeyRotation
 from onnxreg.schema.signing.keys import PublicKey
-from onnxreg.schema.witness.merkle_map import EMPTY_MAP, MapEntry, MerkleMap, decode_page, page_hash
-from onnxreg.schema.witness.merkle_tree import leaf_hash
-from onnxreg.schema.witness.note import NoteSignature, SignedNote, TreeHead
-from onnxreg.schema.witness.witnessed import WitnessedHead, decode_heads, encode_heads
 from support.fuzz import specimens
 
 DELTAS = Path(__file__).parents[2] / "vectors" / "delta" / "apply.json"
@@ -88,13 +84,6 @@ def readers(directory: Path) -> dict[str, Reader]:
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
     table = DeltaTable("acme/pii", Version.parse("1.1.0"), Digest.of(b"manifest"), (delta,)).encode()
-    root = Digest.of(b"map")
-    head = TreeHead("onnxreg/" + "f" * 32, 1, leaf_hash(bytes.fromhex(root.hex)))
-    cosignature = NoteSignature("w1", b"w1id", bytes(72))
-    signed = SignedNote(head.text, (NoteSignature(head.origin, b"logs", bytes(64)), cosignature))
-    witnessed = WitnessedHead(signed, bytes.fromhex(root.hex), ())
-    heads = MerkleMap(EMPTY_MAP, {}.__getitem__)
-    heads.update({name: MapEntry(name, 1, root) for name in ("acme/pii", "acme/ner", "lab/ocr")})
     rotation = KeyRotation(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
     proof = FaithfulnessReport.from_json(
@@ -136,9 +125,6 @@ def readers(directory: Path) -> dict[str, Reader]:
         "owner's facts": Reader((_FACTS,), lambda data: _document(OwnerFacts, data)),
         "dossier profile": Reader(profiles, lambda data: _document(DossierProfile, data)),
         "statement of facts": Reader((FactsStatement(*pair).encode(),), FactsStatement.decode),
-        "note": Reader((signed.encode(),), _note),
-        "cosigned checkpoints": Reader((encode_heads([witnessed]),), _heads),
-        "page of the witness map": Reader(tuple(heads.pages.values()), _page),
         "rotation": Reader((rotation,), _rotation),
     }
 
@@ -148,24 +134,6 @@ _FACTS = b'{"facts":1,"name":"acme/pii","statements":{"limitations":["a","b"],"p
 
 def _rotation(data: bytes) -> None:
     assert KeyRotation.decode(data).encode() == data
-
-
-def _note(data: bytes) -> None:
-    assert SignedNote.parse(data).encode() == data
-
-
-def _heads(data: bytes) -> None:
-    """What is accepted proves its map, and has one text."""
-    for witnessed in decode_heads(data):
-        assert witnessed.head.size > 0
-    assert decode_heads(encode_heads(decode_heads(data))) == decode_heads(data)
-
-
-def _page(data: bytes) -> None:
-    """What is accepted has one place for each key."""
-    items = decode_page(data, 0, 0)
-    assert sorted({item.key for item in items}) == [item.key for item in items]
-    page_hash(items, 0)
 
 
 def _delta(data: bytes, old: list[str]) -> None:
