@@ -88,7 +88,7 @@ class Child:
             if "error" in value:
                 error = value["error"]
                 advice = Advice(error["code"], **error["facts"]) if error["code"] else error["hint"]
-                raise _FAMILIES[error["family"]](self._about(error["message"]), advice)
+                raise _FAMILIES[error["family"]](error["message"], advice)
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]

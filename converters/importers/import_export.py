@@ -16,7 +16,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest, TensorSpec, read_manifest
+from onnxreg.schema.manifest.manifest import FORMAT, Artifact, FileEntry, Manifest, TensorSpec
 from onnxreg.schema.manifest.rules import FILENAME
 
 EXPORTS = "exports/"
@@ -24,29 +24,34 @@ MINE = Advice("add-without-manifest", manifest=FILENAME)
 
 
 def is_written(directory: Path) -> bool:
-    """Return True if the manifest of a directory has format version 2. Raise InputError if it is not a manifest."""
+    """Return True if the manifest of a directory says that it has format version 2. Raise InputError if it is not JSON."""
     path = directory / FILENAME
     if not path.is_file():
         return False
     if path.stat().st_size > canonical.MAX_BYTES:
         raise InputError(f"{FILENAME} is larger than a manifest may be: {canonical.MAX_BYTES} bytes")
-    return isinstance(read_manifest(path.read_bytes()), Manifest)
+    value = canonical.decode(path.read_bytes(), FILENAME)
+    return isinstance(value, dict) and value.get("format") == FORMAT and value.get("format_version") == 2
 
 
 def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
     """The version in a directory, under the directory's own manifest: the same files give the same digest.
 
     Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is judged as
-    `reg add` judges it. Files that the manifest does not name are left out and reported.
+    `reg add` judges it. Files that the manifest does not name are left out and reported. A manifest with other spaces,
+    as another tool writes it, is the same manifest.
 
-    Raises InputError for a manifest of another name, one that was edited, a missing file, and a manifest that says
+    Raises InputError for a manifest of another name, one with an edit that contradicts the rest, a missing file, and a manifest that says
     something else than the graphs do.
     """
     check_name(name)
-    data = (directory / FILENAME).read_bytes()
-    manifest = Manifest.decode(data)
-    if manifest.encode() != data:
-        raise InputError(f"{FILENAME} was written anew by another tool: its bytes are not canonical", MINE)
+    written = (directory / FILENAME).read_bytes()
+    data = canonical.encode(canonical.decode(written, FILENAME))
+    try:
+        manifest = Manifest.decode(data)
+    except InputError as error:
+        edited = "was edited by another tool" if written != data else "is not valid"
+        raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
     if manifest.name != name:
         raise InputError(
             f"{FILENAME} is of {manifest.name}, not {name}", Advice("use-name", name=manifest.name)

@@ -18,17 +18,33 @@ from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.location import check_inside
-from onnxreg.converters.source.source_files import read_metadata
-from onnxreg.schema.core.errors import InputError
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import CONFIG, read_metadata
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.rules import FILENAME
 
 PROFILE = "repository"
 
 
 def is_repository(directory: Path) -> bool:
-    """Return True if there is a model file in a directory or in the folders in it."""
-    return any(is_model(path) for path in _paths(directory))
+    """Return True if there is a model file in a directory or in the folders in it.
+
+    Raises InputError for an export of OpenMed that did not finish: it writes the manifest last. Labels in
+    `id2label.json` and models are side by side, with an .ort file or with `max_sequence_length` in `config.json`.
+    """
+    models = [path for path in _paths(directory) if is_model(path)]
+    beside = [path for path in models if "/" not in path]
+    if beside and (directory / "id2label.json").is_file():
+        config = read_json(directory / CONFIG) if (directory / CONFIG).is_file() else {}
+        is_ort = any(path.endswith(".ort") for path in beside)
+        if is_ort or (isinstance(config, dict) and "max_sequence_length" in config):
+            raise InputError(
+                f"{directory.name} has the files of an export of OpenMed and no {FILENAME}: the export did not finish",
+                Advice("add-single-files"),
+            )
+    return bool(models)
 
 
 def import_repository(directory: Path, workspace: Path, *, name: str) -> Draft:

@@ -36,7 +36,12 @@ class _Pipe:
         self._sink.write(f"{json.dumps(value)}\n")
         self._sink.flush()
 
+    def name_file(self, message: str) -> str:
+        """A message about the file that is being read."""
+        return f"{list(self._sizes)[-1].name}: {message}" if self._sizes else message
+
     def opening(self, path: Path) -> None:
+        self._sizes.pop(path, None)
         self._sizes[path] = path.stat().st_size if path.is_file() else 0
         self.send({"reading": path.name, "size": sum(self._sizes.values())})
 
@@ -60,10 +65,11 @@ def main() -> None:
     except RegError as error:
         _send_error(pipe, error)
     except (MemoryError, RecursionError) as error:
-        _send_error(pipe, InputError(f"reading needs more memory than there is: {type(error).__name__}"))
+        message = f"reading needs more memory than there is: {type(error).__name__}"
+        _send_error(pipe, InputError(pipe.name_file(message)))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        _send_error(pipe, HostError(f"reading failed: {reason}", DISK))
+        _send_error(pipe, HostError(pipe.name_file(f"reading failed: {reason}"), DISK))
     except Exception:  # noqa: BLE001
         pipe.send({"bug": traceback.format_exc()})
 

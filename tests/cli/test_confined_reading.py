@@ -41,6 +41,23 @@ def test_a_file_that_takes_too_much_memory(
     assert not Path("r").exists()
 
 
+@pytest.mark.parametrize(
+    ("spoil", "file"),
+    [
+        (lambda: Path("export/id2label.json").write_text('{"0": "A"}'), "id2label.json"),
+        (lambda: Path("export/recall_delta.json").unlink(), "recall_delta.json"),
+        (lambda: Path("export/tokenizer.json").unlink(), "tokenizer.json"),
+        (lambda: Path("export/openmed-onnx.json").write_text("{}"), "openmed-onnx.json"),
+        (lambda: Path("export/model_fp16.onnx").write_bytes(b"x"), "model_fp16.onnx"),
+    ],
+)
+def test_an_error_of_an_import_names_its_own_file(reg: Reg, spoil: Callable[[], object], file: str) -> None:
+    spoil()
+    message = reg(*IMPORT, "--json").error["message"]
+    names = {path.name for path in BERT.iterdir()} - {"config.json", "openmed-onnx.json"}
+    assert file in message and not [name for name in names - {file} if name in message]
+
+
 def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confine, "BASE_SECONDS", 0.0)
     done = reg(*ADD)

@@ -108,7 +108,16 @@ SPOILED: dict[str, tuple[Callable[[Path], None], int, str]] = {
         "model.onnx is not an ONNX file",
     ),
     "a file that is missing": (lambda directory: (directory / "model.ort").unlink(), 2, "which is missing"),
-    "a manifest of another layout": (edit(lambda value: None, canonical=False), 2, "not canonical"),
+    "a verdict by another tool": (
+        edit(lambda value: value.update(certified=True), canonical=False),
+        2,
+        f"{FILENAME} was edited by another tool: ",
+    ),
+    "an artifact by another tool": (
+        edit(lambda value: value["artifacts"].append({"format": "transformersjs", "path": "m"}), False),
+        2,
+        f"{FILENAME} was edited by another tool: ",
+    ),
     "a manifest that is none": (
         lambda directory: (directory / FILENAME).write_text("{") and None,
         2,
@@ -129,6 +138,11 @@ def test_damaged_files_are_refused(reg: Reg, digest: str, case: str) -> None:
     spoil(Path("out"))
     done = reg(*BACK)
     assert (done.status, message in done.err) == (status, True), done.err
+
+
+def test_a_manifest_that_another_tool_only_laid_out_is_the_same(reg: Reg, digest: str) -> None:
+    edit(lambda value: None, canonical=False)(Path("out"))
+    assert reg(*BACK, "--json").json["digest"] == digest
 
 
 def test_a_file_that_the_manifest_does_not_name_is_left_out(reg: Reg, digest: str) -> None:

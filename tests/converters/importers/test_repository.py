@@ -87,10 +87,20 @@ def test_the_layout_of_optimum(repository: Path, tmp_path: Path) -> None:
     for file in (repository / "onnx").iterdir():
         file.rename(repository / file.name)
     (repository / "onnx").rmdir()
+    (repository / "id2label.json").unlink()
     (repository / "ort_config.json").write_text('{"opset": 18}')
     manifest = imported(repository, tmp_path)
     assert [item.path for item in manifest.artifacts] == ["model.onnx", "model_fp16.onnx", "model_int8.onnx"]
     assert "ort_config.json" in {entry.path for entry in manifest.files}
+
+
+@pytest.mark.parametrize("kept", ["model.onnx model.ort", "model.onnx model_fp16.onnx", "model.onnx"])
+def test_an_export_of_openmed_that_did_not_finish_is_no_repository(tmp_path: Path, kept: str) -> None:
+    (tmp_path / "export").mkdir()
+    for name in (*COMPANIONS, *kept.split()):
+        shutil.copy(BERT / name, tmp_path / "export" / name)
+    with pytest.raises(InputError, match="did not finish"):
+        imported(tmp_path / "export", tmp_path)
 
 
 def test_the_layout_of_sentence_transformers(repository: Path, tmp_path: Path) -> None:
