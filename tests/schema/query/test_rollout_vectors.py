@@ -19,6 +19,13 @@ from onnxreg.schema.query.resolve import resolve_in
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 VECTORS = json.loads((FOLDER / "rollout.json").read_text("utf-8"))
+DEVICES = json.loads((FOLDER / "device.json").read_text("utf-8"))
+FRESH = [
+    update
+    for update in DEVICES["updates"]
+    if not update["slot"]["failed"] and not update["expect"].get("stays")
+]
+"""Updates on which nothing that the device remembers has a say, unless its current release is withdrawn."""
 SALT = "0123456789abcdef" * 2
 TARGET = {"to": "2.0.0", "manifest": f"sha256:{'0' * 64}", "salt": SALT, "seq": 1, "percent": 5}
 
@@ -66,6 +73,23 @@ def test_questions(vector: dict[str, Any]) -> None:
         "rejected": rejected,
     }
     assert answer == vector["expect"]
+
+
+@pytest.mark.parametrize("vector", FRESH, ids=lambda vector: str(vector["name"]))
+def test_a_device_takes_what_resolve_answers(vector: dict[str, Any]) -> None:
+    """The other releases of a slot count only if this one does not answer."""
+    state = State.decode(json.dumps(DEVICES["states"][vector["state"]]).encode())
+    question = {"query": {}, "seed": None, **vector["question"]}
+    try:
+        outcome = resolve_in(state, Query.read(question["query"]), tag=question["tag"], seed=question["seed"])
+        found = outcome.candidate
+    except RegError:
+        found = None
+    if found is None:
+        assert "error" in vector["expect"] or vector["slot"]["previous"]
+    else:
+        assert outcome.artifact is not None
+        assert vector["expect"] == {"version": str(found.version), "artifact": outcome.artifact.path}
 
 
 @pytest.mark.parametrize("script", ["make_rollout.py", "make_device.py"])
