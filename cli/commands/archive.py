@@ -91,8 +91,9 @@ def verify(
     is never used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
-    detail, digest?}]}.
+    detail, digest?}], unpromoted: [{name, detail}]}.
     """
+    from onnxreg.cli.commands.verify import refuse_unpromoted
     from onnxreg.registry.maintain.verify_trust import verify_trusted
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
@@ -104,18 +105,20 @@ def verify(
         report = verify_trusted(archive, trusted, progress)
     if as_json:
         document = report.to_json()
-        totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
+        totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}
         output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **totals})
     else:
         session.table(("MODEL", "CARRIED"), _rows(archive.carried))
         rows = [(damage.kind, damage.name, damage.detail) for damage in report.damages]
         session.table(("DAMAGE", "WHERE", "WHAT"), rows)
+        session.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
         session.say(f"registry {archive.registry_id}")
         read = f"{output.counted(report.blobs, 'blob')}, {output.size(report.size)}"
         session.say(f"read {read}: {'damaged' if report.damages else 'all intact'}")
     if report.damages:
         count = output.counted(len(report.damages), "damaged part")
         raise IntegrityError(f"{count} in {file}", "copy it again, or have it made again: reg archive create")
+    refuse_unpromoted(report)
 
 
 def _versions(carried: "Carried") -> dict[str, list[str]]:

@@ -1,17 +1,21 @@
 """`reg policy`: what channels demand of versions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import join, quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Reason, RemoteOption
 from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.logline import LogLine
+
+if TYPE_CHECKING:
+    from onnxreg.registry.gates.enforce import BlockedChannel
 
 EXAMPLES = (
     "reg policy show",
@@ -140,6 +144,9 @@ def set_policy(
     replace: Annotated[
         bool, typer.Option("--replace", help="Set it even if it demands less than the policy in force.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Set it even if channels that resolve now stop resolving.")
+    ] = False,
     approvals: Annotated[
         list[Path] | None,
         typer.Option(
@@ -156,8 +163,9 @@ def set_policy(
     the new one demands less (signed_by), as many of these keys must approve it, or sign the line: exit
     status 8 otherwise.
 
-    Channels whose version does not meet it, or was not promoted, stop resolving; they are listed first, on
-    stderr. An empty file frees all channels. If REG_SIGNING_KEY names a key, the line is signed.
+    Channels whose version does not meet it, or was not promoted, stop resolving. They are listed first, on
+    stderr, and without --yes nothing is set: exit status 5. Then promote the version that a channel holds, or
+    another one. An empty file frees all channels. If REG_SIGNING_KEY names a key, the line is signed.
 
     With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand,
     term, before, after}]}; rules is their count, seq the number of the new line, null if nothing was set.
@@ -176,6 +184,8 @@ def set_policy(
     stopped = registry.blocked_channels(policy, store)
     for change in stopped:
         session.warn(f"stops: {output.printable(change.why)}")
+    if not (dry_run or yes):
+        _refuse_to_stop(stopped, registry.blocked_channels(registry.policies(store).policy, store))
     signatures = [read_given(path).decode(errors="replace").strip() for path in approvals or ()]
     line = None if dry_run else registry.set_policy(policy, reason, store, replace, signatures)
     if line is not None and line.sig is None:
@@ -195,3 +205,15 @@ def set_policy(
         session.say("nothing to do: this policy is in force")
     else:
         session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")
+
+
+def _refuse_to_stop(stopped: "Sequence[BlockedChannel]", before: "Sequence[BlockedChannel]") -> None:
+    """ConflictError if a policy would stop channels that resolve now; `before` are those that do not."""
+    already = {(item.name, item.channel) for item in before}
+    new = [item for item in stopped if item.channel is not None and (item.name, item.channel) not in already]
+    if new:
+        first = f"reg promote {new[0].name}:{new[0].version} {new[0].channel}"
+        raise ConflictError(
+            f"the policy would stop {output.counted(len(new), 'channel')}: nothing was set",
+            f"to set it all the same: --yes; then promote what each channel holds: {first}",
+        )

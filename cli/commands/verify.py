@@ -11,7 +11,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, RemoteError
+from onnxreg.schema.core.errors import Advice, GateError, HostError, InputError, IntegrityError, RemoteError
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
@@ -69,8 +69,12 @@ def command(
     manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status,
     keyid, key, seq}]}]}.
 
-    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail,
-    digest?}]}, after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
+    A governed channel that was moved without a promotion does not resolve. It is listed, not as damage:
+    exit status 8.
+
+    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}],
+    unpromoted: [{name, detail}]}, after the repair; with --repair also {repaired: [{kind, name, detail,
+    digest?}]}.
     """
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")
@@ -109,6 +113,16 @@ def command(
             f"{output.counted(len(report.damages), 'damaged part')}{left} in {url}",
             _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
+    refuse_unpromoted(report)
+
+
+def refuse_unpromoted(report: "VerifyReport") -> None:
+    """GateError if a governed channel was moved without a promotion."""
+    if count := len(report.unpromoted):
+        raise GateError(
+            f"all is intact, and {output.counted(count, 'channel')} {'does' if count == 1 else 'do'} not resolve",
+            "promote what it holds, or another version: reg promote NAME:VERSION CHANNEL",
+        )
 
 
 def _is_known(report: "VerifyReport") -> bool:
@@ -121,16 +135,19 @@ def _show(
 ) -> None:
     session.table(("REPAIRED", "WHERE", "WHAT"), _rows(repairs, store))
     session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
+    session.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
     outcome = "all intact" if not report.damages else "damaged" if _is_known(report) else "not all was read"
     session.say(f"read {total}, {output.size(report.size)}: {outcome}")
 
 
-def _remedy(damages: "Iterable[Damage]", remote: str | None) -> str:
+def _remedy(damages: "Sequence[Damage]", remote: str | None) -> str:
     """The hint for damage before a repair."""
     if all(damage.kind == "history" for damage in damages):
         return "each line says what to do: no copy repairs a history"
+    if all(damage.kind == "gate" for damage in damages):
+        return "promote a version that meets the policy: reg promote NAME:VERSION CHANNEL"
     where = f"--remote {quote(remote)} " if remote is not None else ""
     return f"reg verify {where}--repair --from REMOTE fetches good copies"
 

@@ -31,6 +31,10 @@ from onnxreg.schema.log.state import Rollout, State
 PROMOTE_ADVICE = Advice("promote-properly")
 
 
+class UnpromotedError(GateError):
+    """A governed channel or rollout that no promotion set. It does not resolve, and nothing is damaged."""
+
+
 def check_holder(
     reader: RegistryReader,
     channel: str,
@@ -88,7 +92,7 @@ def check_rollout(
     if judged is None:
         return
     if steps[-1].evidence is None:
-        raise GateError(
+        raise UnpromotedError(
             f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", PROMOTE_ADVICE
         )
     check_evidence(ledger, log, steps[-1])
@@ -137,7 +141,8 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history:
     """
     channel = f"{ledger.name}:{history[-1].tag}"
     if history[-1].evidence is None:
-        raise GateError(f"{channel} was moved to {history[-1].version} without a promotion", PROMOTE_ADVICE)
+        moved = f"{channel} was moved to {history[-1].version} without a promotion"
+        raise UnpromotedError(moved, PROMOTE_ADVICE)
     newest = 0
     for position, move in enumerate(history):
         if move.evidence is None:
@@ -192,7 +197,10 @@ def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], m
 def audit_gates(
     reader: RegistryReader, ledger: Ledger, trust: Trust | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`."""
+    """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`.
+
+    Those without a promotion are `unpromoted`.
+    """
     log = None
     for channel in sorted(ledger.channels):
         try:
@@ -200,6 +208,8 @@ def audit_gates(
             check_held(ledger, log, channel, trust)
             if channel in ledger.rollouts:
                 check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
+        except UnpromotedError as error:
+            yield "unpromoted", error.message
         except RegError as error:
             yield fault("gate", error)
 

@@ -50,10 +50,13 @@ def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetim
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     """The manifest to compare a move of a channel with: the last one promoted to it before.
 
-    After the first promotion, only promotions count. None if the channel held no other version before.
+    After the first promotion, only promotions count. Before it, None if the channel holds that manifest, which then
+    changes nothing for devices, or held no other.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
+    if not any(event.evidence is not None for event in past) and past and past[-1].manifest == manifest:
+        return None
     return next((event.manifest for event in reversed(promoted or others)), None)
 
 

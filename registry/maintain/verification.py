@@ -71,7 +71,8 @@ class Damage:
 class VerifyReport:
     """Counts of a verification, and its damages. `unreferenced` blobs are not damage: `reg gc` frees them.
 
-    `sharing` counts the versions that have each file.
+    `sharing` counts the versions that have each file. `unpromoted` are governed channels that no promotion set: they do
+    not resolve, and nothing is damaged.
     """
 
     models: int = 0
@@ -81,6 +82,7 @@ class VerifyReport:
     unreferenced: int = 0
     damages: list[Damage] = field(default_factory=list)
     sharing: Counter[Digest] = field(default_factory=Counter)
+    unpromoted: list[Damage] = field(default_factory=list)
 
     def add_sharing(self) -> None:
         """Add to each damage how many more versions have the file."""
@@ -98,6 +100,7 @@ class VerifyReport:
             "bytes": self.size,
             "unreferenced": self.unreferenced,
             "damages": [damage.to_json() for damage in self.damages],
+            "unpromoted": [{"name": item.name, "detail": item.detail} for item in self.unpromoted],
         }
 
 
@@ -190,7 +193,9 @@ def _check_model(
     damages = len(report.damages)
     needed = _check_log(ledger, index.data, report)
     if len(report.damages) == damages:  # a damaged history must not become a known head
-        report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
+        for kind, detail in audit(ledger, index):
+            faults = report.unpromoted if kind == "unpromoted" else report.damages
+            faults.append(Damage(kind, name, detail))
     for version, entry in present_versions(ledger):
         if only is None or version in only:
             report.versions += 1

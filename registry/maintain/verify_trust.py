@@ -76,9 +76,11 @@ def _damages(faults: Iterator[str]) -> list[Damage]:
 
 
 def _policy_log_damage(reader: RegistryReader, known_heads: KnownHeads) -> Iterator[Damage]:
-    """Faults of the log of policies, read with the user's known heads."""
+    """Faults of the log of policies, read with the user's known heads, or missing although the trust file demands it."""
     try:
-        read_policies(CheckedReader(reader, known_heads))
+        log = read_policies(CheckedReader(reader, known_heads))
+        if not log.lines and load_trust().governs(reader.registry_id):
+            yield Damage("policy", POLICIES, "it has no policy, and must have one")
     except RegError as error:
         kind, detail = fault("policy", error)
         yield Damage(kind, POLICIES, detail)

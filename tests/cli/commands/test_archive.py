@@ -51,6 +51,7 @@ def test_archive_as_json(reg: Reg, registry: Registry) -> None:
         "blobs": made["blobs"],
         "bytes": verified["bytes"],
         "damages": [],
+        "unpromoted": [],
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, POLICY, Attacker, refusal
+from support.registries.gated import NAME, POLICY, Attacker, draft, refusal
 
 from onnxreg.cli.context import Session
 from onnxreg.registry import Registry
@@ -168,8 +168,10 @@ def test_verify_names_a_bypassed_gate(reg: Reg, registry: Registry) -> None:
     assert reg("verify").status == 0
     Attacker(registry).append(Attacker(registry).move("1.2.0"))
     done = reg("verify", "--json")
-    assert done.status == 4
-    assert [damage["kind"] for damage in done.json["damages"]] == ["gate"]
+    assert (done.status, done.json["damages"], done.json["ok"]) == (8, [], True)
+    assert [item["name"] for item in done.json["unpromoted"]] == [NAME]
+    shown = reg("verify")
+    assert "--repair" not in shown.err and "reg promote" in shown.err
 
 
 def test_attest_and_what_is_said_of_it(reg: Reg, registry: Registry, tmp_path: Path) -> None:
@@ -265,12 +267,16 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
     assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
     assert registry.policies() == before
     assert reg("policy", "set", "new.toml", "--dry-run").out == "it would stop 2 channels\n"
-    done = reg("policy", "set", "new.toml", "--replace")
+    refused = reg("policy", "set", "new.toml", "--replace")
+    assert refused.status == 5 and refused.err.count("stops: ") == 2 and "--yes" in refused.err
+    assert registry.policies() == before
+    done = reg("policy", "set", "new.toml", "--replace", "--yes")
     assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
     for channel, each in found.items():
         refused = reg("resolve", f"{NAME}:{channel}")
         assert refused.status == 8 and each["why"] in refused.err
     (tmp_path / "mild.toml").write_text(rule.format("stable", "Apache-2.0"))
+    assert reg("policy", "set", "new.toml").status == 0, "the channels were stopped before"
     done = reg("policy", "set", "mild.toml", "--json", "--replace")
     assert {key: done.json[key] for key in ("rules", "seq", "stopped")} == {
         "rules": 1,
@@ -278,6 +284,37 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
         "stopped": [],
     }
     assert reg("resolve", STABLE).status == 0
+
+
+def test_the_present_version_of_a_channel_can_be_promoted(
+    reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the step to it was a breaking one: devices have it already."""
+    registry = Registry(tmp_path / "own")
+    monkeypatch.setenv("REG_HOME", str(registry.store.root))
+    registry.add(draft(tmp_path / "a", "a"), "1.0.0")
+    registry.add(draft(tmp_path / "b", "b", labels=["DATE"]), "1.1.0")
+    for version in ("1.0.0", "1.1.0"):
+        registry.tag(f"{NAME}:{version}", "stable")
+    (tmp_path / "breaking.toml").write_text('[[rule]]\nchannel = "stable"\nbreaking = false\n')
+    assert reg("policy", "set", "breaking.toml", "--yes").status == 0
+    assert reg("promote", f"{NAME}:1.0.0", "stable", "--dry-run").status == 8, "that step breaks apps"
+    assert (reg("resolve", STABLE).status, reg("verify").status) == (8, 8)
+    assert reg("promote", f"{NAME}:1.1.0", "stable").status == 0
+    assert (reg("resolve", STABLE).status, reg("verify").status) == (0, 0)
+    assert reg("promote", f"{NAME}:1.0.0", "stable").status == 8
+
+
+def test_verify_misses_a_policy_that_the_reader_demands(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "of a newcomer"))
+    (tmp_path / "trust.toml").write_text('[[require]]\nmodels = [".policy"]\nlines = true\n')
+    (registry.store.root / "policy.jsonl").unlink()
+    for words in ((), ("--remote", registry.store.root)):
+        done = reg("verify", "--json", *words)
+        assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["policy"])
 
 
 def test_a_laxer_policy_asks_for_replace(reg: Reg, registry: Registry, tmp_path: Path) -> None:
