@@ -48,15 +48,21 @@ def command(
     The cache of export steps is trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB), the least
     recently used entries first.
 
+    --keep-days counts back from the newest version of the registry, not from this machine's clock. A
+    version is not older than the lines before it in the log.
+
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
     bytes, kept}}; fenced counts pushes that had to start again; cache has what was deleted from it, and the
     bytes kept.
     """
     from onnxreg.converters.engine.cache import TrimResult
-    from onnxreg.registry.log.collect import RetentionPolicy
+    from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
+    if keep_days is not None and dry_run and not as_json:
+        newest = newest_publication(store or registry.store)
+        session.say(f"--keep-days counts from {newest:%Y-%m-%d}, when the newest version was published")
     expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=store)
     trimmed = (
         export_service.step_cache().trim(export_service.cache_limit(), dry_run)

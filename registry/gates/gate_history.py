@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger, read_line
@@ -32,15 +32,16 @@ def rollout_steps(ledger: Ledger, channel: str) -> list[RolloutStep]:
 def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetime) -> float | None:
     """The hours for which a version was rolled out to a channel without interruption, up to a time.
 
-    None if it was not. Times are as claimed by those who wrote the events.
+    None if it was not. Times are as claimed by those who wrote the events; a line is not older than the lines before it.
     """
     start: datetime | None = None
+    time = datetime.min.replace(tzinfo=UTC)
     for line in ledger.skim():
-        if line.kind not in (RolloutStep.kind, Tag.kind, Untag.kind):
-            continue
         event = read_line(line.raw, ledger.name).event
-        time = datetime.fromisoformat(event.time)
-        if not isinstance(event, RolloutStep | Tag | Untag) or event.tag != channel or time > until:
+        if (claimed := datetime.fromisoformat(event.time)) > until:
+            continue
+        time = max(time, claimed)
+        if not isinstance(event, RolloutStep | Tag | Untag) or event.tag != channel:
             continue
         is_step = isinstance(event, RolloutStep) and event.manifest == manifest
         start = (start or time) if is_step else None if time < until else start

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from onnxreg.registry.log.commit import commit, read_ledger
+from onnxreg.registry.log.commit import commit, load, read_ledger
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_consistently
@@ -209,6 +209,22 @@ class Logs:
         return token, frozenset(item.digest for item in references(ledger))
 
 
+FIRST_DAY = "2025-01-01"
+"""No version is older; a time before it is of a clock that was never set."""
+
+
+def newest_publication(remote: RegistryStore) -> datetime:
+    """The newest time at which a version of a registry was published, not in the future; now if none is known.
+
+    Retention counts the days from it: a collector whose clock is ahead deletes no more than another one.
+    """
+    now = datetime.now(UTC)
+    ledgers = (load(remote, name)[0] for name in list(remote.names()))
+    times = (event.time for ledger in ledgers for _, event in ledger.events(Publish))
+    newest = max((time for time in times if FIRST_DAY <= time <= now.strftime(TIME_FORMAT)), default=None)
+    return now if newest is None else datetime.fromisoformat(newest)
+
+
 @dataclass(frozen=True)
 class RetentionPolicy:
     """Keep so many of the newest releases, their pre-releases, and the versions of the last days.
@@ -251,9 +267,19 @@ class RetentionPolicy:
         return [version for _, version in sorted(gone, key=lambda pair: pair[0])]
 
     def _young(self, ledger: Ledger, now: datetime) -> set[Version]:
-        """By the time that the publisher claimed: the one place where a clock decides."""
+        """By the times in the log: the one place where a clock decides, so a wrong one must delete nothing.
+
+        A version is not older than the lines before it. It is kept if its time is in the future, or before any registry.
+        """
         if self.days is None:
             return set()
-        since = (now - timedelta(days=self.days)).astimezone(UTC).strftime(TIME_FORMAT)
-        events = (line.event for line in ledger.lines())
-        return {event.version for event in events if isinstance(event, Publish) and event.time >= since}
+        latest, young = "", set()
+        since, today = (
+            (now - timedelta(days=days)).astimezone(UTC).strftime(TIME_FORMAT) for days in (self.days, 0)
+        )
+        for event in (line.event for line in ledger.lines()):
+            claimed = max(event.time, latest)
+            latest = claimed if event.time <= today else latest
+            if isinstance(event, Publish) and (claimed >= since or claimed < FIRST_DAY):
+                young.add(event.version)
+        return young

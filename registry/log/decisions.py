@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
@@ -190,8 +190,10 @@ class Decisions:
     def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
         """The decision of a retention policy: every version that it does not keep gives up its files."""
 
+        now = newest_publication(self.store) if policy.days is not None else datetime.now(UTC)
+
         def decide(ledger: Ledger) -> list[Event]:
-            versions = policy.expiring(ledger, datetime.now(UTC))
+            versions = policy.expiring(ledger, now)
             targets = (
                 lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in versions
             )

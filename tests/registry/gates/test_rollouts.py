@@ -230,6 +230,22 @@ def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest
     assert version(governed, STABLE, None) == "1.1.0"
 
 
+def test_a_clock_that_was_never_set_rolls_nothing_out(
+    governed: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is not older than the lines before it."""
+    governed.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n', "policy"))
+
+    def long_ago(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
+        return stamp(name, actor, reason) | {"time": "1970-01-01T00:00:00Z"}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rollouts, "stamp", long_ago)
+        start(governed, STABLE)
+    with pytest.raises(GateError, match=r"rolled out for 0\.0 hours"):
+        governed.rollouts().finish(NAME, STABLE)
+
+
 LIES = {
     "share": lambda state: state["rollouts"][EDGE].update(percent=100),
     "salt": lambda state: state["rollouts"][EDGE].update(salt="1" * 32),

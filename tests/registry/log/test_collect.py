@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from io import BytesIO
 from pathlib import Path
 
@@ -405,3 +405,32 @@ def test_a_change_starts_over_if_a_collector_freed_what_it_reads(filled: Registr
     with filled.store.push() as push:
         commit(filled.store, push, "acme/pii", change)
     assert list(map(len, tries)) == [5, 4]
+
+
+@pytest.mark.parametrize("ahead", [0, 400, -400])
+@pytest.mark.parametrize("claimed", ["1970-01-01T00:00:07Z", "2025-06-01T00:00:00Z", "2099-01-01T00:00:00Z"])
+def test_a_wrong_clock_deletes_nothing(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch, ahead: int, claimed: str
+) -> None:
+    """Of the machine that published the second version just now, or of the one that collects."""
+    stamps = iter(["now", claimed, "now", "now"])
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Clock":
+            moment = next(stamps, "now")
+            if moment != "now":
+                return cls.fromisoformat(moment)
+            return cls.fromtimestamp(time.time() + offset * 86400, tz)
+
+    offset = 0
+    monkeypatch.setattr("onnxreg.registry.support.actor.datetime", Clock)
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+    times = [line.event.time for line in registry.log("acme/pii")]
+    assert claimed in times
+    offset = ahead
+    for module in ("registry.log.collect", "registry.log.decisions"):
+        monkeypatch.setattr(f"onnxreg.{module}.datetime", Clock)
+    expired, collected = registry.gc(RetentionPolicy(days=30))
+    assert (expired, collected.freed) == ([], {})
