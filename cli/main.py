@@ -19,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+        with suppress(AttributeError):  # a stream of a test
+            getattr(sys, name).reconfigure(
+                errors="backslashreplace"
+            )  # not every terminal shows every character
     try:
         _dispatch(words)
         sys.stdout.flush()

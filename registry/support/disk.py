@@ -75,7 +75,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 def refuse_unlisted(error: OSError) -> None:
     """For `os.walk`: a directory that cannot be listed hides files; one that is gone has none."""
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 

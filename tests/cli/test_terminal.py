@@ -1,10 +1,12 @@
 """What a person sees: colours on a terminal only, 80 columns, silence when asked, and a clean end on Ctrl-C."""
 
+import io
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 from support.sampling import sampled
 from support.terminal import on_a_terminal
 
+from onnxreg.cli.main import main
 from onnxreg.cli.render import output
 from onnxreg.registry import Registry
+from onnxreg.schema.manifest.draft import Draft, DraftFile
 
 Reg = Callable[..., Any]
 READING = (
@@ -191,3 +195,20 @@ def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg:
     assert len(reg("--registry", home, *words).err.splitlines()) == 2
     changed = on_a_terminal(home, "diff", "acme/pii:0.1.0", "acme/pii:0.2.0", NO_COLOR="1")[1]
     assert max(map(len, changed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_output_that_cannot_show_a_character(
+    encoding: str, tmp_path: Path, draft: Callable[..., Draft], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is escaped: what was published is published, and the exit status says so."""
+    made = draft(tmp_path / "work")
+    (tmp_path / "work" / "config.json").rename(tmp_path / "work" / "模.json")
+    files = (DraftFile("config", "模.json"), *made.companions[1:])
+    Registry(tmp_path / "home", actor="Łukasz").add(replace(made, companions=files))
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    for words in ("show acme/pii", "resolve acme/pii", "log acme/pii", "ls"):
+        assert main(["--registry", str(tmp_path / "home"), *words.split()]) == 0
+    shown = stream.buffer.getvalue().decode(encoding)
+    assert ("模" if encoding == "utf-8" else r"\u6a21") in shown

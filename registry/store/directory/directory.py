@@ -243,9 +243,15 @@ class DirectoryRegistry:
         """The index file without its token, which costs as much as reading it: to read, not to swap."""
         with host_errors(f"reading the index of {name}"):
             try:
-                return IndexFile(read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES), "")
+                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        if b"\r\n" in data:
+            raise IntegrityError(
+                f"{index_path(name)} has the line ends of Windows (CRLF): git or an editor changed them",
+                "type `git config core.autocrlf false`, write `* -text` into .gitattributes, and check the files out again",
+            )
+        return IndexFile(data, "")
 
     def names(self) -> Iterator[str]:
         index = self.root / "index"

@@ -392,3 +392,32 @@ def test_no_secret_of_a_url_is_kept_or_shown(
         assert "hunter2" not in "".join(capfd.readouterr())
     kept = (path for path in registry.store.root.rglob("*") if path.is_file())
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
+
+
+def test_a_path_that_is_not_text_is_a_remote_like_others(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    try:
+        (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    except OSError:
+        pytest.skip("this file system has text names only")
+    odd, good = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"), str(tmp_path / "good")
+    for place in (odd, good):
+        registry.remotes.add("name" if place == odd else "origin", place)
+        assert registry.push("acme/pii", place).blobs
+    assert other.pull("acme/pii", odd).blobs
+    assert registry.push("acme/pii", "name").blobs == 0
+    assert len(registry.remotes.pins) == 2
+
+
+def test_a_damaged_url_harms_no_other_remote(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "good"))
+    own = {"remotes": {"odd": "http://[::1"}, "pins": {"http://[::1": "0" * 32, "nowhere://x": "1" * 32}}
+    replace_file(state_directory() / "remotes.json", json.dumps({"registries": {registry.id: own}}).encode())
+    assert registry.push("acme/pii", str(tmp_path / "good")).blobs == 0
+    registry.remotes.remove("odd")
+    assert registry.remotes.urls == {}

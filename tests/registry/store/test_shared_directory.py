@@ -246,3 +246,17 @@ def test_scratch_of_a_killed_command_is_swept(tmp_path: Path, monkeypatch: pytes
         assert mode(directory) == 0o700
         assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {alive.name, directory.name}
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    "words", ["verify", "show acme/pii", "resolve acme/pii", "tag acme/pii:0.1.0 x", "gc"]
+)
+def test_line_ends_of_windows_are_named(
+    registry: Registry, make_draft: MakeDraft, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    """As git makes them with `core.autocrlf`."""
+    registry.add(make_draft())
+    index = registry.store.root / "index/acme/pii.jsonl"
+    index.write_bytes(index.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["--registry", str(registry.store.root), *words.split()]) == 4
+    assert "CRLF" in "".join(capsys.readouterr())

@@ -1,11 +1,16 @@
 """Every variable of `reg` is read by one module, by its present name or by its former one."""
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
 from onnxreg.registry.support import environment
+from onnxreg.schema.manifest.draft import Draft
 
 REPOSITORY = Path(__file__).parents[3]
 CODE = [
@@ -50,3 +55,24 @@ def test_a_variable_that_never_had_another_name_has_none(monkeypatch: pytest.Mon
     monkeypatch.setenv("ONNXREG_HOME", "elsewhere")
     assert environment.read("REG_HOME") is None
     assert environment.former_names() == {}
+
+
+def test_an_account_without_a_home(
+    registry: Registry,
+    make_draft: Callable[..., Draft],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has no settings, no known heads and no default registry; all else works."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(environment, "NO_HOME", tmp_path / "file" / "home")
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("HOME", "REG_HOME", "REG_STATE", "REG_KEYS", "REG_TRUST", "REG_ACTOR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    registry.add(make_draft())
+    home = ["--registry", str(registry.store.root)]
+    for words in ("ls", "resolve acme/pii", "verify", f"push acme/pii {tmp_path / 'share'}", "gc", "config"):
+        status = main([*(home if words != "config" else []), *words.split()])
+        assert status == (9 if words == "config" else 0), capsys.readouterr().err
+    assert "REG_HOME" in capsys.readouterr().err
