@@ -101,7 +101,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
         labels: the labels of the gold, with their spans.
         names: those of the model, as they were read from its tags.
     """
-    listed = listing([f"{name[:80]} ({count} spans)" for name, count in labels.items()])
+    listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
         f"gold labels that the model does not have: {listed}{own}; map each to one of the model's, or exclude it by name: "
@@ -112,7 +112,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 def listing(names: Sequence[str]) -> str:
     """The first names, and how many there are beside them."""
     more = f" and {len(names) - MAX_LISTED_LABELS} more" if len(names) > MAX_LISTED_LABELS else ""
-    return ", ".join(name[:100] for name in names[:MAX_LISTED_LABELS]) + more
+    return ", ".join(name[:80] for name in names[:MAX_LISTED_LABELS]) + more
 
 
 def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:

@@ -177,7 +177,7 @@ def judge_table(
     reasons = [f"{losing}, the limit is below {limit:g}"]
     if state == "unknown":
         reasons = [unclear(losing, interval, limit)]
-    elif state == "certified" and interval is not None and not interval[1] < limit:
+    elif rule != POINT_RULE and state == "certified" and interval and not interval[1] < limit:
         reasons.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
     weak = list(_weaknesses(metric, table, groups))
     if settings.get("other_labels"):

@@ -255,7 +255,10 @@ def test_a_loss_whose_interval_spans_the_limit_is_unclear() -> None:
     assert judgement.interval is not None and judgement.interval[0] < 0.008 < judgement.interval[1]
     assert judgement.state == "unknown" and judgement.reasons[0].startswith("unclear")
     assert Steady().judge(table, 0.008, {}, "loss/point").state == "refused"
-    assert Steady().judge(table, 0.012, {}).state == "certified"
+    wide = Steady().judge(table, 0.012, {})
+    assert wide.state == "certified" and len(wide.reasons) == 2
+    earlier = Steady().judge(table, 0.012, {}, "loss/point")
+    assert earlier.reasons == wide.reasons[:1], "what a certificate of the earlier rule has"
     assert Steady().judge(table, 0.012, {"margin": True}).state == "unknown"
     assert Steady().judge(table, 0.012, {"other_labels": {"SSN": 3}}).state == "unknown"
     lost = ScoreTable.of(("score",), parent, parent * 0)
