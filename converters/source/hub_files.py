@@ -29,7 +29,14 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, missing_extra
+from onnxreg.schema.core.errors import (
+    HostError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RemoteError,
+    missing_extra,
+)
 from onnxreg.schema.core.paths import DistinctPaths, check_path
 
 MAX_LISTED_FILES = 100_000
@@ -63,10 +70,11 @@ def fetch(
         InputError: a file whose path cannot be kept.
     """
     try:
-        from huggingface_hub import constants, snapshot_download
+        from huggingface_hub import constants, errors, snapshot_download
     except ImportError as error:
         raise missing_extra("huggingface_hub", "hf", "loading a model from the Hub") from error
     with _translated(name, revision, or_directory):
+        _make_session(name)
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
         folder = f"models--{name.replace('/', '--')}"
         root = Path(constants.HF_HOME, "onnxreg", endpoint, folder)
@@ -78,15 +86,17 @@ def fetch(
             listing.write_text(json.dumps([commit, files]))
         except _unreachable() as error:
             if not listing.is_file():
-                return Path(
-                    snapshot_download(
+                try:
+                    cached = snapshot_download(
                         name,
                         revision=revision,
                         allow_patterns=list(patterns),
                         ignore_patterns=list(ignored),
                         local_files_only=True,
                     )
-                )
+                except errors.LocalEntryNotFoundError:
+                    raise error from None
+                return Path(cached)
             unreachable = error
             commit, files = json.loads(listing.read_text())
         chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]
@@ -98,8 +108,8 @@ def fetch(
             digest, size = files[path]
             blob = root / "blobs" / digest
             with FileLock(root / "blobs" / f"{digest}.lock"):
-                cached = Path(constants.HF_HUB_CACHE, folder, "blobs", digest)
-                if not _has_digest(blob, digest) and not _adopt(cached, blob):
+                other = Path(constants.HF_HUB_CACHE, folder, "blobs", digest)
+                if not _has_digest(blob, digest) and not _adopt(other, blob):
                     if unreachable is not None:
                         raise unreachable
                     _download(name, commit, path, size, blob)
@@ -108,6 +118,21 @@ def fetch(
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(store, chosen))
         return root / "snapshots" / commit
+
+
+def _make_session(name: str) -> None:
+    """Make the client's connections. HostError if the environment names a proxy that cannot be used."""
+    import httpx2
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+    try:
+        get_session()
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        raise HostError(
+            f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
+            "check HTTPS_PROXY and ALL_PROXY: write http://HOST:PORT, or list the Hub's host in NO_PROXY; "
+            "SOCKS needs the package httpx2[socks]",
+        ) from error
 
 
 @contextmanager
@@ -122,8 +147,10 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
     except errors.HFValidationError as error:
         raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
     except (errors.LocalEntryNotFoundError, *_unreachable()) as error:  # type: ignore[misc]
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            check = "if the server is right, name its certificate in SSL_CERT_FILE"
         raise RemoteError(
-            f"{prefix}the Hub cannot be reached, and {name} is not in its cache", check
+            f"{prefix}the Hub cannot be reached, and {name} is not in its cache: {_words(error)}", check
         ) from error
     except errors.GatedRepoError as error:
         raise RemoteError(
@@ -139,14 +166,22 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
         ) from error
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
         raise RemoteError(
-            f"{name} could not be fetched from the Hub: {getattr(error, 'strerror', None) or type(error).__name__}",
-            "check the network and the disk, then run the command again",
+            f"{name} could not be fetched from the Hub: {_words(error)}",
+            "check the network, the proxy, the token (hf auth login) and the disk, then run the command again",
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RemoteError(
             f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})",
             "check HF_ENDPOINT",
         ) from error
+
+
+def _words(error: Exception) -> str:
+    """The words of the Hub, the system or TLS on an error, without addresses, which may be signed."""
+    text = getattr(error, "server_message", None) or getattr(error, "strerror", None) or str(error)
+    line = re.sub(r"https?://\S+", "...", text.strip().partition("\n")[0])[:200] or type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return f"{line} ({status})" if status else line
 
 
 def _unreachable() -> tuple[type[Exception], ...]:

@@ -23,7 +23,7 @@ from onnxreg.registry.store.http import (
     read_body,
 )
 from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.requests import UnansweredError, retrying
+from onnxreg.registry.store.net.requests import retrying
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
@@ -245,9 +245,7 @@ class OciClient:
                 return Answer(error.code, error.headers, content)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise UnansweredError(
-                f"{method} {shown} failed: {why(reason)}", "check the network and the URL"
-            ) from error
+            raise requests.unanswered(f"{method} {shown} failed: {why(reason)}", error) from error
         finally:
             if data is not None and not isinstance(data, bytes):
                 data.close()

@@ -11,7 +11,6 @@ exist.
 import http.client
 import io
 import secrets
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -310,9 +309,7 @@ class HttpStore(ReadOnlyStore):
                 ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise UnansweredError(
-                f"reading {url} failed: {why(reason)}", _trust(reason) or "check the network and the URL"
-            ) from error
+            raise requests.unanswered(f"reading {url} failed: {why(reason)}", error) from error
         except ValueError as error:
             raise _malformed(url, error) from error
 
@@ -428,18 +425,13 @@ class Secure(urllib.request.HTTPSHandler):
 def is_passing(error: Exception) -> bool:
     if isinstance(error, RefusedError):
         return error.status in PASSING_STATUS
-    return isinstance(error, UnansweredError) and not isinstance(
-        getattr(error.__cause__, "reason", None), ssl.SSLCertVerificationError
-    )
-
-
-def _trust(reason: object) -> str:
-    untrusted = isinstance(reason, ssl.SSLCertVerificationError)
-    return "if the server is right, name its certificate in SSL_CERT_FILE" if untrusted else ""
+    return isinstance(error, UnansweredError)
 
 
 def make_opener(url: str) -> urllib.request.OpenerDirector:
     """Build a URL opener. Servers on this machine are reached without a proxy, which would see the token."""
+    if not url.startswith("http:"):
+        http_rules.check_proxy(url)
     direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
     return urllib.request.build_opener(http_rules.SameOrigin, Plain, Secure, *direct)
 

@@ -46,7 +46,7 @@ from onnxreg.registry.store.hub.hub_errors import (
     too_many,
     translated,
 )
-from onnxreg.registry.store.net import requests
+from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
@@ -307,7 +307,10 @@ class HubClient:
     @contextmanager
     def errors(self, operation: str) -> Iterator[None]:
         """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
-        _bound(get_session())
+        try:
+            _bound(get_session())
+        except (ImportError, ValueError, httpx2.InvalidURL) as error:
+            raise http_rules.proxy_error(f"{operation}: {self.location.url}: {one_line(error)}") from error
         try:
             yield
         except (RegError, RemoteEntryNotFoundError, StaleParentError):

@@ -12,7 +12,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from onnxreg.registry.store.net import http_rules
+from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
 
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -51,9 +51,10 @@ def translated(error: Exception, operation: str, revision: str) -> RegError:
         case HfHubHTTPError():
             return _of_status(error, operation)
         case httpx2.HTTPError() | ConnectionError() | TimeoutError():
+            hint = f"check the network, HF_ENDPOINT and {http_rules.proxy_variables()}"
             return RemoteError(
                 f"{operation} cannot be reached: {one_line(error) or type(error).__name__}",
-                "check the network and HF_ENDPOINT, then run the command again",
+                requests.final_hint(error) or f"{hint}, then run the command again",
             )
         case OSError():
             return HostError(
@@ -67,17 +68,19 @@ def translated(error: Exception, operation: str, revision: str) -> RegError:
 
 def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
     status = error.response.status_code
+    words = one_line(error.server_message or "")[:200]
     match status:
         case 401:
-            return RemoteError(f"{operation}: the Hub does not know this token (401)", _LOGIN)
+            return RemoteError(f"{operation}: {words or 'the Hub does not know this token'} (401)", _LOGIN)
         case 403:
-            return RemoteError(f"{operation}: no permission (403)", _LOGIN)
+            return RemoteError(
+                f"{operation}: {words or 'no permission'} (403)", f"if it is about the token, {_LOGIN}"
+            )
         case 429:
             return RemoteError(*too_many(operation, error))
         case _ if status >= 500:
             return RemoteError(f"{operation}: the Hub fails ({status})", http_rules.later(pause(error)))
-    detail = f": {error.server_message}" if error.server_message else ""
-    return RemoteError(f"{operation}: the Hub refuses ({status}){one_line(detail)[:200]}")
+    return RemoteError(f"{operation}: the Hub refuses ({status}){': ' if words else ''}{words}")
 
 
 def too_many(operation: str, error: HfHubHTTPError) -> tuple[str, str]:
@@ -88,7 +91,9 @@ def is_passing(error: Exception) -> bool:
     """True if the same request may succeed later."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    return isinstance(error, httpx2.TransportError)
+    if isinstance(error, httpx2.ProxyError | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+        return False
+    return isinstance(error, httpx2.TransportError) and not requests.final_hint(error)
 
 
 def pause(error: BaseException | None) -> float:

@@ -8,6 +8,7 @@ itself; no redirect takes it along.
 A server says when to come back by `Retry-After`, in seconds or as a date, or by `RateLimit`.
 """
 
+import os
 import re
 import socket
 import string
@@ -23,7 +24,7 @@ from typing import IO, Any
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.errors import InputError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 
 MAX_HOPS = 10
 MAX_BODY_BYTES = 2**20
@@ -68,6 +69,36 @@ def _refused(source: SplitResult, reason: str) -> RemoteError:
     source_text = f"{source.scheme}://{source.netloc.rpartition('@')[2]}{source.path}"
     return RemoteError(
         f"{source_text} redirects {reason}", "this is not followed; check the URL of the registry"
+    )
+
+
+def proxy_variables() -> str:
+    """The variables of the environment that name a proxy."""
+    names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
+    return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
+
+
+def check_proxy(url: str) -> None:
+    """HostError if the environment names a proxy for a URL that is malformed, or speaks SOCKS."""
+    scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
+    proxy = urllib.request.getproxies().get(scheme, "")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return
+    try:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise proxy_error(f"{host} is not reached through the proxy that {scheme.upper()}_PROXY names")
+
+
+def proxy_error(message: str) -> HostError:
+    """The error of a proxy that cannot be used. Its URL, which may hold a password, is not shown."""
+    return HostError(
+        message,
+        f"check {proxy_variables()}: write http://HOST:PORT, or list the server's host in NO_PROXY; "
+        "only hf:// takes SOCKS, with the package httpx2[socks]",
     )
 
 

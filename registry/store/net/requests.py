@@ -11,6 +11,7 @@ pace: S3 sends single spaces for minutes while it joins the parts of an object.
 import io
 import random
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, TypeVar
 
-from onnxreg.registry.store.net import waits
+from onnxreg.registry.store.net import http_rules, waits
 from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import RemoteError, why
@@ -89,6 +90,32 @@ def retrying(
                 request.failed(f" (try {number + 1} of {MAX_TRIES} in {wait:.0f} s: {_reason(error)})", wait)
                 parallel.sleep(wait)
         return attempt()
+
+
+def final_hint(error: BaseException, certificates: str = "SSL_CERT_FILE") -> str:
+    """The hint for a request that the same command can never make; empty if the next try may succeed.
+
+    `certificates`: the variable that names trusted certificates.
+    """
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"if the server is right, name its certificate in {certificates}"
+        if type(cause) is ssl.SSLError and "MAC" not in str(cause.reason):
+            return "does the server speak TLS there, without certificates of its clients?"
+        if "Tunnel connection failed: 4" in str(cause):
+            return f"the proxy refuses: check {http_rules.proxy_variables()}"
+    return ""
+
+
+def unanswered(
+    message: str,
+    error: BaseException,
+    hint: str = "check the network and the URL",
+    certificates: str = "SSL_CERT_FILE",
+) -> RemoteError:
+    """The error of a request that got no answer: UnansweredError if the next try may get one."""
+    final = final_hint(error, certificates)
+    return RemoteError(message, final) if final else UnansweredError(message, hint)
 
 
 class UnansweredError(RemoteError):

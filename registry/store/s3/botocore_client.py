@@ -8,6 +8,7 @@ push of 300 small files (docs/benchmarks.md). If the answer is unexpected, botoc
 counts.
 """
 
+import os
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 from botocore.session import Session
 
-from onnxreg.registry.store.net import requests
+from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import FileBlock, UploadBody
@@ -66,10 +67,11 @@ def new_client(session: Session, location: S3Url) -> Any:
     )
     client = session.create_client(
         "s3",
-        region_name=location.option("region"),
+        region_name=location.option("region") or os.environ.get("AWS_REGION") or None,
         endpoint_url=location.option("endpoint"),
         config=config,
     )
+    http_rules.check_proxy(client.meta.endpoint_url)
     use_pools(botocore_session(client), PlainPool, SecurePool)
     return client
 

@@ -4,12 +4,14 @@ Requests go through botocore, not s3fs: file systems have no conditions and chec
 are made here, since the meaning of a 412 depends on earlier tries of the request.
 """
 
+import os
 import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import cached_property
 from http.client import HTTPException
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +21,7 @@ from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.range_stream import ByteRange, RangeRequest, fill
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.support.parallel import CancelledError, check_stop
-from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
+from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.registry.store.s3.botocore_client import SignedRequests
@@ -49,6 +51,14 @@ _HINTS = {
     "RequestTimeTooSkewed": "set this machine's clock",
     "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
 }
+_WRITES = frozenset({"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"})
+_UNKNOWN_HEADER = (
+    "a registry needs a server that takes SHA-256 checksums (x-amz-checksum-sha256) and conditions "
+    "(If-None-Match, If-Match)"
+)
+_DEMANDS = (
+    "; a bucket policy may demand headers that reg does not send: default encryption of the bucket needs none"
+)
 _LOST = "PreconditionFailed"
 _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
 
@@ -271,14 +281,17 @@ class S3Client:
             status = int(answer.get("HTTPStatusCode", 0))
             pause = http_rules.pause_seconds(answer.get("HTTPHeaders", {}))
             code = str(error.response.get("Error", {}).get("Code", status))
-            hint = _HINTS.get(code, _DENIED if status in (401, 403) else "")
-            if status in _PASSING_STATUS:
+            is_write = error.operation_name in _WRITES
+            hint = _HINTS.get(code, "")
+            if not hint and status in (401, 403):
+                hint = _DENIED + (_DEMANDS if is_write else "")
+            elif not hint and is_write and status in (400, 501):
+                hint = _UNKNOWN_HEADER
+            elif status in _PASSING_STATUS:
                 hint = http_rules.later(pause)
             detail = str(error.response.get("Error", {}).get("Message", ""))[:200]
             return RejectedError(f"{failure}: {code} {detail}".rstrip(), hint, status, code, pause)
-        if isinstance(
-            error, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)
-        ):
+        if isinstance(error, (boto.NoCredentialsError, boto.PartialCredentialsError)):
             hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
             return RemoteError(f"{failure}: no credentials were found", hint)
         if isinstance(error, ResponseParserError):
@@ -287,8 +300,20 @@ class S3Client:
             return InputError(
                 f"{failure}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL"
             )
+        message = f"{failure}: {_one_line(error) or type(error).__name__}"
+        if isinstance(error, (boto.SSOError, boto.TokenRetrievalError)):
+            profile = self.location.option("profile") or os.environ.get("AWS_PROFILE")
+            return RemoteError(
+                message, f"run aws sso login{f' --profile {quote(profile)}' if profile else ''}"
+            )
+        if isinstance(error, boto.MissingDependencyException):
+            return HostError(message, "install what it names")
+        if not _may_pass(error):
+            hint = requests.final_hint(error, "AWS_CA_BUNDLE")
+            proxies = http_rules.proxy_variables()
+            return RemoteError(message, hint or f"check AWS_PROFILE, ~/.aws/config and {proxies}")
         hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
-        return UnansweredError(f"{failure}: {_one_line(error) or type(error).__name__}", hint)
+        return requests.unanswered(message, error, hint, "AWS_CA_BUNDLE")
 
     def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         """Make bare requests from now on as this usual one is made."""
@@ -330,6 +355,20 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.is_passing)
 
 
+def _may_pass(error: BaseException) -> bool:
+    """True for a connection that failed, broke or was silent, and for bytes that changed on their way."""
+    from botocore import exceptions as boto
+
+    if isinstance(error, boto.ProxyConnectionError):
+        return False
+    if not isinstance(error, boto.BotoCoreError):
+        return True
+    if type(error) is boto.HTTPClientError:
+        return isinstance(error.__context__, OSError | HTTPException)
+    kinds = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ChecksumError)
+    return isinstance(error, (*kinds, boto.FlexibleChecksumError))
+
+
 def _mistakes() -> tuple[type[Exception], ...]:
     """Errors of botocore for a request or a configuration that can never work."""
     from botocore import exceptions as boto
@@ -337,10 +376,12 @@ def _mistakes() -> tuple[type[Exception], ...]:
     return (
         boto.ConfigNotFound,
         boto.ConfigParseError,
+        boto.InvalidConfigError,
         boto.InvalidRegionError,
         boto.NoRegionError,
         boto.ParamValidationError,
         boto.ProfileNotFound,
+        boto.UnknownCredentialError,
         boto.ValidationError,
     )
 
