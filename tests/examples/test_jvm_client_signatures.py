@@ -105,6 +105,21 @@ def test_each_line_must_be_signed(
     assert update({}, "fresh")["version"] == "1.1.0"
 
 
+def test_an_edge_that_is_behind_does_not_spare_the_check_of_lines(
+    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey
+) -> None:
+    """The app that saw these lines did not want them signed; the next one does."""
+    index = Tree(registry.store.root).index(NAME)
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    first = index.read_bytes()
+    publish(registry, tmp_path / "2", "1.1.0", 1000)
+    assert update({})["version"] == "1.1.0"
+    index.chmod(0o600)
+    index.write_bytes(first)
+    assert update({})["version"] == "1.1.0"
+    assert update({"keys": [str(key.public)], "lines": 1})["error"] == "remote"
+
+
 @pytest.mark.parametrize("text", ["", "rsa:AAAA", "ed25519:AAAA", "ecdsa-p256:!!!", "ed25519"])
 def test_a_malformed_key_is_an_input_error(update: Any, text: str) -> None:
     assert update({"keys": [text]})["error"] == "input"

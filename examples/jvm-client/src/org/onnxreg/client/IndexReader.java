@@ -57,6 +57,9 @@ final class IndexReader {
         }
         if (seen != null && index.state.seq() < seen.state.seq()) {
             History.checkContinues(index.state, true, seen.index(), documents);
+            if (!isChecked(seen)) {
+                throw new RemoteException(path + " is older than the one that was seen before", true);
+            }
             return seen.asStale();
         }
         Withdrawals withdrawals = check(index, seen, documents);
