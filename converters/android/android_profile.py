@@ -12,8 +12,10 @@ from onnxreg.converters.evaluation.recall_rule import RecallJudgement
 from onnxreg.converters.onnx.mobile_rules import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.source.source_files import CONFIG
+from onnxreg.converters.tasks.checkpoints.checkpoint import SAVE_TOKENIZER, has_tokenizer
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
-from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"
@@ -34,6 +36,10 @@ VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_del
 
 class AndroidPromises(ProfilePromises):
     """The promises of the profile. If the INT8 file was judged, readers of version 1 get the fields of OpenMed."""
+
+    def check_source(self, source: LocatedSource) -> None:
+        if not has_tokenizer(source.location):
+            raise InputError("a phone reads texts, and the checkpoint has no tokenizer", SAVE_TOKENIZER)
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         check_contract(output.facts, output.path, len(subject.fields["labels"]))

@@ -52,6 +52,9 @@ class ProfilePromises:
         """Return further facts that shape the draft."""
         return {}
 
+    def check_source(self, source: LocatedSource) -> None:
+        """Raise InputError for a source that no graph of the profile can be made of."""
+
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         """Raise ConversionError, naming the file, if a graph breaks a promise."""
 
@@ -104,8 +107,9 @@ class ExportPlan:
         return replace(self, source=replace(self.source, code=None))
 
     def warnings(self) -> Sequence[str]:
-        """Warnings about the evaluation, for people."""
-        return () if self.evaluation is None else self.evaluation.warnings()
+        """Warnings about the source and the evaluation, for people."""
+        evaluation = () if self.evaluation is None else self.evaluation.warnings()
+        return (*self.task.warnings(self.source), *evaluation)
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""
@@ -248,6 +252,8 @@ def plan_export(
     start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     located = task.find(start)
+    promises = promises or ProfilePromises()
+    promises.check_source(located)
     model_name = _check_name(name or recipe.name or located.name)
     return ExportPlan(
         recipe,
@@ -256,7 +262,7 @@ def plan_export(
         located,
         nodes,
         outputs,
-        promises or ProfilePromises(),
+        promises,
         directory,
         start,
         evaluation=evaluation,

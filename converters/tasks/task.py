@@ -192,6 +192,10 @@ class Task(ABC):
         task.
         """
 
+    def warnings(self, source: LocatedSource) -> Sequence[str]:
+        """Return what people should know of a located source before it is exported."""
+        return ()
+
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         """Load a source, and write its companions into `directory`.

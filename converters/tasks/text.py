@@ -23,6 +23,7 @@ from onnxreg.converters.tasks.checkpoints.checkpoint import (
     LoadedCheckpoint,
     TaskHead,
     find_checkpoint,
+    has_tokenizer,
     load_located,
     located_source,
 )
@@ -59,15 +60,25 @@ class TextTask(Task):
     def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
+    def warnings(self, source: LocatedSource) -> Sequence[str]:
+        root = source.location
+        if has_tokenizer(root / sentence_files.transformer_folder(root)):
+            return ()
+        return ("the checkpoint has no tokenizer: the version can be run on tensors only",)
+
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
         checkpoint = self.checkpoint(source, name)
         length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
-        feeds = token_sample.sample_feeds(checkpoint.tokenizer, token_sample.input_names(checkpoint), length)
+        inputs = token_sample.input_names(checkpoint)
+        if checkpoint.tokenizer is None:
+            feeds = token_sample.random_feeds(checkpoint.config, inputs, length)
+        else:
+            feeds = token_sample.sample_feeds(checkpoint.tokenizer, inputs, length)
         module = self.module(checkpoint, token_sample.tensors(feeds[1]))
         sample = token_sample.measure(module, feeds)
         files, scrubbed = _write_companions(
-            checkpoint, name, length, directory, tuple(feeds[0]), self.settings(checkpoint)
+            checkpoint, name, length, directory, inputs, self.settings(checkpoint)
         )
         files += self.companions(checkpoint, name, directory)
         fields = _fields(self.id, checkpoint, length, files)
@@ -145,13 +156,13 @@ class Pooling(TextTask):
 
     def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
         checkpoint = super().checkpoint(source, name)
-        if self._config(checkpoint).lower_case:
+        if self._config(checkpoint).lower_case and checkpoint.tokenizer is not None:
             _lower_case(checkpoint.tokenizer.backend_tokenizer)
         return checkpoint
 
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
-        trained = self._config(checkpoint).max_length or checkpoint.tokenizer.model_max_length
-        return min(super().longest(checkpoint), trained)
+        own = getattr(checkpoint.tokenizer, "model_max_length", self.options.max_seq_length)
+        return min(super().longest(checkpoint), self._config(checkpoint).max_length or own)
 
     def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
         config = self._config(checkpoint)
@@ -280,21 +291,23 @@ def _write_companions(
     if checkpoint.labels:
         companion_files.write_labels(directory / LABELS, checkpoint.labels)
         files.append(DraftFile("labels", LABELS))
-    tokenizer = companion_files.write_tokenizer(directory, checkpoint, name, inputs)
-    files += [DraftFile("tokenizer", path) for path in tokenizer]
+    if checkpoint.tokenizer is not None:
+        tokenizer = companion_files.write_tokenizer(directory, checkpoint, name, inputs)
+        files += [DraftFile("tokenizer", path) for path in tokenizer]
     return files, [f"{CONFIG}:{key}" for key in scrubbed]
 
 
 def _fields(
     task: str, checkpoint: LoadedCheckpoint, length: int, files: list[DraftFile]
 ) -> dict[str, object]:
-    fields = {
+    fields: dict[str, object] = {
         "task": task,
         "family": checkpoint.config.model_type,
         "config_path": CONFIG,
         "max_sequence_length": length,
-        "tokenizer": {"path": ".", "files": [file.path for file in files if file.role == "tokenizer"]},
     }
+    if tokenizer := [file.path for file in files if file.role == "tokenizer"]:
+        fields["tokenizer"] = {"path": ".", "files": tokenizer}
     if checkpoint.labels:
         fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
     license_name = read_license(checkpoint.directory)

@@ -67,7 +67,7 @@ class Answers(TextEvaluator):
     def inputs(self, items: Sequence[Question]) -> list[ModelInput]:
         if not items:
             return []
-        tokenizer, names = copy.deepcopy(self.subject.loaded.tokenizer), tuple(self.subject.sample.feeds[0])
+        tokenizer, names = copy.deepcopy(self.subject.loaded.text_reader), tuple(self.subject.sample.feeds[0])
         tokenizer.truncation_side = tokenizer.padding_side = "right"
         stride = min(STRIDE, self.max_length // 4)
         questions = [item.question for item in items]

@@ -108,7 +108,7 @@ class TextEvaluator(TaskEvaluator):
         """Yield one row of tokens for each text (or pair), int64 `[1, tokens]`."""
         if not texts:
             return
-        tokenizer = copy.deepcopy(self.subject.loaded.tokenizer)
+        tokenizer = copy.deepcopy(self.subject.loaded.text_reader)
         names = tuple(self.subject.sample.feeds[0])
         encoded = tokenizer(
             list(texts),

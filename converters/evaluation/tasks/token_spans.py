@@ -72,7 +72,7 @@ class TokenSpans(TaskEvaluator):
 
     def inputs(self, items: Sequence[Fixture]) -> list[ModelInput]:
         length = self.subject.resolved_options["max_seq_length"]
-        cut = windows(self.subject.loaded.tokenizer, length, [item.text for item in items])
+        cut = windows(self.subject.loaded.text_reader, length, [item.text for item in items])
         return [ModelInput(window.text, window.inputs, window) for window in cut]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Integers, Integers]:

@@ -15,7 +15,14 @@ from onnxreg.converters.export_process import light_import
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CARD, CONFIG, digest_files, taking_part, weight_files
+from onnxreg.converters.source.source_files import (
+    CARD,
+    CONFIG,
+    TOKENIZER,
+    digest_files,
+    taking_part,
+    weight_files,
+)
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.checkpoints.torch_weights import COMPILED, prefix_of
@@ -27,6 +34,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 """Refers to another model, which transformers would load if peft is installed; no digest covers that."""
 
 TOKENIZER_FILE = "tokenizer.json"
+SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 TRIAL_TEXTS = (
     "The patient was SEEN on 2024-03-18 by Dr. Maria O'Neill-Lindqvist (ward_7B), and can't walk.",
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
@@ -83,7 +91,7 @@ class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
     `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a
-    fast tokenizer that pads and truncates only when asked; `labels` are in the order of the logits, none
+    fast tokenizer that pads and truncates only when asked, None without one; `labels` are in the order of the logits, none
     without a head that has some. `config` is as it was saved; the model itself keeps no cache of keys and
     values.
     """
@@ -95,6 +103,13 @@ class LoadedCheckpoint:
     source: Source
     directory: Path
     trust_remote_code: bool
+
+    @property
+    def text_reader(self) -> Any:
+        """The tokenizer; InputError without one."""
+        if self.tokenizer is None:
+            raise InputError("the checkpoint has no tokenizer, so no text can be read", SAVE_TOKENIZER)
+        return self.tokenizer
 
 
 def load_checkpoint(
@@ -164,14 +179,15 @@ def load_located(
     Args:
         name: published name of a directory, in place of its path.
 
-    Raises InputError if it is not trained, or has no fast tokenizer.
+    Raises InputError if it is not trained, or its tokenizer has no fast form.
     """
     root: Path = source.location
     directory = root / sentence_files.transformer_folder(root)
     with silent_transformers():
         model = _load_model(directory, head, trust_remote_code)
-        tokenizer = load_tokenizer(directory, trust_remote_code)
-    check_vocabulary(model, tokenizer)
+        tokenizer = load_tokenizer(directory, trust_remote_code) if has_tokenizer(directory) else None
+    if tokenizer is not None:
+        check_vocabulary(model, tokenizer)
     labels = _labels(_raw_config(directory), model.config) if head.labelled else ()
     published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
     config = copy.deepcopy(model.config)
@@ -185,6 +201,11 @@ def load_model(directory: Path, head: TaskHead) -> Any:
         raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
     with silent_transformers():
         return _load_model(directory, head, trust_remote_code=False)
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Return True if a checkpoint directory has files of a tokenizer."""
+    return any((directory / name).is_file() for name in TOKENIZER)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
@@ -215,7 +236,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise InputError(
             "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary",
-            "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)",
+            SAVE_TOKENIZER,
         )
     # A padding or truncation baked into tokenizer.json would make every app run at full length.
     tokenizer.backend_tokenizer.no_padding()

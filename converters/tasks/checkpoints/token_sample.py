@@ -33,6 +33,13 @@ def longest(max_length: int, model: Any) -> int:
     return min(max_length, max_positions(model))
 
 
+def random_feeds(config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
+    """Make the fixed sample of a checkpoint without a tokenizer: seeded random tokens of its config's vocabulary."""
+    padding = getattr(config, "pad_token_id", None)
+    vocabulary = [token for token in range(config.vocab_size) if token != padding]
+    return _feeds([], vocabulary, padding, inputs, max_length)
+
+
 def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
     """Make the fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
 
@@ -43,14 +50,19 @@ def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list
     ids = tokenizer(" ".join(SENTENCES), add_special_tokens=True, verbose=False)["input_ids"]
     special = set(tokenizer.all_special_ids)
     vocabulary = [token for token in range(len(tokenizer)) if token not in special]
+    return _feeds(ids, vocabulary, tokenizer.pad_token_id, inputs, max_length)
+
+
+def _feeds(
+    first: list[int], vocabulary: Sequence[int], padding: int | None, inputs: Sequence[str], max_length: int
+) -> list[Feed]:
     draw = random.Random(0)
-    ids += draw.choices(vocabulary, k=max(max_length, len(ids)))
+    ids = first + draw.choices(vocabulary, k=max(max_length, len(first), sum(map(sum, ROW_LENGTHS))))
     rows = [
         [ids[start : start + length] for start, length in _windows(lengths, max_length)]
         for lengths in ROW_LENGTHS
     ]
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-    return [_feed(batch, inputs, padding) for batch in (*rows, [ids[:max_length]])]
+    return [_feed(batch, inputs, padding or 0) for batch in (*rows, [ids[:max_length]])]
 
 
 def _windows(lengths: Sequence[int], max_length: int) -> Iterator[tuple[int, int]]:
@@ -92,8 +104,12 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """Return the inputs of the graph: `token_type_ids` if texts get several, and the model tells them apart."""
-    uses = _distinguishes_types(checkpoint.model) and _makes_types(checkpoint.tokenizer)
+    """Return the inputs of the graph: `token_type_ids` if texts get several, and the model tells them apart.
+
+    Without a tokenizer, texts may get several.
+    """
+    tokenizer = checkpoint.tokenizer
+    uses = _distinguishes_types(checkpoint.model) and (tokenizer is None or _makes_types(tokenizer))
     return REQUIRED + OPTIONAL if uses else REQUIRED
 
 

@@ -402,5 +402,8 @@ def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) 
     checkpoint = make_checkpoint()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
-    with pytest.raises(InputError, match="tokenizer"):
-        load_checkpoint(str(checkpoint), "acme/tiny", TOKENS)
+    loaded = load_checkpoint(str(checkpoint), "acme/tiny", TOKENS)
+    assert loaded.tokenizer is None
+    with pytest.raises(InputError, match="no text can be read") as caught:
+        _ = loaded.text_reader
+    assert "save_pretrained" in str(caught.value.hint)

@@ -1,6 +1,7 @@
 """The checkpoint's tokenizer.json is what the export reads texts with, and what it publishes."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import task_recipe
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
+from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]
 TEXT = "The Patient was SEEN by Müller on 12.03., w7 42"
@@ -205,3 +207,34 @@ def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint: Make, 
     sample = task.load(task.find(str(make_checkpoint("bert"))), "x", tmp_path).sample
     assert set(np.unique(sample.golden["padded"]["token_type_ids"])) == {0, 1}
     assert {number for feed in sample.feeds for number in np.unique(feed["token_type_ids"])} == {0, 1}
+
+
+@pytest.mark.parametrize(("family", "task"), [("bert", "pooling"), ("roberta", "token-classification")])
+def test_no_tokenizer_and_none_is_needed(
+    family: str, task: str, make_checkpoint: Make, tmp_path: Path
+) -> None:
+    suffix = "" if task == "pooling" else "TokenClassification"
+    source = Path(shutil.copytree(make_checkpoint(family, task=suffix), tmp_path / "checkpoint"))
+    graphs = []
+    for case in ("with", "without"):
+        plan = plan_export(task_recipe(task), str(source), "acme/x")
+        workspace = tmp_path / case
+        workspace.mkdir()
+        draft = execute(plan, workspace)
+        graphs.append((draft.root / "model.onnx").read_bytes())
+        assert [bool(plan.warnings()), "tokenizer" in draft.fields] == [case == "without", case == "with"]
+        for file in source.glob("tokenizer*"):
+            file.unlink()
+    assert graphs[0] == graphs[1]
+
+
+def test_a_phone_needs_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> None:
+    from onnxreg.converters.profiles import profile_catalog
+
+    source = Path(shutil.copytree(make_checkpoint("bert"), tmp_path / "checkpoint"))
+    for file in source.glob("tokenizer*"):
+        file.unlink()
+    profile = profile_catalog.find("android")
+    promises = profile.contract({}, None)
+    with pytest.raises(InputError, match="no tokenizer"):
+        plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, promises=promises)
