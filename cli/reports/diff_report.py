@@ -28,6 +28,8 @@ BASES = {
     "samples": "the number of gold spans or items",
 }
 """The end of the line that says what an interval is made of."""
+_REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
+"""Where `https://host`, `www.host`, `@name`, `#1` and `GH-1` are parted."""
 OPEN = ("breaking", "degrading")
 """Severities whose changes are shown at once; the others can be unfolded."""
 
@@ -119,8 +121,12 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text from somebody's document, escaped so that Markdown and HTML read it as text only."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", output.printable(text))
+    """Text from somebody's document, escaped so that Markdown and HTML read it as text only.
+
+    Forges look for addresses, mentions and references in the text that is left: a space of no width parts them.
+    """
+    inert = _REFERENCE.sub("\u200b", output.printable(text))
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> OverviewTable:

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import parser
 
+from onnxreg.cli.reports.diff_report import escaped
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -178,6 +179,26 @@ def test_markdown_of_hostile_words_is_text(reg: Reg, registry: Registry) -> None
     assert "\x1b" not in shown
     assert not re.search(r"(?<!\\)(<script|</script|\]\(javascript|`x)", shown)
     assert r"\<script\>" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://evil.example",
+        "HTTP://evil",
+        "www.evil.example",
+        "WWW.evil",
+        "@name",
+        "#1",
+        "org/repo#1",
+        "GH-1",
+        "a@b.c",
+    ],
+)
+def test_addresses_mentions_and_references_are_text_in_markdown(text: str) -> None:
+    shown = escaped(f"see {text} there")
+    assert not re.search(r"(?i)://|www\.|@\w|#\w|GH\\?-\d", shown)
+    assert shown.replace("\\", "").replace("\u200b", "") == f"see {text} there"
 
 
 def test_html_is_one_page_and_says_what_the_diff_says(reg: Reg, registry: Registry, tmp_path: Path) -> None:
