@@ -29,7 +29,7 @@ BASES = {
 }
 """The end of the line that says what an interval is made of."""
 _REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
-"""Where `https://host`, `www.host`, `@name`, `#1` and `GH-1` are parted."""
+"""The places at which `https://host`, `www.host`, `@name`, `#1` and `GH-1` are parted."""
 OPEN = ("breaking", "degrading")
 """Severities whose changes are shown at once; the others can be unfolded."""
 

@@ -13,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -35,6 +35,8 @@ SUFFIXES = (SUFFIX, ".zip")
 ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
+MAX_MODELS, MAX_FILES = 10_000, 250_000
+"""Of an archive: each is looked at, by `ls` and `verify` as well."""
 COPY_AGAIN_HINT = Advice("copy-archive-again")
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 """The local header before an entry's name and bytes (APPNOTE.TXT 4.3.7)."""
@@ -50,6 +52,14 @@ def is_part(name: str) -> bool:
     plain = key is not None and not key.generation
     named = name in (ABOUT, IDENTITY, POLICIES, TRUST) or model_of(name) is not None
     return named or plain
+
+
+def excess(names: Collection[str]) -> str:
+    """The limit that an archive with these entries exceeds, in a few words; empty if it exceeds none."""
+    if len(names) > MAX_FILES:
+        return f"more than {MAX_FILES:,} files"
+    models = sum(model_of(name) is not None for name in names)
+    return f"more than {MAX_MODELS:,} models" if models > MAX_MODELS else ""
 
 
 def encode_about(carried: Carried) -> bytes:
@@ -89,6 +99,8 @@ class ArchiveStore(ReadOnlyStore):
         self._path = path
         with host_errors(f"reading {path}"):
             self._entries = read_directory(path, is_part)
+        if limit := excess(self._entries):
+            raise IntegrityError(f"{path} is not an archive of onnxreg: it has {limit}", COPY_AGAIN_HINT)
 
     @property
     def directory_digest(self) -> Digest:

@@ -23,6 +23,7 @@ from onnxreg.registry.store.archive_reader import (
     POLICIES,
     TRUST,
     encode_about,
+    excess,
     open_archive,
 )
 from onnxreg.registry.store.directory.scratch import staging
@@ -125,7 +126,7 @@ def create_archive(
     """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added
     unchanged, for people.
 
-    InputError if the target is anything else; NotFoundError or IntegrityError if a part of the source is
+    InputError if the target is anything else, or for more than an archive may have; NotFoundError or IntegrityError if a part of the source is
     missing or damaged. After an error or a kill, the target is as it was before.
     """
     _check_target(target)
@@ -141,6 +142,8 @@ def create_archive(
     entries[ABOUT] = _Entry.of(encode_about(carried))
     if trust is not None:
         entries[TRUST] = _Entry.of(trust)
+    if limit := excess(entries):
+        raise InputError(f"the archive would have {limit}", "make several, of fewer models or versions")
     destination = target.resolve()
     with host_errors(f"writing {target}"):
         destination.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport
 from onnxreg.registry.maintain.verify_trust import verify_archive
+from onnxreg.registry.store import archive_reader
 from onnxreg.registry.store.archive_reader import ABOUT, LOCAL_HEADER, TRUST, open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -396,6 +397,24 @@ def test_an_entry_that_no_registry_has_is_refused(made: Path, name: str) -> None
     zipped(made, (name, b"x"))
     with pytest.raises(IntegrityError, match="which no registry has"):
         open_archive(made)
+
+
+def test_the_models_of_an_archive_are_bounded(
+    three: Registry, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (index_path(f"acme/m{number}") for number in range(archive_reader.MAX_MODELS))
+    rewrite(made, {**entries(made), **dict.fromkeys(names, b"{}\n")})
+    with pytest.raises(IntegrityError):
+        open_archive(made)
+    monkeypatch.setattr(archive_reader, "MAX_MODELS", 1)
+    with pytest.raises(InputError):
+        archive(three, tmp_path / "new.onnxreg", every=True)
+    assert not (tmp_path / "new.onnxreg").exists()
+    monkeypatch.setattr(archive_reader, "MAX_MODELS", 2)
+    archive(three, tmp_path / "new.onnxreg", every=True)
+    monkeypatch.setattr(archive_reader, "MAX_FILES", 3)
+    with pytest.raises(IntegrityError):
+        open_archive(tmp_path / "new.onnxreg")
 
 
 def test_links_are_refused(made: Path) -> None:
