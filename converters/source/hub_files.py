@@ -107,7 +107,7 @@ def fetch(
         def store(path: str) -> None:
             digest, size = files[path]
             blob = root / "blobs" / digest
-            with FileLock(root / "blobs" / f"{digest}.lock"):
+            with FileLock(root / "blobs" / f"{digest}.lock", fallback_to_soft=False):
                 other = Path(constants.HF_HUB_CACHE, folder, "blobs", digest)
                 if not _has_digest(blob, digest) and not _adopt(other, blob):
                     if unreachable is not None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Carried, MissingBlobError, StoredObject
-from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
@@ -95,7 +95,7 @@ class ArchiveStore(ReadOnlyStore):
     instead = Advice("archive-is-read-only")
 
     def __init__(self, path: Path) -> None:
-        self.url = str(path)
+        self.url = path_text(path)
         self._path = path
         with host_errors(f"reading {path}"):
             self._entries = read_directory(path, is_part)

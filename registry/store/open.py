@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.support.disk import path_text
 from onnxreg.schema.core.errors import Advice, InputError, missing_extra, why
 
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
@@ -150,12 +151,7 @@ def absolute(address: str) -> str:
     if len(_scheme(address)) > 1:
         _check_secret(address)
         return one_spelling(address)
-    path = os.path.abspath(_path(address))  # noqa: PTH100
-    try:
-        path.encode()
-    except UnicodeEncodeError:  # bytes that no text has
-        return Path(path).as_uri()
-    return path
+    return path_text(Path(os.path.abspath(_path(address))))  # noqa: PTH100
 
 
 def one_spelling(address: str) -> str:

@@ -36,13 +36,22 @@ def _hint(error: OSError) -> str | Advice:
         case errno.EROFS:
             return READ_ONLY
         case errno.EACCES | errno.EPERM:
-            return "check who owns the directory and whether it may be written"
+            return f"check who owns {error.filename or 'the directory'}, and its permissions"
         case errno.EXDEV:
             return "blobs, index and local of a registry must be on one file system: mount the whole registry"
         case errno.EMFILE | errno.ENFILE:
             return "raise the limit of open files (ulimit -n)"
         case _:
             return Advice("check-disk")
+
+
+def path_text(path: Path) -> str:
+    """A path as text that any document can hold: a file URL if its bytes are not UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.absolute().as_uri()
+    return str(path)
 
 
 def set_mode(path: Path, mode: int) -> None:

@@ -30,6 +30,7 @@ from onnxreg.registry.support.disk import (
     host_errors,
     is_regular,
     open_regular,
+    path_text,
     read_bounded,
     refuse_unlisted,
     regular_size,
@@ -193,7 +194,7 @@ class DirectoryRegistry:
 
     @property
     def url(self) -> str:
-        return str(self.root)
+        return path_text(self.root)
 
     @property
     def location(self) -> str:

@@ -409,6 +409,9 @@ def test_a_path_that_is_not_text_is_a_remote_like_others(
     assert other.pull("acme/pii", odd).blobs
     assert registry.push("acme/pii", "name").blobs == 0
     assert len(registry.remotes.pins) == 2
+    other.fetch_index(["acme/pii"], odd)
+    assert other.remotes.read(odd, offline=True).read_index("acme/pii") is not None
+    assert main(["mirror", odd, str(tmp_path / "mirror")]) == 0
 
 
 def test_a_damaged_url_harms_no_other_remote(

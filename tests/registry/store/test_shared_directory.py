@@ -260,3 +260,20 @@ def test_line_ends_of_windows_are_named(
     index.write_bytes(index.read_bytes().replace(b"\n", b"\r\n"))
     assert main(["--registry", str(registry.store.root), *words.split()]) == 4
     assert "CRLF" in "".join(capsys.readouterr())
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(make_draft())
+    opened = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith("pii.jsonl"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(HostError) as caught:
+        registry.resolve("acme/pii")
+    assert str(registry.store.root / "index/acme/pii.jsonl") in str(caught.value.advice)
