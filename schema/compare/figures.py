@@ -111,6 +111,11 @@ class FigureRow(Document):
         return self.new_check == "fail" and self.old_check != "fail"
 
     @property
+    def is_clearly_worse(self) -> bool:
+        """True if its check fails now, or it got worse by more than its interval."""
+        return self.is_new_failure or (self.verdict == "worse" and self.interval is not None)
+
+    @property
     def verdict_text(self) -> str:
         """The verdict for people; for a check whose own verdict became worse, or changed on another suite, that."""
         if (

@@ -99,7 +99,7 @@ def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOv
     sorted_rows = sorted(rows.values(), key=lambda row: row.rank)
     figures = tuple(sorted(_figures(rows, by_key), key=lambda row: row.rank))
     return DiffOverview(
-        verdict=tuple(sentences(old.manifest, new.manifest, diff, artifacts, sorted_rows)),
+        verdict=tuple(sentences(old.manifest, new.manifest, diff, artifacts, sorted_rows, figures)),
         artifacts=artifacts,
         figures=figures,
         uncompared=tuple(_uncompared(pairs, rows, by_key)),
@@ -142,9 +142,14 @@ def sentences(
     diff: ManifestDiff,
     artifacts: Sequence[ArtifactRow],
     figures: Sequence[FigureRow],
+    shown: Sequence[FigureRow],
 ) -> Iterator[str]:
-    """The verdict, the effect on an app first."""
+    """The verdict, the effect on an app first. `shown` are the figures with their changes."""
     effect, label, counts = diff.summary.partition("Changes: ")
+    settled = {position for row in shown if not row.is_clearly_worse for position in row.changes}
+    degrading = {i for i, change in enumerate(diff.changes) if change.severity == "degrading"}
+    if diff.compatible and degrading and degrading <= settled:
+        effect = "An app that runs the old version can run the new one unchanged; no figure is clearly worse."
     yield effect.strip()
     if counts:
         yield label + counts
@@ -185,7 +190,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _worse(row: FigureRow) -> str:
     """`DATE in model_int8.onnx by 0.0801 (95 %: 0.0267 to 0.14)`"""
     bounds = sorted(map(abs, row.interval)) if row.interval else ()
-    interval = f" (95 %: {bounds[0]:.3g} to {bounds[1]:.3g})" if bounds else ""
+    interval = f" (95 %: {bounds[0]:.3g} to {bounds[1]:.3g})" if bounds else " (no interval)"
     return f"{row.name} in {row.path} by {abs(row.change or 0):.3g}{interval}"
 
 

@@ -245,6 +245,12 @@ def _rerouted(delta: JsonChange) -> Severity:
     return "degrading" if delta.new is None else "breaking"
 
 
+def _removed(delta: JsonChange) -> Severity:
+    """A refused artifact is chosen only if nothing else fits: that it is gone breaks no app as such."""
+    state = delta.old.get("certification", {}).get("state")
+    return "notable" if state == "refused" else "breaking"
+
+
 def _license(delta: JsonChange) -> Severity:
     """Another spelling of the same licence changes nothing: SPDX identifiers are compared without case."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
@@ -284,7 +290,7 @@ _CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable
 
 RULES: dict[str, DiffRule] = {
     "artifacts": DiffRule("artifact"),
-    "artifacts[]": DiffRule("artifact", removed="breaking"),
+    "artifacts[]": DiffRule("artifact", removed=_removed),
     "artifacts[].precision": DiffRule("artifact-precision", changed="breaking"),
     "artifacts[].path": DiffRule(
         "artifact-path", changed="breaking", why="an app may open the file by its name"

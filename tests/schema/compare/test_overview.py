@@ -224,3 +224,34 @@ def test_an_added_and_a_removed_artifact_are_rows(full: dict[str, Any], replaced
     assert row.old is not None and (row.old.path, row.graph, len(row.changes)) == ("model.ort", None, 1)
     (row,) = [row for row in compared(less, full).artifacts if row.old is None]
     assert row.new is not None and (row.new.path, len(row.changes)) == ("model.ort", 1)
+
+
+def test_a_refused_artifact_that_is_gone_breaks_no_app(full: dict[str, Any]) -> None:
+    old = refused(full)
+    new = {**old, "artifacts": [old["artifacts"][0], *old["artifacts"][2:]]}
+    new["formats"] = [artifact["format"] for artifact in new["artifacts"]]
+    kinds = {
+        change.kind: change.severity
+        for change in diff(Manifest.from_json(old), Manifest.from_json(new)).changes
+    }
+    assert kinds["artifact-removed"] == "notable" and "breaking" not in kinds.values()
+
+
+@pytest.mark.parametrize(("samples", "is_worse"), [(None, False), (100, False), (100_000, True)])
+def test_only_a_figure_beyond_its_interval_makes_the_verdict_worse(
+    full: dict[str, Any], samples: int | None, is_worse: bool
+) -> None:
+    check = {
+        "name": "accuracy",
+        "metric": "accuracy",
+        "value": 0.9689,
+        "verdict": "info",
+        "dataset": sha(1),
+        "direction": "higher",
+    }
+    check |= {} if samples is None else {"samples": samples}
+    old, new = (marshal.loads(marshal.dumps(full)) for _ in range(2))
+    old["artifacts"][1]["checks"].append(check)
+    new["artifacts"][1]["checks"].append({**check, "value": 0.9607})
+    found = compared(old, new)
+    assert ("worse results" in found.verdict[0]) is is_worse
