@@ -30,7 +30,7 @@ from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 from onnxreg.schema.manifest.parts import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
-CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ ,'()&+-]{0,63}")
+CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 EXAMPLE_ROWS = 2
 """Rows of the example input: a single row could be mistaken for an axis of 1."""
 
@@ -108,7 +108,8 @@ def check_classes(trained: Sequence[str], stated: Sequence[str] | None) -> None:
         if not CLASS_ID.fullmatch(class_id):
             raise InputError(
                 f"backbone: the class {class_id[:80]!r} is not an id",
-                "letters, digits, spaces and . _ - , ' ( ) & +; name it so in id2label of its config.json",
+                "up to 64 letters (of any script), digits, spaces and . _ - , ' ( ) & +, a letter or digit first; "
+                "name it so in id2label of its config.json",
             )
     if len(set(trained)) != len(trained):
         raise InputError("backbone: two of its classes have one id")

@@ -5,16 +5,20 @@ A head has its weights, and the classes that its training recorded.
 
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from onnxreg.converters.runtime.npz import check_finite, read_arrays
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.inputs.family_file import BackboneSpec, HeadsSpec
 
 SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
+MAX_NAME = 64
+"""Characters of a part of a member's name."""
 T = TypeVar("T")
 HEAD_FORMAT_HINT = "save the head as safetensors, with its classes and their training rows in the metadata"
 
@@ -29,7 +33,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class HeadCheckpoint:
-    """Linear layers with an activation between them; the last one's `classes`, with their training `rows`."""
+    """Linear layers with an activation between them; the last one's `classes`.
+
+    `rows` are the training rows of each class, none if the checkpoint does not record them.
+    """
 
     name: str
     layers: tuple[Layer, ...]
@@ -90,10 +97,10 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
     lists, in an `.npz` as arrays, in a `.pth` beside `state_dict`.
 
     Args:
-        classes: the classes of the document, in order; they must be the recorded ones.
+        classes: the classes of the document, in order; they must be the recorded ones, if any are recorded.
 
     Raises NotFoundError for a missing file, InputError if it has Python objects, its layers do not fit each
-    other, a weight is NaN or infinite, or its classes are not recorded, differ, or have no training rows.
+    other, a weight is NaN or infinite, or its classes are not known, differ, or have no training rows.
     """
     if not path.is_file():
         raise NotFoundError(
@@ -101,7 +108,18 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
         )
     tensors, notes = _read(path, name)
     layers = _layers(tensors, name)
-    recorded = _recorded(notes, name, len(layers[-1].bias))
+    columns = len(layers[-1].bias)
+    if not {"classes", "rows"} & notes.keys():
+        if classes is None or len(set(classes)) != columns:
+            example = ", ".join(f"CLASS_{number}" for number in range(1, min(columns, 2) + 1))
+            raise InputError(
+                f"{name}: its checkpoint does not record its {columns} classes"
+                + ("" if classes is None else f", and heads.classes names {len(set(classes))}"),
+                f"write all {columns} in the order of training into the family file: "
+                f"heads: {{classes: {{{json.dumps(path.stem, ensure_ascii=False)}: [{example}, ...]}}}}",
+            )
+        return HeadCheckpoint(name, layers, tuple(classes), ())
+    recorded = _recorded(notes, name, columns)
     if classes is not None and tuple(classes) != recorded[0]:
         raise InputError(
             f"{name}: the classes asked for are not in the order of training",
@@ -116,8 +134,19 @@ def member_of(class_id: str) -> str:
 
 
 def plain(class_id: str) -> str:
-    """Write a class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[^A-Za-z0-9._-]+$", "", class_id))
+    """Write a class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`, `maïs` is `mais`.
+
+    A letter without a form in ASCII is its code point, in hexadecimal; what is too long for a name ends in a digest.
+    """
+    letters = "".join(
+        f"{ord(letter):x}" if letter.isalnum() and not letter.isascii() else letter
+        for letter in unicodedata.normalize("NFKD", class_id)
+        if not unicodedata.combining(letter)
+    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[^A-Za-z0-9._-]+$", "", letters))
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 13]}-{Digest.of(class_id.encode()).hex[:12]}"
 
 
 def checkpoint_of(spec: BackboneSpec, directory: Path) -> Path:
@@ -179,6 +208,12 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
             f"{name}: {path.name} holds more than tensors and was not loaded", HEAD_FORMAT_HINT
         ) from error
     state = content.get("state_dict", content) if isinstance(content, dict) else None
+    others = content if state is not None and state is not content else {}
+    for key, value in others.items():
+        if isinstance(value, torch.Tensor):
+            raise InputError(
+                f"{name}: {path.name} has a tensor beside its state_dict: {key}", HEAD_FORMAT_HINT
+            )
     if not isinstance(state, dict) or not all(
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
@@ -270,15 +305,17 @@ def _check_named(spec: HeadsSpec, classes: Collection[str]) -> None:
 def _files(paths: Sequence[Path], class_ids: Collection[str]) -> dict[str, Path]:
     """Map class ids to checkpoints."""
     files: dict[str, Path] = {}
+    ids = {unicodedata.normalize("NFC", class_id): class_id for class_id in class_ids}
     for path in paths:
-        if path.stem in files:
+        class_id = ids.get(unicodedata.normalize("NFC", path.stem))
+        if class_id in files:
             raise InputError(
-                f"{member_of(path.stem)} has two checkpoints: {files[path.stem].name} and {path.name}"
+                f"{member_of(class_id)} has two checkpoints: {files[class_id].name} and {path.name}"
             )
-        if path.stem not in class_ids:
+        if class_id is None:
             raise InputError(
                 f"{path.name} is the head of no class: {member_of(path.stem)} would be an orphan",
                 "take it away, or let the backbone have its class",
             )
-        files[path.stem] = path
+        files[class_id] = path
     return files

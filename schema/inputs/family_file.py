@@ -79,7 +79,7 @@ class HeadsSpec(Strict):
     `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
 
     `none` lists the classes without a head. `classes` has, by class id, the classes of heads whose order must
-    not change; each checkpoint must record the same. `activation` is applied between the layers of a head;
+    not change; each checkpoint must record the same, or none. `activation` is applied between the layers of a head;
     `file` is the folder of their graphs.
     """
 

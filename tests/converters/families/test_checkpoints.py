@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from onnxreg.converters.families.head_checkpoints import read_head
+from onnxreg.converters.families.backbone import check_classes
+from onnxreg.converters.families.head_checkpoints import member_of, read_head, read_heads
 from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.inputs.family_file import HeadsSpec
+from onnxreg.schema.manifest.family import MEMBER_NAME
 
 NAME = "head:tomato"
 CLASSES, ROWS = ["healthy", "blight"], [30, 12]
@@ -127,9 +132,51 @@ def test_permuted_classes_are_refused_by_name(tmp_path: Path) -> None:
     refused(tmp_path / "tomato.safetensors", "not in the order of training", CLASSES[::-1])
 
 
-def test_a_head_without_a_record_is_refused(tmp_path: Path) -> None:
-    write_safetensors(tmp_path / "tomato.safetensors", tensors(), {})
-    refused(tmp_path / "tomato.safetensors", "does not record its classes")
+def test_a_plain_state_dict_gets_its_classes_from_the_family_file(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(8, 2).state_dict(), tmp_path / "tomato.pth")
+    head = read_head(tmp_path / "tomato.pth", NAME, CLASSES)
+    assert (head.classes, head.rows, head.width) == (tuple(CLASSES), (), 8)
+    refused(tmp_path / "tomato.pth", "its 2 classes, and heads.classes names 3", ["a", "b", "c"])
+    with pytest.raises(InputError, match="does not record its 2 classes") as caught:
+        read_head(tmp_path / "tomato.pth", NAME)
+    assert 'heads: {classes: {"tomato": [' in str(caught.value.hint)
+
+
+def test_half_a_record_is_refused(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "tomato.safetensors", tensors(), {"classes": CLASSES})
+    refused(tmp_path / "tomato.safetensors", "does not record its classes", CLASSES)
+
+
+def test_a_tensor_beside_the_weights_is_refused(tmp_path: Path) -> None:
+    write_torch(tmp_path / "tomato.pth", tensors(), {**NOTES, "temperature": torch.ones(1)})
+    refused(tmp_path / "tomato.pth", "temperature")
+
+
+@pytest.mark.parametrize(
+    ("class_id", "name"),
+    [
+        ("corn (maize)", "corn-maize"),
+        ("maïs doux", "mais-doux"),
+        ("小麦", "5c0f9ea6"),
+        ("ø" * 64, "f8" * 25 + "f-"),
+    ],
+)
+def test_a_class_of_any_script_has_a_name_of_a_member(class_id: str, name: str) -> None:
+    check_classes([class_id, "weed"], None)
+    member = member_of(class_id)
+    assert member.startswith(f"head:{name}") and re.fullmatch(MEMBER_NAME, member)
+
+
+@pytest.mark.parametrize("class_id", ["../x", "a/b", "a\nb", "", "_a", " a", "a" * 65, "a\u200bb", "☃"])
+def test_what_is_no_letter_is_refused(class_id: str) -> None:
+    with pytest.raises(InputError, match="is not an id"):
+        check_classes([class_id], None)
+
+
+def test_heads_are_found_however_a_file_system_writes_their_letters(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / unicodedata.normalize("NFD", "maïs.safetensors"), tensors(), NOTES)
+    heads = read_heads(HeadsSpec(folder="."), tmp_path, ["maïs"], 8)
+    assert list(heads) == ["maïs"]
 
 
 def test_a_missing_head_is_named(tmp_path: Path) -> None:
