@@ -57,7 +57,7 @@ def fetch(
 ) -> Path:
     """Download the files of a repository that match a pattern; return the folder of its commit.
 
-    Without a network the listing and the files that are here already count, or else those in the client's cache.
+    If the Hub cannot be reached or fails, the listing and the files that are here already count, or else those in the client's cache.
 
     Args:
         revision: a branch, tag or commit; None for the main branch.
@@ -84,19 +84,22 @@ def fetch(
             commit, files = _list(name, revision)
             listing.parent.mkdir(parents=True, exist_ok=True)
             listing.write_text(json.dumps([commit, files]))
-        except _unreachable() as error:
+        except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
+            if isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500:
+                raise
             if not listing.is_file():
                 try:
-                    cached = snapshot_download(
-                        name,
-                        revision=revision,
-                        allow_patterns=list(patterns),
-                        ignore_patterns=list(ignored),
-                        local_files_only=True,
+                    return Path(
+                        snapshot_download(
+                            name,
+                            revision=revision,
+                            allow_patterns=list(patterns),
+                            ignore_patterns=list(ignored),
+                            local_files_only=True,
+                        )
                     )
                 except errors.LocalEntryNotFoundError:
                     raise error from None
-                return Path(cached)
             unreachable = error
             commit, files = json.loads(listing.read_text())
         chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]

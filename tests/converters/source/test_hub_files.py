@@ -16,6 +16,7 @@ from support.servers.s3servers import certificate
 from onnxreg.converters.importers.hub_repository import fetch_repository
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import locate
+from onnxreg.converters.tasks.checkpoints.checkpoint import located_source
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -138,6 +139,32 @@ def test_without_a_network_what_is_here_counts(hub: Hub, monkeypatch: pytest.Mon
         hub_files.fetch(NAME, None, ["model.bin"])
     with pytest.raises(RemoteError):
         locate("acme/other")
+
+
+def test_while_the_hub_fails_what_is_here_counts(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    first = locate(NAME)
+    hub.fail("GET /api/", status=503, times=99)
+    assert locate(NAME) == first
+    with pytest.raises(RemoteError, match="503"):
+        locate(f"{NAME}@v2")
+
+
+def test_without_a_network_the_cache_of_the_client_counts(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commit = hub.history(NAME)[-1].id
+    root = tmp_path / "hf" / "hub" / "models--acme--tiny"
+    for folder in ("blobs", "refs", f"snapshots/{commit}"):
+        (root / folder).mkdir(parents=True)
+    (root / "refs" / "main").write_text(commit)
+    for path, item in hub.files(NAME).items():
+        (root / "blobs" / item.oid).write_bytes(item.data)
+        (root / "snapshots" / commit / path).symlink_to(f"../../blobs/{item.oid}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = locate(NAME)
+    assert (found.directory, found.revision) == (root / "snapshots" / commit, commit)
+    assert located_source(found, ["config.json"]).origin is not None
 
 
 def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
