@@ -1,4 +1,4 @@
-"""`reg import`: adopting model files that others published: OpenMed's, a model package, a repository of the Hub or of an OCI
+"""`reg import`: adopting model files that others published: OpenMed's, a repository of the Hub or of an OCI
 registry."""
 
 import json
@@ -28,7 +28,6 @@ EXAMPLES = (
     "reg import ./all-MiniLM-L6-v2 --name acme/minilm",
     "reg import oci://ghcr.io/acme/pii-small:1.2.0",
     "reg import ./pulled --name acme/pii-small",
-    "reg import ./pii-small.ortpackage --name acme/pii-small",
 )
 
 
@@ -38,7 +37,7 @@ def command(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
+            help="A directory: of OpenMed, of --output or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
         ),
     ],
     name: Annotated[
@@ -55,13 +54,9 @@ def command(
     yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
-    """Make a version from a directory of OpenMed or the Hub, a model package, or an OCI registry.
+    """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
     A directory that OpenMed wrote has an openmed-onnx.json of version 1; none of its claims is trusted.
-
-    Or import a model package of ONNX Runtime (manifest.json of schema 1.0): every digest in it is checked,
-    each model file becomes an artifact, and the files of shared assets belong to all artifacts. See
-    docs/ort-packages.md.
 
     Or import a repository as people publish them: Transformers.js and onnx-community, Optimum,
     sentence-transformers, or any directory with .onnx files. Its graphs become one version; weights say which

@@ -95,15 +95,12 @@ def read(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def import_directory(directory: Path, workspace: Path, *, name: str) -> "tuple[Draft, list[Difference]]":
-    """Adopt a directory that OpenMed or `--output` wrote, a model package, or a repository; see their modules."""
+    """Adopt a directory that OpenMed or `--output` wrote, or a repository; see their modules."""
     from onnxreg.converters.importers.import_export import import_written, is_written
     from onnxreg.converters.importers.import_repository import import_repository, is_repository
     from onnxreg.converters.importers.openmed.openmed import import_openmed
-    from onnxreg.converters.importers.packages.import_package import import_package, is_package
     from onnxreg.schema.manifest.rules import FILENAME
 
-    if is_package(directory):
-        return import_package(directory, workspace, name=name)
     if is_written(directory):
         return import_written(directory, workspace, name=name)
     if not (directory / FILENAME).is_file() and is_repository(directory):

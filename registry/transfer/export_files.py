@@ -29,8 +29,7 @@ from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us
-from onnxreg.schema.formats.package_layout import PackageLayout
+from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, packaged_files
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.rules import FILENAME
 
@@ -299,7 +298,6 @@ def _exchange(first: Path, second: Path) -> None:
 
 def _packaged(directory: Path) -> set[str]:
     try:
-        package = written_by_us(read_package((directory / MANIFEST).read_bytes()))
-    except (OSError, InputError):
+        return packaged_files((directory / MANIFEST).read_bytes())
+    except OSError:
         return set()
-    return {MANIFEST, *package.files} if package else set()

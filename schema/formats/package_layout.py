@@ -1,4 +1,8 @@
-"""Layout of a version as a model package of ONNX Runtime. Pure: nothing is read, every digest is known already."""
+"""Layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: nothing is read, every digest is known already.
+
+Source: `model_package/README.md` of ONNX Runtime. A component is a logical model, a variant one build of it for one
+execution provider, a shared asset a directory named by `directory_digest`.
+"""
 
 import json
 from collections import Counter
@@ -7,22 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
-from onnxreg.schema.formats.ort_package import (
-    COMPONENT,
-    MAJOR,
-    MANIFEST,
-    MINOR,
-    NAMESPACE,
-    RUNTIME,
-    WEIGHTS_FOLDER,
-    asset_directory,
-)
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
 
+MANIFEST = "manifest.json"
+COMPONENT = "component.json"
+SCHEMA_VERSION = "1.0"
+NAMESPACE = "onnxreg"
+"""Our key in `executor_info` and `additional_metadata`."""
+RUNTIME = "ort"
+"""ONNX Runtime's key in `executor_info`."""
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The session option with the folder of external data, if that is not beside the model."""
 COMPONENT_DIRECTORY = "model"
 LOADABLE = (".onnx", ".ort")
 """The suffixes of model files that ONNX Runtime loads."""
@@ -96,7 +100,7 @@ class _Layout:
         digest = _digest(files)
         if digest not in self.assets:
             self.assets.append(digest)
-            self.place(asset_directory(digest), files)
+            self.place(f"shared_assets/sha256-{digest.hex}", files)
         return str(digest)
 
 
@@ -131,12 +135,21 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     return PackageLayout(component, documents, entries, tuple(layout.builds), tuple(layout.assets), left_out)
 
 
+def packaged_files(manifest: bytes) -> set[str]:
+    """The files of a package by its `manifest.json`; empty for a package that we did not write."""
+    try:
+        value = canonical.decode(manifest, MANIFEST)
+        return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}
+    except (InputError, KeyError, TypeError):
+        return set()
+
+
 def _manifest(
     name: str, digest: Digest, version: str, component: str, files: Mapping[str, Digest]
 ) -> dict[str, Any]:
     file_digests = {path: str(files[path]) for path in sorted(files)}
     return {
-        "schema_version": f"{MAJOR}.{MINOR}",
+        "schema_version": SCHEMA_VERSION,
         "package_name": name,
         "package_version": version,
         "layout": "portable",

@@ -53,74 +53,6 @@ def loaded(directory: Path, *references: str) -> Any:
     return json.loads(done.stdout)
 
 
-def identity(manifest: dict[str, Any]) -> list[tuple[str, ...]]:
-    keys = ("path", "format", "precision", "digest")
-    return sorted(tuple(item[key] for key in keys) for item in manifest["artifacts"])
-
-
-def by_path(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(files, key=lambda file: str(file["path"]))
-
-
-def test_round_trip(answer: Answer, package: Path) -> None:
-    before = answer("show", "acme/bert")
-    back = answer("import", package, "--name", "acme/back")
-    after = back["manifest"]
-    assert identity(after) == identity(before)
-    assert back["differences"] == []
-    for key in ("labels", "task", "tokenizer"):
-        assert after[key] == before[key]
-    assert by_path(after["files"]) == by_path(before["files"])
-    for old, new in zip(before["artifacts"], after["artifacts"], strict=True):
-        assert [old[key] for key in ("files", "operators", "metadata")] == [
-            new[key] for key in ("files", "operators", "metadata")
-        ]
-    assert after["recipe"]["steps"][0]["params"]["from"].startswith("acme/bert@sha256:")
-
-
-def test_a_package_of_a_package_is_the_same(answer: Answer, package: Path, tmp_path: Path) -> None:
-    answer("import", package, "--name", "acme/bert", "--version", "2.0.0")
-    answer("package", "acme/bert:2.0.0", tmp_path / "again")
-    for path in package.rglob("*"):
-        if path.is_file() and path.name != "manifest.json":
-            assert path.read_bytes() == (tmp_path / "again" / path.relative_to(package)).read_bytes()
-
-
-def one_file(root: Path, name: str) -> Path:
-    (path,) = root.rglob(name)
-    return path
-
-
-SPOILED: dict[str, tuple[Callable[[Path], Any], int, str]] = {
-    "model changed": (
-        lambda root: one_file(root, "model_int8.onnx").write_bytes(one_file(root, "model.onnx").read_bytes()),
-        4,
-        "model_int8.onnx in the package is damaged",
-    ),
-    "component changed": (
-        lambda root: (root / "model/component.json").write_text('{"variants": {}}'),
-        4,
-        "model/component.json in the package is damaged",
-    ),
-    "file missing": (lambda root: one_file(root, "model.ort").unlink(), 2, "model.ort, which is missing"),
-    "file added": (
-        lambda root: (root / "model/x").write_text("x"),
-        2,
-        "model/x is not a file of this package",
-    ),
-    "link": (lambda root: (root / "x").symlink_to("manifest.json"), 2, "x in the package is a symbolic link"),
-}
-
-
-@pytest.mark.parametrize(("spoil", "status", "message"), SPOILED.values(), ids=SPOILED.keys())
-def test_a_spoiled_package_is_refused_and_leaves_nothing(
-    answer: Answer, package: Path, spoil: Callable[[Path], Any], status: int, message: str
-) -> None:
-    spoil(package)
-    assert message in answer("import", package, "--name", "acme/back", status=status)["message"]
-    assert [row["name"] for row in answer("ls")["models"]] == ["acme/bert"]
-
-
 needs_packages = pytest.mark.skipif(library() is None, reason="needs model packages in ONNX Runtime's C API")
 
 
@@ -160,11 +92,6 @@ def test_onnx_runtime_finds_external_data_in_a_shared_asset(answer: Answer, tmp_
     told = answer("package", "two", tmp_path / "package")
     assert len(list((tmp_path / "package").rglob("w.data"))) == len(told["shared_assets"]) == 1
     assert loaded(tmp_path / "package")["components"]["two"]["outputs"] == 1
-    back = answer("import", tmp_path / "package", "--name", "back")["manifest"]
-    assert [[file["path"] for file in item["files"]] for item in back["artifacts"]] == [
-        ["w.data"],
-        ["w.data"],
-    ]
     shutil.rmtree(tmp_path / "package/shared_assets")
     script = Path(__file__).parents[1] / "support" / "e2e" / "load_package.py"
     words = [sys.executable, str(script), str(tmp_path / "package")]

@@ -205,7 +205,7 @@ def _read_manifest(directory: Path) -> ManifestV1:
         )
     if not path.is_file():
         raise InputError(
-            f"{directory.name} has no {FILENAME} and no manifest.json: it is neither a finished export nor a model package",
+            f"{directory.name} has no {FILENAME}: it is not a finished export",
             Advice("add-single-files"),
         )
     manifest = read_manifest(path.read_bytes())
