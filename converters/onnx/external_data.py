@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import subgraphs
 from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import check_path
 
 MAX_DIGITS = 18
@@ -140,6 +141,8 @@ def _check_file(path: Path, location: str, end: int) -> None:
     if not file.is_file():
         raise _missing(path, [location])
     if file.stat().st_size < end:
+        with file.open("rb") as data:
+            check_content(data.read(HEAD_BYTES), location)
         raise InputError(
             f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
             "copy the external data file again; it must come from the same export as the model",

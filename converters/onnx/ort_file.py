@@ -24,6 +24,7 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, Op
 from onnxreg.converters.onnx.internals import table_position
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra, unreadable
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
@@ -74,6 +75,7 @@ def load_ort(path: Path) -> Any:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise unreadable(path.name, error) from error
+    check_content(data[:HEAD_BYTES], path.name)
     if not InferenceSession.InferenceSessionBufferHasIdentifier(data, 0):
         raise ValueError("no ORTM identifier")
     return InferenceSession.GetRootAs(data)

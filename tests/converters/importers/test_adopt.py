@@ -304,6 +304,20 @@ def test_other_bytes_are_no_pickle(folder: Path, workspace: Path, name: str, dat
     assert [file.path for file in manifest.files] == [name]
 
 
+def test_a_pointer_in_place_of_weights_is_named(folder: Path, workspace: Path) -> None:
+    (folder / "model.ort").write_bytes(POINTER)
+    with pytest.raises(InputError, match=r"model\.ort is a Git LFS pointer"):
+        adopt([folder / "model.ort"], workspace, name="acme/tiny")
+    model = onnx.load(folder / "model.onnx")
+    weight = numpy_helper.from_array(np.zeros((2, 200), np.float32), "w")
+    model.graph.initializer[0].CopyFrom(weight)
+    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(model, folder / "model.onnx", **options)
+    (folder / "weights.bin").write_bytes(POINTER)
+    with pytest.raises(InputError, match=r"weights\.bin is a Git LFS pointer"):
+        adopt([folder / "model.onnx"], workspace, name="acme/tiny")
+
+
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"
 PAGE = b"\xef\xbb\xbf\n <!DOCTYPE html><html><title>Sign in</title></html>"
 
