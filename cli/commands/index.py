@@ -67,7 +67,7 @@ def publish(
         amount = f"{output.counted(result.models, 'model')}, {output.counted(result.artifacts, 'artifact')}"
         changes = f"{output.counted(result.changed, 'changed model')}"
         session.say(f"published the snapshot of {store.url}: {amount}, {changes}, {output.size(result.size)}")
-    fail(result.damages, store.url)
+    fail(result.damages, store)
 
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":

@@ -114,7 +114,7 @@ def _models(session: Session, reader: RegistryReader, pattern: str, search: "Rem
         warn_unfinished(session, reader)
         if not rows and not damages:
             session.say(_none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}")
-    fail(damages, reader.url)
+    fail(damages, reader)
 
 
 def _none(reader: RegistryReader) -> str:
@@ -145,7 +145,7 @@ def _matches(session: Session, reader: RegistryReader, pattern: str, kind: "Arti
         if not matches and not damages:
             session.say("no newer release has such an artifact")
         warn_unfinished(session, reader)
-    fail(damages, reader.url)
+    fail(damages, reader)
 
 
 def _match(match: "Match") -> dict[str, Any]:

@@ -106,7 +106,7 @@ def command(
         rows, damages = ask(lambda matches: list(islice(matches, None if limit is None else limit + 1)))
         origin = {} if remote_search is None else tell_time(session, remote_search, reader)
         _show(session, rows, limit, bool(damages), origin)
-    fail(damages, reader.url)
+    fail(damages, reader)
 
 
 def _with_profile(question: parser.Expression | None, profile: str | None) -> parser.Expression | None:

@@ -9,7 +9,7 @@ from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import LocalStore, RegistryReader
+from onnxreg.registry.store.protocol import LocalStore, RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, at
 from onnxreg.schema.core.progress import SILENT, Progress
 
@@ -61,9 +61,11 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
             session.warn(f"warning: {output.printable(hints.text(message))}")
 
 
-def fail(damages: Sequence[str], url: str) -> None:
-    """IntegrityError if something is damaged, after everything else is shown."""
+def fail(damages: Sequence[str], reader: RegistryReader) -> None:
+    """IntegrityError if something is damaged, HostError if it cannot be read here, after everything else is shown."""
     if damages:
+        for name in reader.names() if isinstance(innermost(reader), LocalStore) else ():
+            reader.read_index(name)
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, url))}")
+        raise IntegrityError(message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, reader.url))}")

@@ -274,6 +274,8 @@ def test_a_file_that_may_not_be_read_is_named(
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
+    for verb in ("ls", "query", "verify"):
+        assert main(["--registry", str(registry.store.root), verb]) == 9
     with pytest.raises(HostError) as caught:
         registry.resolve("acme/pii")
     assert str(registry.store.root / "index/acme/pii.jsonl") in str(caught.value.advice)
