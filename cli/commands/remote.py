@@ -18,7 +18,7 @@ def add(
     name: Name,
     url: Annotated[str, typer.Argument(metavar="PATH|URL", help="A path or URL.")],
 ) -> None:
-    """Give a registry elsewhere a name, which only this registry knows."""
+    """Give a registry elsewhere a name. It is yours: other users of this registry do not see it."""
     session: Session = context.obj
     session.open(create=True).remotes.add(name, url)
     session.say(f"remote {name} added")

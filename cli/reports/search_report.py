@@ -68,4 +68,6 @@ def fail(damages: Sequence[str], reader: RegistryReader) -> None:
             reader.read_index(name)
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, reader.url))}")
+        raise IntegrityError(
+            message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, reader.url))}"
+        )

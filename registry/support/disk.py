@@ -111,6 +111,20 @@ MAX_FILE_BYTES = 2**44
 """The largest file of ext4: 16 TiB."""
 
 
+def syncs_directories(directory: Path) -> bool:
+    """True if the file system can make the names in a directory durable, or the system never asks it to."""
+    if os.name != "posix":
+        return True
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        return error.errno not in NO_DIRECTORY_SYNC
+    finally:
+        os.close(descriptor)
+    return True
+
+
 class Disk:
     """The calls that reach the file system. Tests replace it to simulate a power cut."""
 

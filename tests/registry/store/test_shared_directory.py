@@ -119,7 +119,11 @@ def test_a_long_wait_says_for_what(
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EIO])
 def test_directories_that_cannot_be_synced(
-    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch, number: int
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
 ) -> None:
     """As on SMB. A disk that fails is another thing."""
 
@@ -133,6 +137,8 @@ def test_directories_that_cannot_be_synced(
             registry.add(make_draft())
     else:
         assert registry.add(make_draft()).new
+        assert main(["--registry", str(registry.store.root), "doctor"]) == 0
+        assert "power cut" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
