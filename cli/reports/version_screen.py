@@ -62,7 +62,7 @@ def _shipping(version: PublishedVersion) -> Iterator[str]:
         {
             "ship": f"certified: {_named(paths.get('certified', ['no artifact']))}",
             "not": f"refused: {_named(paths['refused'])}" if "refused" in paths else None,
-            "unclear": f"judged, but not settled: {_named(paths['unsettled'])}"
+            "open": f"judged, but not settled: {_named(paths['unsettled'])}"
             if "unsettled" in paths
             else None,
             "unknown": f"not judged: {_named(paths['unknown'])}" if "unknown" in paths else None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.evaluation.label_names import relabel
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric, blame_metric
 from onnxreg.converters.evaluation.suite import Suite
@@ -65,10 +66,13 @@ class EvaluationPlan:
     def warnings(self) -> list[str]:
         """The reasons for which the suite is too small for a verdict."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
+        items = (
+            relabel(self.suite.items, self.request.label_map) if self.request.label_map else self.suite.items
+        )
         messages: list[str] = []
         for judged in self.metrics:
             with blame_metric(judged.metric.id):
-                messages += judged.metric.warnings(self.suite.items, groups, judged.settings)
+                messages += judged.metric.warnings(items, groups, judged.settings)
         return messages
 
     def name(self, metric: str) -> str:

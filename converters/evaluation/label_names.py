@@ -83,18 +83,22 @@ def match_labels(
     excluded = {name: gold[name] for name in sorted(gold) if request.label_map.get(name, name) is None}
     facts: dict[str, Any] = {"label_map": matched} if matched else {}
     facts |= {"excluded_labels": excluded} if excluded else {}
-    return [replace(item, spans=_matched(item.spans, matched, excluded)) for item in items], facts
+    return relabel(items, {**matched, **dict.fromkeys(excluded)}), facts
 
 
-def _matched(
-    spans: Iterable[TextSpan], names: Mapping[str, str], excluded: Mapping[str, int]
-) -> tuple[TextSpan, ...]:
-    """The spans under the model's labels; two that overlap under one label are one."""
-    renamed = [replace(span, label=names.get(span.label, span.label)) for span in spans]
+def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:
+    """Give spans the labels of a map; those of None are left out, and two that overlap under one label are one."""
+    return [replace(item, spans=_relabel(item.spans, names)) for item in items]
+
+
+def _relabel(spans: Iterable[TextSpan], names: Mapping[str, str | None]) -> tuple[TextSpan, ...]:
+    renamed = [
+        replace(span, label=label)
+        for span in spans
+        if (label := names.get(span.label, span.label)) is not None
+    ]
     merged: list[TextSpan] = []
     for span in sorted(renamed, key=lambda span: (span.label, span.start)):
-        if span.label in excluded:
-            continue
         last = merged[-1] if merged else None
         if last is not None and last.label == span.label and span.start < last.end:
             merged[-1] = replace(last, end=max(last.end, span.end))

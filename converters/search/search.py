@@ -89,9 +89,13 @@ class Trial:
 
 
 def nearest(trials: Iterable[Trial]) -> Sequence[Trial]:
-    """The refused trials that miss their limits by the least."""
-    refused = [trial for trial in trials if trial.state == "refused"]
-    return sorted(refused, key=lambda trial: trial.excess)[:MAX_NEAREST]
+    """The trials that miss their limits by the least: refused ones, and those whose loss is unclear."""
+    missed = [
+        trial
+        for trial in trials
+        if trial.state == "refused" or any(reason.startswith("unclear") for reason in trial.reasons[:1])
+    ]
+    return sorted(missed, key=lambda trial: trial.excess)[:MAX_NEAREST]
 
 
 TIMED = Benchmark(runs=30, batches=(1,))

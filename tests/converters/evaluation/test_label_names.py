@@ -1,7 +1,10 @@
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 from onnxreg.converters.evaluation.label_names import OPENMED, match_labels
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError
@@ -72,3 +75,17 @@ def test_each_spelling_has_one_name() -> None:
     words = [word for spellings in OPENMED.values() for word in spellings.split()]
     own = {name.lower().replace("_", "") for name in OPENMED}
     assert len(words) == len(set(words)) and own.isdisjoint(words)
+
+
+def test_a_warning_counts_gold_as_it_will_be_judged(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.json"
+    spans = [{"start": 0, "end": 2, "label": "CITY"}, {"start": 2, "end": 9, "label": "PATIENT"}]
+    suite.write_text(json.dumps([{"text": TEXT, "gold_spans": spans}] * 100))
+
+    def warnings(**label_map: str | None) -> str:
+        value = {"suite": str(suite), "metrics": [{"metric": "character_recall"}], "label_map": label_map}
+        plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), [])
+        return " ".join(plan.warnings())
+
+    assert "CITY" in warnings(PATIENT="NAME") and "NAME" in warnings(PATIENT="NAME")
+    assert "CITY" not in warnings(CITY=None)
