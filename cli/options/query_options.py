@@ -1,6 +1,7 @@
 """The options that make up a query."""
 
 import inspect
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -183,7 +184,7 @@ def read_devices(word: str) -> "list[Device]":
                 "check the path; `reg devices` lists presets that need none",
             )
         return [preset(word)]
-    document = canonical.decode(read_given(path), word)
+    document = canonical.decode(read_given(path).removeprefix(BOM_UTF8), word)
     if not isinstance(document, list):
         return [_device(document, path, path.stem, word)]
     return [

@@ -1,5 +1,6 @@
 """Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,9 @@ def runtime_version() -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = canonical.decode(read_given(path, limit=MAX_INPUT_BYTES), "it", MAX_INPUT_BYTES)
+        value = canonical.decode(
+            read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8), "it", MAX_INPUT_BYTES
+        )
     except InputError as error:
         raise InputError(
             f"{path} is not an .npz file, and cannot be read as JSON: {error.message}", KINDS

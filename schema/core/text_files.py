@@ -24,7 +24,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
             f"{label} is larger than {MAX_BYTES} bytes", "split it, or remove what is no longer needed"
         )
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
         for number, line in enumerate(text.split("\n"), 1):
             if line.count(".") >= MAX_KEY_PARTS and max(_joined(line), default=0) > MAX_KEY_PARTS:
                 raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
