@@ -57,6 +57,8 @@ _OWN = (
     TextGeneration,
     OnnxFile,
 )
+MIN_LIKENESS = 0.7
+"""The least likeness of each word to one of a suggested name: `audio-classification` means no `token-classification`."""
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
@@ -70,10 +72,15 @@ def find(name: str, kind: type[Task] = Task) -> type[Task]:
     if task is None:
         tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
         aliases = [alias for alias, own in ALIASES.items() if own in tasks]
-        near = "".join(
-            f"did you mean {candidate}? " for candidate in nearest(typed, [*tasks, *aliases], most=1)
+        near = [
+            f"did you mean {candidate}? "
+            for candidate in nearest(typed, [*tasks, *aliases])
+            if all(nearest(word, candidate.split("-"), MIN_LIKENESS) for word in typed.split("-"))
+        ]
+        raise InputError(
+            f"no task is called {name[:80]!r}",
+            f"{''.join(near[:1])}one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory",
         )
-        raise InputError(f"no task is called {name[:80]!r}", f"{near}one of: {', '.join(tasks)}")
     return task
 
 

@@ -159,7 +159,7 @@ def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
     with pytest.raises(InputError, match="no task is called 'embeding'") as caught:
         export(encoder, "embeding")
     known = [name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)]
-    assert str(caught.value.hint) == f"did you mean embedding? one of: {', '.join(known)}"
+    assert str(caught.value.hint).startswith(f"did you mean embedding? one of: {', '.join(known)}")
 
 
 @pytest.mark.parametrize("opset", sampled([14, 15, 17, 18], 2))

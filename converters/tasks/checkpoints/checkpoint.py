@@ -84,6 +84,14 @@ SPANS = TaskHead(
 IMAGES = TaskHead("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
 TEXTS = TaskHead("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
 TOKENS = TaskHead("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)
+OTHER_HEADS = {
+    SPANS.suffix: "export it with --task question-answering",
+    TEXTS.suffix: "export it with --task text-classification",
+    TOKENS.suffix: "export it with --task token-classification",
+    IMAGES.suffix: "an image classifier is exported from a function that makes it, see docs/vision.md",
+    "ForCausalLM": "a decoder that writes text is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
+}
+"""Hints for a checkpoint of another head, by the end of its class."""
 
 
 @dataclass(frozen=True)
@@ -348,15 +356,18 @@ def _check_architecture(raw: dict[str, Any], head: TaskHead) -> None:
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        raise InputError(
-            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
-            f"a head that was never trained gives random numbers: export a {head.description} that was trained",
-        )
     if raw.get("is_encoder_decoder") is True:
         raise InputError(
             "an encoder-decoder takes the words so far as a second input, which no task here has",
-            "export its encoder alone, saved as a checkpoint of its own",
+            "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
+        )
+    if architectures and not any(name.endswith(head.suffix) for name in architectures):
+        hints = [hint for suffix, hint in OTHER_HEADS.items() if architectures[0].endswith(suffix)]
+        raise InputError(
+            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
+            hints[0]
+            if hints
+            else f"a head that was never trained gives random numbers: export a {head.description} that was trained",
         )
 
 

@@ -216,6 +216,24 @@ def test_a_tokenizer_larger_than_the_embeddings(checkpoint: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("architecture", "hint"),
+    [
+        ("BertForSequenceClassification", "--task text-classification"),
+        ("BertForQuestionAnswering", "--task question-answering"),
+        ("ViTForImageClassification", "docs/vision.md"),
+        ("LlamaForCausalLM", "ModelBuilder"),
+    ],
+)
+def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(
+    checkpoint: Path, architecture: str, hint: str
+) -> None:
+    change(checkpoint / "config.json", architectures=[architecture])
+    with pytest.raises(InputError, match=architecture) as caught:
+        load_checkpoint(str(checkpoint), "acme/x", TOKENS)
+    assert hint in str(caught.value.hint)
+
+
 def test_another_task(make_checkpoint: Make) -> None:
     found = refused(make_checkpoint("bert", task="SequenceClassification"), InputError)
     assert found == "not a token classifier: config.json says BertForSequenceClassification"

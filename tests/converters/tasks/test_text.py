@@ -109,6 +109,17 @@ def test_a_mistyped_name_gets_the_nearest(typed: str, near: str) -> None:
     assert str(caught.value.hint).startswith(f"did you mean {near}? one of: feature-extraction, pooling, ")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["automatic-speech-recognition", "translation", "audio-classification", "visual-question-answering"],
+)
+def test_a_task_that_is_not_here_is_not_taken_for_another(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        task_catalog.find(name)
+    hint = str(caught.value.hint)
+    assert "did you mean" not in hint and "Optimum" in hint and "reg import" in hint
+
+
 @pytest.mark.parametrize("family", sampled(["bert", "distilbert"], 2))
 @pytest.mark.parametrize("task", GIVES)
 def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make_checkpoint: Make) -> None:
@@ -168,8 +179,10 @@ def test_a_decoder_that_knows_no_padding_classifies_nothing(tmp_path: Path) -> N
 
 def test_an_encoder_decoder_is_refused_with_the_reason(tmp_path: Path) -> None:
     source = decoder(tmp_path / "t5", is_encoder_decoder=True)
-    with pytest.raises(InputError, match="takes the words so far as a second input"):
-        export(source)
+    for task in ("default", "token-classification"):
+        with pytest.raises(InputError, match="takes the words so far as a second input") as caught:
+            export(source, task)
+        assert "reg import" in str(caught.value.hint)
 
 
 MODULES = [("", "models.Transformer"), ("1_Pooling", "models.Pooling"), ("2_Dense", "models.Dense")]
