@@ -37,8 +37,8 @@ class DynamicToFixedShape(GraphPass):
     """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
     `input_shape`).
 
-    An axis name means one size wherever it occurs. The shapes of the outputs follow, those of intermediate values
-    are dropped. The graph is run at the fixed shape.
+    An axis name means one size wherever an input has it. The shapes of the outputs follow from those of the inputs, whatever
+    the file calls their axes; those of intermediate values are dropped. The graph is run at the fixed shape.
     """
 
     id = "DynamicToFixedShape"
@@ -60,13 +60,21 @@ class DynamicToFixedShape(GraphPass):
         for name, shape in shapes.items():
             _fix_input(subject, name, shape)
         for body in graph.within(subject.graph):
-            for value in (*body.input, *body.output):
+            for value in (*body.input, *(() if body is subject.graph else body.output)):
                 _fix(value, sizes)
-        inferred = {
-            item.name: item.shape for item in model_file.session(subject, "the fixed graph").get_outputs()
-        }
+        named = {value.name: _dims(value) for value in subject.graph.output}
+        for value in subject.graph.output:
+            _forget(value, sizes)
+        fixed = model_file.session(subject, "the fixed graph")
+        inferred = {item.name: item.shape for item in fixed.get_outputs()}
         for value in subject.graph.output:
             _fix_output(value, inferred[value.name])
+        results = outputs(fixed, samples.draw(subject)[0], "the fixed graph")
+        for value in subject.graph.output:
+            axes = value.type.tensor_type.shape.dim
+            for dim, name, size in zip(axes, named[value.name], results[value.name].shape, strict=False):
+                if not graph.has_size(dim) and sizes.get(str(name)) == size:
+                    dim.dim_value = size
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
@@ -128,6 +136,13 @@ def _fix(value: Any, sizes: Mapping[str, int]) -> None:
     for dim in value.type.tensor_type.shape.dim:
         if dim.dim_param in sizes:
             dim.dim_value = sizes[dim.dim_param]
+
+
+def _forget(value: Any, sizes: Mapping[str, int]) -> None:
+    """Drop the names that became sizes: PyTorch's exporter gives the name of an input's axis to others too."""
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.dim_param in sizes:
+            dim.Clear()
 
 
 def _fix_input(subject: Any, name: str, shape: tuple[int, ...]) -> None:

@@ -99,3 +99,24 @@ def test_a_size_of_minus_one_is_a_dynamic_axis() -> None:
     work = DynamicToFixedShape(input_name=["ids", "mask"], input_shape=[[3, 7], [3, 7]])
     _, step = run_and_compare("fixed", work, subject)
     assert step.result["shapes"] == {"ids": [3, 7], "mask": [3, 7], "y": [3, 7, 4], "z": [3, 4]}
+
+
+def test_an_axis_of_an_output_that_has_the_name_of_another() -> None:
+    """PyTorch's exporter calls the height of a padded image `batch` too."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 3, 4, 4] x) => (float[batch, 3, batch, width] y) {'
+        " pads = Constant<value_ints = [0, 0, 2, 1, 0, 0, 1, 1]>() y = Pad(x, pads) }"
+    )
+    _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[2]), graph)
+    assert step.result["shapes"] == {"x": [2, 3, 4, 4], "y": [2, 3, 7, 6]}
+
+
+def test_an_axis_that_only_a_run_can_tell() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 3] x, int64[2] size) => (float[batch, rows] y) {'
+        " y = Expand(x, size) }"
+    )
+    feeds = [{"x": np.ones((1, 3), np.float32), "size": np.array([1, 3])}]
+    work = DynamicToFixedShape(feeds, dim_param=["batch"], dim_value=[1])
+    _, step = run_and_compare("fixed", work, graph, feeds=feeds)
+    assert step.result["shapes"]["y"][0] == 1
