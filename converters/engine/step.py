@@ -1,7 +1,8 @@
 """One step: its pass applied to its input, its files in a directory of its own, and its outputs on the sample."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes.tools.causal_model import sample_steps
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.tasks.task import LabelledInputs, Sample
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -91,7 +93,23 @@ def make(
         )
     with model_file.scratch_in(directory.parent):
         step_files = _MAKERS[node.kind.takes](node, subject, directory / name, feed)
-    return step_files
+    if parent is None or GENAI_CONFIG not in parent.files or node.kind.takes != "graph":
+        return step_files
+    return replace(step_files, files=(*step_files.files, *_copy_settings(parent, step_files)))
+
+
+def _copy_settings(parent: StepFiles, step_files: StepFiles) -> list[str]:
+    """Give a decoder the settings and the tokenizer of the one that it was made from; returns their names."""
+    graphs = {parent.main.name, *external_files(load_onnx(parent.main), parent.main)}
+    names = [name for name in parent.files if name not in graphs]
+    for name in names:
+        link_or_copy(parent.directory / name, step_files.directory / name)
+    settings = step_files.directory / GENAI_CONFIG
+    value = json.loads(settings.read_text("utf-8"))
+    value["model"]["decoder"]["filename"] = step_files.main.name
+    settings.unlink()
+    settings.write_text(json.dumps(value, indent=4), "utf-8")
+    return names
 
 
 def _can_take(takes: base.Takes, subject: Any) -> bool:
@@ -223,8 +241,13 @@ class StepResult:
 
     @cached_property
     def feeds(self) -> Sequence[Feed]:
-        if self.takes_sample or not self.sample.feeds:
+        if self.takes_sample:
             return self.sample.feeds
+        if not self.sample.feeds:
+            origin = self.ancestors[-1] if self.ancestors else self
+            if origin is self or GENAI_CONFIG not in origin.step_files.files:
+                return ()
+            return sample_steps(origin.step_files.main, self._session.get_inputs())
         graphs = [
             result.step_files.main
             for result in (self, *self.ancestors)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from onnxreg.converters.onnx.elements import tensor_bytes
-from onnxreg.converters.onnx.onnx_graph import graph_inputs
+from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
@@ -213,7 +213,7 @@ def check_graph(subject: Any, step: str) -> None:
         if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
             raise InputError(f"{step}: the weight {tensor.name} has not as many bytes as its shape takes")
     try:
-        onnx.checker.check_model(without_weights(subject))
+        check_light(without_weights(subject))
     except onnx.checker.ValidationError as error:
         raise InputError(f"{step}: not a valid graph: {first_line(error)}") from error
 

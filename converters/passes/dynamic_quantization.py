@@ -15,7 +15,7 @@ from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.gemm import part_shared_gemms
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
-from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, and the largest with `reduce_range`."""
@@ -56,6 +56,13 @@ class OnnxDynamicQuantization(QuantizationPass):
         others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
         names = {*self.params.nodes_to_exclude, *others}
         self._excluded = names | {f"{name}_MatMul" for name in names}
+        if halves := [
+            name for name, one in self.factors(subject).items() if one.tensor.data_type != one.tensor.FLOAT
+        ]:
+            raise InputError(
+                f"{self.id} takes weights in float32, and {len(halves)} are float16: {', '.join(halves)[:100]}",
+                "quantize the float32 graph (input: STEP), or use OnnxBlockWiseRtnQuantization, which takes float16",
+            )
         for name, factor in self.factors(subject).items():
             if not np.isfinite(_array(factor)).all():
                 raise ConversionError(f"the weight {name} holds NaN or infinity")
@@ -271,7 +278,7 @@ def _quantizer(
         [],
         list(excluded),
         list(operators),
-        {"MatMulConstBOnly": True},
+        {"MatMulConstBOnly": True, "DefaultTensorType": 1},
     )
 
 

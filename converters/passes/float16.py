@@ -18,6 +18,8 @@ from onnxreg.converters.passes.tools.half_graph import (
     halved_operators,
     overflowing,
     refuse_halved,
+    refuse_integers,
+    refuse_unhalved,
     to_float16,
 )
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -61,6 +63,7 @@ class OnnxFloatToFloat16(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
+        refuse_integers(subject, self.id)
         params = self.params
         graph.refuse_unknown("operator", params.op_include_list, graph.count_operators(subject))
         graph.refuse_unknown(
@@ -79,7 +82,11 @@ class OnnxFloatToFloat16(GraphPass):
         return to_float16(subject, operators, {*nodes, *(self._overflowing or ())}, keep, *bounds)
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
-        return {**super().observe(subject), "halves": halved_operators(subject)}
+        return {
+            **super().observe(subject),
+            "halves": halved_operators(subject),
+            "weights": count_halves(subject),
+        }
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
@@ -92,6 +99,7 @@ class OnnxFloatToFloat16(GraphPass):
         if not halves["float16_weights"]:
             why = ": its values are beyond float16 on the samples" if self._overflowing else ""
             raise ConversionError(f"float16 conversion left every weight in float32{why}")
+        refuse_unhalved(before["weights"]["float16_weights"], halves, self.id)
         return {**result, **halves, "overflowing": self._overflowing}
 
     def _measure(self, subject: Any) -> list[str] | None:

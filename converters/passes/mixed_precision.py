@@ -18,6 +18,8 @@ from onnxreg.converters.passes.tools.half_graph import (
     halved_operators,
     overflowing,
     refuse_halved,
+    refuse_integers,
+    refuse_unhalved,
     to_float16,
 )
 from onnxreg.schema.core.errors import ConversionError
@@ -56,6 +58,10 @@ class OrtMixedPrecision(GraphPass):
 
     Params = MixedPrecisionParams
 
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        refuse_integers(subject, self.id)
+
     def apply(self, subject: Any) -> Any:
         graph.inline_functions(subject)
         graph.name_nodes(subject)
@@ -83,7 +89,11 @@ class OrtMixedPrecision(GraphPass):
         return self._convert(subject, forced.union(chosen))
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
-        return {**super().observe(subject), "halves": halved_operators(subject)}
+        return {
+            **super().observe(subject),
+            "halves": halved_operators(subject),
+            "weights": count_halves(subject),
+        }
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = {**super().ensures(before, after), **count_halves(after)}
@@ -93,6 +103,7 @@ class OrtMixedPrecision(GraphPass):
                 f"{self.id}: the tolerance of {self.params.atol:g} leaves every weight in float32",
                 "allow more with atol, or leave this pass out",
             )
+        refuse_unhalved(before["weights"]["float16_weights"], result, self.id)
         return {**result, **self._found}
 
     def _convert(self, subject: Any, nodes: Collection[str]) -> Any:

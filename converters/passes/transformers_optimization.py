@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 
+from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
@@ -70,6 +71,10 @@ class OrtTransformersOptimization(GraphPass):
                     f"ONNX Runtime could not optimize the graph: {first_line(error)}"
                 ) from error
         graph.clear_value_info(optimizer.model)
+        if all(entry.domain != CONTRIB_DOMAIN for entry in optimizer.model.opset_import):
+            optimizer.model.opset_import.add(
+                domain=CONTRIB_DOMAIN, version=1
+            )  # as the optimizer's own `save` does
         graph.drop_unused_imports(optimizer.model)
         graph.drop_unread_weights(optimizer.model)
         return optimizer.model

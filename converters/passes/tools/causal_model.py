@@ -14,6 +14,9 @@ PAST = "past_key_values"
 """Prefix of the inputs with keys and values."""
 
 
+SAMPLE_LENGTHS = (4, 12)
+
+
 def head_size(path: Path) -> int:
     """The size of one head of a graph that onnxruntime-genai built, from the settings beside it.
 
@@ -49,6 +52,21 @@ def first_step(tokens: Any, inputs: Iterable[Any], head_size: int) -> dict[str, 
         else np.zeros([sizes.get(axis, count) if isinstance(axis, str) else axis for axis in item.shape])
         for item in inputs
     }
+
+
+def sample_steps(path: Path, inputs: Iterable[Any]) -> tuple[dict[str, Any], ...]:
+    """Seeded tokens without a past, for a graph made from one that onnxruntime-genai built.
+
+    Args:
+        path: the graph with its settings beside it.
+        inputs: those of the session that runs.
+    """
+    import numpy as np
+
+    generator, inputs = np.random.default_rng(0), list(inputs)
+    words = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]["vocab_size"]
+    tokens = (generator.integers(0, words, (1, count)) for count in SAMPLE_LENGTHS)
+    return tuple(first_step(one, inputs, head_size(path)) for one in tokens)
 
 
 def load(checkpoint: Path, trust_remote_code: bool = False) -> Any:

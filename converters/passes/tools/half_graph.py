@@ -4,7 +4,7 @@ Weights become float16 in numpy: the numbers of the converter, in a tenth of its
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, without_weights
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
@@ -108,6 +108,26 @@ def _is_cast(node: Any, element: int) -> bool:
         ("graph_input_cast", "graph_output_cast")
     )
     return inserted and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
+
+
+def refuse_integers(model: Any, step: str) -> None:
+    """Raise InputError for products in integers, whose sums and scales are beyond float16."""
+    integers = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"}
+    operators = {node.op_type for body in graph.within(model.graph) for node in body.node}
+    if names := sorted(operators & integers):
+        raise InputError(
+            f"{step}: the graph is quantized dynamically ({', '.join(names)}), and sums of integers are beyond float16",
+            "take the float32 graph for each of the two: input: STEP",
+        )
+
+
+def refuse_unhalved(before: int, halves: Mapping[str, int], step: str) -> None:
+    """Raise ConversionError if no more weights are float16 than `before`."""
+    if halves["float16_weights"] <= before:
+        raise ConversionError(
+            f"{step} changed nothing: {before} weights were float16 before, and no other could become it",
+            "leave this step out",
+        )
 
 
 def halved_operators(model: Any) -> Counter[str]:

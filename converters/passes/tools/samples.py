@@ -58,10 +58,10 @@ def draw(
     import numpy as np
 
     bounds = index_bounds(model) if bounds is None else bounds
-    generator = np.random.default_rng(seed)
+    generator, cache = np.random.default_rng(seed), _cache_sizes(model)
     return tuple(
         {
-            value.name: _draw(value, _shape(value, named, length), bounds, generator)
+            value.name: _draw(value, _shape(value, {**cache, **named}, length), bounds, generator)
             for value in graph_inputs(model.graph)
         }
         for named, length in zip(sizes, lengths, strict=True)
@@ -264,6 +264,13 @@ def _rows(path: Path) -> Iterator[Feed]:
 def _shape(value: Any, sizes: Mapping[str, int], length: int) -> list[int]:
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if has_size(dim) else sizes.get(dim.dim_param, length) for dim in dims]
+
+
+def _cache_sizes(model: Any) -> dict[str, int]:
+    """Sizes of a decoder's past, by the names of onnxruntime-genai: no tokens, and the head size that its rotary table has."""
+    tables = [tensor.dims[1] for tensor in model.graph.initializer if tensor.name == "cos_cache"]
+    heads = {"kv_cache_dim": 2 * tables[0]} if tables else {}
+    return {"past_sequence_length": 0, **heads}
 
 
 def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: Any) -> Any:

@@ -9,7 +9,9 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
 from onnxreg.converters.passes.base import public_types, run
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.half_graph import to_float16, to_half
@@ -195,3 +197,28 @@ def test_branches_with_weights_of_one_name_are_an_error() -> None:
 def test_a_graph_in_a_circle_is_an_input_error() -> None:
     with pytest.raises(InputError, match="not a valid graph"):
         run("fp16", OnnxFloatToFloat16(), model("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"))
+
+
+@pytest.mark.parametrize("again", [OnnxFloatToFloat16(), OrtMixedPrecision()])
+def test_a_second_conversion_that_changes_nothing_is_an_error(again: Any) -> None:
+    half, _ = run("half", OnnxFloatToFloat16(), model())
+    with pytest.raises(ConversionError):
+        run("again", again, half)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (OnnxFloatToFloat16(), OnnxDynamicQuantization()),
+        (OrtMixedPrecision(), OnnxDynamicQuantization()),
+        (OnnxDynamicQuantization(), OnnxFloatToFloat16()),
+        (OnnxDynamicQuantization(), OrtMixedPrecision()),
+    ],
+)
+def test_float16_and_dynamic_quantization_exclude_each_other_and_the_way_out_is_named(
+    first: Any, second: Any
+) -> None:
+    changed, _ = run("first", first, model())
+    with pytest.raises(InputError) as caught:
+        run("second", second, changed)
+    assert "input: STEP" in (caught.value.hint or "")

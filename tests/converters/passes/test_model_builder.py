@@ -13,9 +13,15 @@ import onnxruntime_genai
 import pytest
 from support import in_process
 
-from onnxreg.converters.passes import model_builder
+from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.read_recipe import from_value
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.passes import model_builder, pass_catalog
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
+from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MOST = {"fp32": 1e-4, "fp16": 1e-2, "int8": 0.05, "int4": 0.5}
@@ -199,3 +205,70 @@ def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path)
 def test_bf16_is_refused_with_the_reason() -> None:
     with pytest.raises(InputError, match=r"ONNX Runtime cannot run bf16 on the CPU.*use fp16"):
         ModelBuilder(precision="bf16")
+
+
+NEXT: dict[str, dict[str, Any]] = {
+    "OnnxDynamicQuantization": {},
+    "OnnxBlockWiseRtnQuantization": {"block_size": 32},
+    "EmbeddingQuantization": {},
+    "OnnxFloatToFloat16": {},
+    "OrtMixedPrecision": {},
+    "OnnxIODataTypeConverter": {"source_dtype": 1, "target_dtype": 10},
+    "DynamicToFixedShape": {"dim_param": ["batch_size"], "dim_value": [1]},
+    "MobileSafeRewrite": {},
+}
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_each_pass_takes_a_decoder(name: str, build: Build) -> None:
+    """It has ONNX Runtime's operators, one of them in ONNX's own domain, and a past."""
+    generator, _ = build("fp32")
+    work: Any = pass_catalog.find(name)(**NEXT[name])
+    _, step = run_and_compare("next", work, model_file.load(generator.directory / "model.onnx"))
+    assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.99
+
+
+def test_an_opset_that_cannot_be_given_to_a_decoder_is_refused(build: Build) -> None:
+    decoder = model_file.load(build("fp32")[0].directory / "model.onnx")
+    with pytest.raises(InputError, match="SimplifiedLayerNormalization"):
+        run("opset", OnnxOpVersionConversion(), decoder)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [
+                (
+                    "fp16",
+                    "OnnxIODataTypeConverter",
+                    {"name_pattern": "logits", "source_dtype": 10, "target_dtype": 1},
+                )
+            ],
+            id="logits in float32",
+        ),
+        pytest.param([("fp32", "OnnxDynamicQuantization", {})], id="int8"),
+    ],
+)
+def test_what_follows_in_a_recipe_is_measured_and_has_the_settings(
+    steps: Any, llama: Path, tmp_path: Path
+) -> None:
+    ((precision, kind, params),) = steps
+    recipe = {
+        "task": "text-generation",
+        "steps": [
+            {"name": "built", "pass": "ModelBuilder", "params": {"precision": precision}},
+            {"name": "next", "pass": kind, "input": "built", "params": params},
+        ],
+        "outputs": [{"step": "next", "path": "web/decoder.onnx"}],
+    }
+    draft = execute(plan_export(from_value(recipe, "recipe.yaml"), str(llama), "acme/x", tmp_path), tmp_path)
+    (artifact,) = draft.artifacts
+    assert {check["metric"]: check["value"] for check in artifact.fields["checks"]}["argmax_agreement"] > 0.9
+    assert "kv_cache" in artifact.fields
+    types = {item["name"]: item["dtype"] for item in artifact.fields["metadata"]["outputs"]}
+    assert types["logits"] == "float32"
+    settings = json.loads((tmp_path / "web/genai_config.json").read_text("utf-8"))
+    assert settings["model"]["decoder"]["filename"] == "decoder.onnx"
+    assert (tmp_path / "web/tokenizer.json").is_file()
+    onnxruntime_genai.Model(str(tmp_path / "web"))

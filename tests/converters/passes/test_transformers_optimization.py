@@ -9,7 +9,12 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.schema.core.errors import InputError
@@ -77,3 +82,25 @@ def test_onnx_runtime_alone(encoder: bytes) -> None:
 def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         run("fused", OrtTransformersOptimization(**params), model())
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, None])
+def test_every_level_gives_a_graph_that_the_next_pass_takes(encoder: bytes, level: int | None) -> None:
+    """The usual chain: fusion, float16, fixed axes, float32 outputs."""
+    subject = onnx.ModelProto.FromString(encoder)
+    fused = OrtTransformersOptimization(opt_level=level, num_heads=4, hidden_size=32)
+    subject, step = run_and_compare("fused", fused, subject)
+    assert step.result["fused"]["com.microsoft:Attention"] == 2
+    subject, _ = run_and_compare("half", OnnxFloatToFloat16(keep_io_types=False), subject)
+    subject, _ = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), subject)
+    work = OnnxIODataTypeConverter(source_dtype=10, target_dtype=1)
+    after, _ = run_and_compare("io", work, subject)
+    assert [value.type.tensor_type.elem_type for value in after.graph.output] == [1]
+
+
+@pytest.mark.parametrize("quantize", [OnnxDynamicQuantization(), OnnxBlockWiseRtnQuantization(block_size=16)])
+def test_a_graph_with_fused_operators_is_quantized(encoder: bytes, quantize: Any) -> None:
+    fused = OrtTransformersOptimization(opt_level=0, num_heads=4, hidden_size=32)
+    subject, _ = run("fused", fused, onnx.ModelProto.FromString(encoder))
+    _, step = run_and_compare("int8", quantize, subject)
+    assert step.result["weights"] >= 5
