@@ -160,7 +160,8 @@ class _Repair:
             self._blobs([by_key[key] for key in by_key if key.generation == generation])
         for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
             self._log(name)
-        self._delete_unreferenced([damage for damage in damages if damage.key and not damage.reference])
+        blobs = [damage for damage in damages if damage.key and damage.kind != "unreadable"]
+        self._delete_unreferenced([damage for damage in blobs if not damage.reference])
         return len(self.repaired) > before
 
     def explain(self, damage: Damage) -> Damage:

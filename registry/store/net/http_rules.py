@@ -167,13 +167,13 @@ _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
     """The seconds for which a server wants no more requests; 0 if it does not say."""
-    named = {name.lower(): str(value).strip() for name, value in headers.items()}
-    retry_after = named.get("retry-after", "")
+    fields = {name.lower(): str(value).strip() for name, value in headers.items()}
+    retry_after = fields.get("retry-after", "")
     if _SECONDS.fullmatch(retry_after):
         return int(retry_after)
     with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    quota = _NO_QUOTA.search(named.get("ratelimit", ""))
+    quota = _NO_QUOTA.search(fields.get("ratelimit", ""))
     return int(quota[1]) if quota else 0.0
 
 

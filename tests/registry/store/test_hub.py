@@ -596,9 +596,11 @@ def test_a_commit_that_comes_while_the_newest_one_is_asked_for_is_not_overlooked
     assert found.data == b"2\n"
 
 
-def test_a_download_goes_on_where_it_broke_off(hub: Hub, remote: HubRegistry) -> None:
+@pytest.mark.parametrize("says_sizes", [True, False])
+def test_a_download_goes_on_where_it_broke_off(hub: Hub, remote: HubRegistry, says_sizes: bool) -> None:
     data = os.urandom(3 * 2**20)
     put(remote, data)
+    hub.says_sizes = says_sizes
     for cut in (2**20, 1000, 0):
         hub.fail(f"GET /{Digest.of(data).hex}", cut=cut)
     assert read_blob(remote, Digest.of(data)) == data

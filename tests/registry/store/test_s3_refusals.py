@@ -14,7 +14,7 @@ from support.servers.faults import Proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.store.layout import keys_of, new_identity
+from onnxreg.registry.store.layout import blob_path, keys_of, new_identity
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.requests import UnansweredError
@@ -23,6 +23,7 @@ from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
 from onnxreg.registry.store.s3.bucket import S3Store
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -226,6 +227,18 @@ def test_a_reader_who_may_not_list_the_bucket_reads(
     assert "may not list" in capfd.readouterr().err
     words = ["--registry", str(other.store.root), "verify", "--remote", bucket_url]
     assert (main([*words, "acme/pii"]), main(words)) == (0, 6)
+
+
+def test_a_repair_deletes_nothing_that_could_not_be_read(
+    bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server, reg: Reg, registry: Registry
+) -> None:
+    assert reg("push", bucket_url)[0] == 0
+    path = blob_path(Digest.of(b"nothing refers to it"))
+    ministack.put(bucket_url, path, b"nothing refers to it")
+    s3_proxy.plan = lambda method, target: "403 AccessDenied" if method == "GET" and path in target else None
+    words = ["--registry", str(registry.store.root), "verify", "--remote", bucket_url]
+    assert main([*words, "--repair", "--from", str(registry.store.root)]) == 6
+    assert path.removeprefix("blobs/") in finished(bucket_url, ministack)
 
 
 @pytest.mark.parametrize("status", ["403 AccessDenied", "405 MethodNotAllowed", "501 NotImplemented"])

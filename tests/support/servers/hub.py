@@ -126,6 +126,8 @@ class Hub:
         """Bytes of a part of a multipart upload; None: each upload is one PUT."""
         self.ignores = False
         """Whether the repository's .gitignore counts whatever the client says."""
+        self.says_sizes = True
+        """Whether an answer to a Range says how many bytes the whole file has."""
         self.xet: Path | None = None
         """Where uploads through Xet go."""
         self.lock = threading.RLock()
@@ -299,7 +301,8 @@ class Handler(BaseHTTPRequestHandler):
         start, stop = int(wanted[1]), int(wanted[2] or len(data) - 1) + 1
         if start >= len(data):
             raise Refused(416, message="no such range")
-        content = f"bytes {start}-{min(stop, len(data)) - 1}/{len(data)}"
+        size = len(data) if self.hub.says_sizes else "*"
+        content = f"bytes {start}-{min(stop, len(data)) - 1}/{size}"
         self.reply(206, data[start:stop], {**headers, "Content-Range": content})
 
 
