@@ -61,7 +61,7 @@ def keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
 
 def _source(source: Source, name: str) -> str:
     """A hub id, or the name in another registry. Files from somebody's machine have no name."""
-    if source.id == name:
+    if source.id == name and source.revision is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
 

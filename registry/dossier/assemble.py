@@ -16,11 +16,13 @@ from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.dossier.dossier import (
+    BLANK,
     NOT_PROVIDED,
     NOT_RECORDED,
     NOTICE,
     RULES,
     Dossier,
+    DossierCell,
     DossierField,
     DossierFile,
     DossierKey,
@@ -152,7 +154,16 @@ def tables_of(record: VersionRecord, field: ProfileField) -> Tables:
     if field.columns is None:
         return [table for source in sources for table in single(source.quote(field.value or ""))]
     labels, places = zip(*field.columns, strict=True)
-    return table(labels, [row for source in sources for row in source.rows(field.rows or "", places)])
+    rows = [row for source in sources for row in source.rows(field.rows or "", places)]
+    source = record.manifest.source if field.rows == "/source" else None
+    if source is not None and source.public_id(record.ledger.name) is None:
+        rows = [tuple(_public(cell) for cell in row) for row in rows]
+    return table(labels, rows)
+
+
+def _public(cell: DossierCell) -> DossierCell:
+    """The cell; blank if it quotes the id of local files, which is the model's own name."""
+    return BLANK if [source.pointer for source in cell.sources] == ["/source/id"] else cell
 
 
 def _sources(record: VersionRecord, field: ProfileField) -> Iterator[SourceDocument]:

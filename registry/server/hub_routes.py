@@ -63,10 +63,11 @@ class Repository:
         """The document of `GET /api/models/NAME`."""
         manifest = self.manifest
         tag = pipeline_tag(manifest)
+        base = manifest.source and manifest.source.public_id(manifest.name)
         card = {
             **(hub_license(manifest.license) if manifest.license else {}),
             **({"pipeline_tag": tag} if tag else {}),
-            **({"base_model": manifest.source.id} if manifest.source else {}),
+            **({"base_model": base} if base else {}),
         }
         return {
             "_id": self.commit[:24],

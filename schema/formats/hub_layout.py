@@ -190,6 +190,8 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> Json:
     artifacts = [item for item in manifest.artifacts if item.path in paths]
     results = [result for item in artifacts for result in _results(item, tag)]
     origin = manifest.source_model_id or (manifest.source and manifest.source.id)
+    if origin == manifest.name and not (manifest.source and manifest.source.revision):
+        origin = None  # local files have the model's own name
     return {
         **(hub_license(manifest.license) if manifest.license else {}),
         **({"pipeline_tag": tag} if tag else {}),

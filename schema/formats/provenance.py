@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.formats.model_card import Json
 from onnxreg.schema.formats.sbom import BomSubject
-from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Manifest
+from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Manifest
 from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.signing.dsse import STATEMENT
 
@@ -64,7 +64,7 @@ def _dependencies(manifest: Manifest, recipe: Recipe) -> Iterator[Json]:
     source, code = manifest.source, recipe.code
     if source is not None:
         yield {
-            "name": source.id,
+            "name": source.public_id(manifest.name) or LOCAL_FILES,
             **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
             **({"annotations": {"revision": source.revision}} if source.revision else {}),
         }

@@ -18,7 +18,7 @@ from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.license import spdx_expression
-from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
+from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.parts import Recipe, Step
 
 SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
@@ -101,7 +101,7 @@ def _version(subject: BomSubject) -> Json:
     if manifest.description is not None:
         value["description"] = manifest.description
     if manifest.source is not None:
-        value["pedigree"] = {"ancestors": [_source(manifest.source)]}
+        value["pedigree"] = {"ancestors": [_source(manifest.source, manifest.name)]}
     return value
 
 
@@ -114,12 +114,12 @@ def _license(text: str) -> Json:
     return {"license": {"id": expression}} if is_identifier else {"expression": expression}
 
 
-def _source(source: Source) -> Json:
+def _source(source: Source, model: str) -> Json:
     """Its digest is one over all source files (see `manifest.Source`), so it is not written as the hash of a file."""
     return {
         "type": "machine-learning-model",
         "bom-ref": SOURCE,
-        "name": source.id,
+        "name": source.public_id(model) or LOCAL_FILES,
         **({"version": source.revision} if source.revision else {}),
         **properties([("source:digest", source.digest)]),
     }

@@ -223,8 +223,13 @@ class Artifact(ArtifactRules, RuledDocument):
         yield from self.files
 
 
+LOCAL_FILES = "local files"
+"""The words for a source without a public id."""
+
+
 class Source(Document):
-    """The source of a version: its public id, revision, and a digest over the source files.
+    """The source of a version: its public id, revision, and a digest over the source files. Files of somebody's machine
+    have the model's own name as id, and no revision: see `public_id`.
 
     `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that was used,
     sorted by path (the form that `sha256sum` prints).
@@ -233,6 +238,10 @@ class Source(Document):
     id: Text
     revision: Text | None = None
     digest: Digest | None = None
+
+    def public_id(self, model: str) -> str | None:
+        """The id by which others find the source of a model; None for local files."""
+        return None if self.id == model and self.revision is None else self.id
 
 
 class TokenizerFiles(Document):

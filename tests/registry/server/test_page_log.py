@@ -1,6 +1,7 @@
 """A model's page: what is in production, and the log as its events say it."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -96,3 +97,13 @@ def test_show_begins_with_what_is_in_production(
     first, _, screen = capfd.readouterr().out.partition(f"\n{NAME}:1.3.0\n")
     assert re.search(r"stable is 1\.2\.0 since .* by ada@<lab>: <b>monthly</b>", first) and screen
     assert "the version by release" in first and "meets its policy" in first
+
+
+def test_a_model_is_not_made_from_itself(registry: Registry, tmp_path: Path) -> None:
+    draft = write_draft(tmp_path / "a", NAME, "a", 100)
+    registry.add(replace(draft, fields={**draft.fields, "source": {"id": NAME}}), "1.0.0")
+    with running(registry.store.root) as site:
+        assert "Made from local files" in page(site, f"/models/{NAME}:1.0.0")
+    bundle = make_dossier(registry.store, Ref.parse(f"{NAME}:1.0.0"), "plain", None)
+    (field,) = (field for field in bundle.dossier.fields if field.label == "Source")
+    assert all(cell.value != NAME for table in field.tables for row in table.rows for cell in row)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.formats.hub_layout import card_metadata
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -190,3 +191,13 @@ def test_the_description_of_the_model(full: dict[str, Any]) -> None:
     assert make({**full, "description": text})["metadata"]["component"]["description"] == text
     del full["description"]
     assert "description" not in make(full)["metadata"]["component"]
+
+
+def test_local_files_are_not_the_model_itself(full: dict[str, Any]) -> None:
+    """Their id in the manifest is the model's own name; one of the Hub has a revision."""
+    del full["source"]["revision"]
+    full["source_model_id"] = full["source"]["id"] = full["name"]
+    manifest = Manifest.from_json(full)
+    (source,) = make(full)["metadata"]["component"]["pedigree"]["ancestors"]
+    assert source["name"] == "local files"
+    assert "base_model" not in card_metadata(manifest, [artifact.path for artifact in manifest.artifacts])
