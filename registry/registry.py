@@ -23,7 +23,7 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import measure
-from onnxreg.registry.support.disk import MACHINE_ERRNOS, Disk, host_errors, replace_file
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.environment import cache_directory, default_root
 from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
@@ -127,18 +127,15 @@ class Registry:
         """A fresh directory that only this user may write: in the registry, or if others may write there, in the
         user's cache. It is removed at the end, or by a later command after a kill.
         """
-        self.store.make_scratch()
-        with host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS):
-            if not self.store.is_shared:
-                with self.store.staging() as directory:
-                    yield directory
-                return
-            from onnxreg.registry.store.directory.scratch import staging
+        from onnxreg.registry.store.directory.scratch import temporary
 
-            own = cache_directory() / "tmp"
-            own.mkdir(0o700, parents=True, exist_ok=True)
-            with staging(own, Disk()) as directory:
-                yield directory
+        self.store.make_scratch()
+        is_shared = self.store.is_shared
+        with (
+            host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS),
+            temporary(cache_directory() / "tmp") if is_shared else self.store.staging() as directory,
+        ):
+            yield directory
 
     def add(
         self, draft: Draft, version: Version | str | None = None, reason: str | None = None

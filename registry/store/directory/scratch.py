@@ -91,11 +91,19 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def temporary() -> Iterator[Path]:
-    """A directory in TMPDIR for one command's unfinished files, which nobody else may read; see `staging`."""
+def temporary(parent: Path | None = None) -> Iterator[Path]:
+    """A directory for one command's unfinished files, which nobody else may read; see `staging`.
+
+    It is in `parent`, or if that cannot be made, in TMPDIR.
+    """
+    base = Path(gettempdir())
+    if parent is not None:
+        with suppress(OSError):
+            parent.mkdir(0o700, parents=True, exist_ok=True)
+            base = parent
     with (
-        host_errors("making a temporary directory", MACHINE_ERRNOS),
-        staging(Path(gettempdir()), Disk(), "onnxreg-") as directory,
+        host_errors(f"writing to {base}", MACHINE_ERRNOS),
+        staging(base, Disk(), "onnxreg-") as directory,
     ):
         set_mode(directory, 0o700)
         yield directory

@@ -76,6 +76,17 @@ def test_nobody_else_may_write_where_an_export_works(registry: Registry, is_shar
     assert not workspace.exists()
 
 
+def test_an_account_without_a_home_may_use_a_shared_directory(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: its volume may be written by everyone."""
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "file" / "state"))
+    registry.store.root.chmod(0o777)
+    with registry.workspace() as workspace:
+        assert not mode(workspace) & 0o022
+
+
 @pytest.fixture
 def flock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def fail(number: int) -> None:
