@@ -283,7 +283,7 @@ def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
         paths = sorted(remote.scratch.iterdir()) if remote.scratch.is_dir() else []
         entries = [path for path in paths if not path.name.startswith(PROBE)]
         markers = [path for path in entries if path.suffix == ".lock" and not path.is_symlink()]
-        dead = [path for path in markers if not is_held(path)]
+        dead = [path for path in markers if is_held(path) is False]
         owned = {path.with_suffix("") for path in markers}
         lost = [
             path for path in entries if path not in markers and path not in owned and os.path.lexists(path)

@@ -296,3 +296,22 @@ def test_a_file_that_may_not_be_read_is_named(
     with pytest.raises(HostError) as caught:
         registry.resolve("acme/pii")
     assert str(registry.store.root / "index/acme/pii.jsonl") in str(caught.value.advice)
+
+
+def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's command may run: a collection waits for it, then makes it start over."""
+    registry.add(make_draft())
+    marker = registry.store.scratch / f"{'0' * 16}.lock"
+    marker.touch()
+    opened = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path) == str(marker):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert registry.store.is_alive("0" * 16) is None
+    assert main(["--registry", str(registry.store.root), "doctor"]) == 0
