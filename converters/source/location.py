@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, weight_files
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, RemoteError, nearest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
@@ -64,7 +64,12 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         root_only = [*patterns, weights, f"{weights}.index.json"]
         return hub_files.fetch(name, revision, root_only, ["*/*"], or_directory=True)
 
-    directory = fetch("model*.safetensors")
+    try:
+        directory = fetch("model*.safetensors")
+    except (NotFoundError, RemoteError) as error:
+        if near := nearest(name, [path.name for path in Path().iterdir() if path.is_dir()], most=1):
+            error.advice = f"did you mean the directory {near[0]}?"
+        raise
     if more:
         hub_files.fetch(name, directory.name, more)
     if not weight_files(directory):

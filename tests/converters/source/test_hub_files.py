@@ -246,3 +246,14 @@ def test_links_to_blobs_of_the_same_cache_are_followed(tmp_path: Path) -> None:
         else:
             with pytest.raises(InputError):
                 locate(str(link.parent))
+
+
+def test_a_mistyped_directory_is_suggested_when_the_hub_does_not_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ner1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises((RemoteError, NotFoundError)) as caught:
+        locate("ner11")
+    assert "ner1?" in caught.value.hint
