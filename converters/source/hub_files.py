@@ -20,11 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from filelock import FileLock
 
@@ -39,7 +38,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.paths import DistinctPaths, check_path
 
-MAX_LISTED_FILES = 100_000
+MAX_LISTING_BYTES, MAX_PAGES = 64 * 2**20, 10_000
 SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -196,27 +195,52 @@ def _unreachable() -> tuple[type[Exception], ...]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, Listing]:
-    """The commit of a revision and its files. RemoteError if one of the names has no valid form."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.hf_api import RepoFile
+    """The commit of a revision and its files. RemoteError if one of the names has no valid form, or for too many."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-    api = HfApi()
-    commit = api.model_info(name, revision=revision).sha or ""
+    validate_repo_id(name)
+    base = f"{constants.ENDPOINT}/api/models/{name}"
+    about, size, _ = _read_json(f"{base}/revision/{quote(revision, safe='')}" if revision else base)
+    commit = str(about["sha"])
     if not _COMMIT.fullmatch(commit):
         raise _malformed(name, f"a commit {commit[:80]!r}")
     files: dict[str, tuple[str, int]] = {}
-    entries = api.list_repo_tree(name, recursive=True, revision=commit)
-    for entry in islice(entries, MAX_LISTED_FILES + 1):
-        if isinstance(entry, RepoFile):
-            files[entry.path] = (
-                (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
-            )
-            digest, size = files[entry.path]
-            if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
-                raise _malformed(name, f"a file with the digest {digest[:80]!r}")
-    if len(files) > MAX_LISTED_FILES:
-        raise _malformed(name, f"more than {MAX_LISTED_FILES:,} files")
-    return commit, files
+    query: str | None = "recursive=true"
+    for _ in range(MAX_PAGES):
+        entries, read, query = _read_json(f"{base}/tree/{commit}?{query}")
+        size += read
+        for entry in entries:
+            if entry["type"] == "file":
+                lfs = entry.get("lfs")
+                files[entry["path"]] = (lfs or entry)["oid"], (lfs or entry)["size"]
+                digest, length = files[entry["path"]]
+                if not _DIGEST.fullmatch(digest) or not isinstance(length, int):
+                    raise _malformed(name, f"a file with the digest {digest[:80]!r}")
+        if query is None:
+            return commit, files
+        if size > MAX_LISTING_BYTES:
+            break
+    raise _malformed(name, f"more than {MAX_LISTING_BYTES >> 20} MiB or {MAX_PAGES:,} pages of files")
+
+
+def _read_json(url: str) -> tuple[Any, int, str | None]:
+    """The value that a URL of the Hub answers, its bytes, and the query of the next page."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
+
+    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    with get_session().stream("GET", url, headers=build_hf_headers(), timeout=timeout) as response:
+        hf_raise_for_status(response)
+        data = bytearray()
+        for chunk in response.iter_bytes(2**20):
+            data += chunk
+            if len(data) > MAX_LISTING_BYTES:
+                raise RemoteError(
+                    f"the Hub answers with more than {MAX_LISTING_BYTES >> 20} MiB", "check HF_ENDPOINT"
+                )
+        following = response.links.get("next", {}).get("url")
+        return json.loads(data), len(data), urlsplit(following).query if following else None
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:

@@ -167,6 +167,23 @@ def test_without_a_network_the_cache_of_the_client_counts(
     assert located_source(found, ["config.json"]).origin is not None
 
 
+@pytest.mark.parametrize("bound", ["MAX_LISTING_BYTES", "MAX_PAGES"])
+def test_a_listing_is_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    for number in range(1100):
+        hub.files(NAME)[f"folder{number}/x.bin"] = file(b"")
+    assert locate(NAME).hub_id == NAME
+    monkeypatch.setattr(hub_files, bound, {"MAX_LISTING_BYTES": 150_000, "MAX_PAGES": 1}[bound])
+    with pytest.raises(RemoteError):
+        locate(NAME)
+
+
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b"{}", b"null", b"<html>", b'{"sha": 1}', b"\xff"])
+def test_an_answer_that_is_not_the_hubs_is_an_error_of_the_remote(hub: Hub, answer: bytes) -> None:
+    hub.fail("GET /api/", status=200, times=9, body=answer)
+    with pytest.raises(RemoteError):
+        locate(NAME)
+
+
 def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
     with pytest.raises(NotFoundError) as revision:
         fetch_repository(f"hf://{NAME}@nope")

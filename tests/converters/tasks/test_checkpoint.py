@@ -389,19 +389,18 @@ def test_pickles_are_fetched_only_without_safetensors(checkpoint: Path, hub: Any
 
 def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     import httpx2
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import errors
 
-    def raised_by_hub(kind: type[Exception]) -> Exception:
-        return kind.__new__(kind)
+    refused = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.example"))
 
     cases = [
-        (raised_by_hub(errors.LocalEntryNotFoundError), RemoteError, "not in its cache"),
+        (errors.LocalEntryNotFoundError("none"), RemoteError, "not in its cache"),
         (
-            raised_by_hub(errors.RepositoryNotFoundError),
+            errors.RepositoryNotFoundError("none", response=refused),
             NotFoundError,
             "there is no directory acme/tagger; the Hub has no repository",
         ),
-        (raised_by_hub(errors.RevisionNotFoundError), NotFoundError, "no revision v9"),
+        (errors.RevisionNotFoundError("none", response=refused), NotFoundError, "no revision v9"),
         (OSError("boom"), RemoteError, "could not be fetched"),
         (httpx2.ReadTimeout("slow"), RemoteError, "cannot be reached"),
         (errors.HFValidationError("no"), InputError, "cannot be a repository"),
@@ -411,7 +410,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, raised: Exception = raised, **__: Any) -> None:
             raise raised
 
-        monkeypatch.setattr(HfApi, "model_info", refuse)
+        monkeypatch.setattr(httpx2.Client, "stream", refuse)
         with pytest.raises(family, match=message):
             locate("acme/tagger@v9")
 
