@@ -89,7 +89,7 @@ function best(row) {
 /**
  * Neighbouring tokens of one label form one span, unless a tag says that it begins or ends one.
  *
- * BIO, BIOES, BILOU and IO are distinguished by the labels: a prefix is one where `B` of the same name is a label too.
+ * The marks of tags (B, I, E, ...) are read as `reg` reads them: see `schemeOf`.
  * @param {string[]} tags of tokens in reading order
  * @param {[number, number][]} offsets
  * @param {string[]} labels all that the model has
@@ -98,24 +98,48 @@ function best(row) {
 export function spansOf(tags, offsets, labels) {
   /** @type {Span[]} */
   const found = []
+  const scheme = schemeOf(labels)
   let open = false
   tags.forEach((tag, at) => {
     const [start, end] = offsets[at]
     if (start >= end) return
-    const { prefix, label } = split(tag, labels)
+    const [mark, label] = scheme.get(tag) ?? ['', '']
     const last = found.at(-1)
-    if (open && last?.label === label && !'BSU'.includes(prefix || '-')) last.end = end
+    if (open && last?.label === label && !'BSU'.includes(mark || '-')) last.end = end
     else if (label) found.push({ start, end, label })
-    open = label !== '' && !'ELSU'.includes(prefix || '-')
+    open = label !== '' && !'ELSU'.includes(mark || '-')
   })
   return found
 }
 
-/** @param {string} tag @param {string[]} labels */
-function split(tag, labels) {
-  if (tag === 'O') return { prefix: '', label: '' }
-  const [, prefix, label] = /^([BILUES])[-_](.+)$/s.exec(tag) ?? []
-  const isScheme = labels.every((each) => each === 'O' || /^[BILUES][-_]./s.test(each))
-  const begun = labels.includes(`B-${label}`) || labels.includes(`B_${label}`)
-  return prefix && (begun || (isScheme && 'BI'.includes(prefix))) ? { prefix, label } : { prefix: '', label: tag }
+const PATTERNS = [...'-_:/.'].flatMap((joint) => [
+  { isPrefix: true, form: new RegExp(`^(?<mark>[BILUESM])\\${joint}(?<name>.+)$`, 'is') },
+  { isPrefix: false, form: new RegExp(`^(?<name>.+)\\${joint}(?<mark>[BILUESM])$`, 'is') },
+])
+
+/**
+ * The mark and the label of each tag but `O`: BIO, BIOES, BILOU, BMES and IO, in any case of letters, as `B-NAME` or `NAME-B`.
+ * @param {string[]} labels all that the model has
+ * @returns {Map<string, [string, string]>}
+ */
+export function schemeOf(labels) {
+  const inside = labels.filter((tag) => tag !== 'O' && tag !== 'o')
+  const scheme = new Map(inside.map((tag) => /** @type {[string, [string, string]]} */ ([tag, ['', tag]])))
+  for (const { isPrefix, form } of PATTERNS) {
+    /** @type {[string, string, string][]} */
+    const marked = inside.flatMap((tag) => {
+      const groups = form.exec(tag)?.groups
+      return groups ? [[tag, groups.mark.toUpperCase(), groups.name]] : []
+    })
+    const isEveryTag = marked.length > 0 && marked.length === inside.length
+    const begun = new Set(marked.filter(([, mark]) => mark === 'B').map(([, , name]) => name))
+    const isContinued = marked.some(([, mark, name]) => begun.has(name) && (isPrefix ? mark !== 'B' : 'IM'.includes(mark)))
+    if (isContinued || (isPrefix && isEveryTag && marked.every(([, mark]) => 'BI'.includes(mark)))) {
+      for (const [tag, mark, name] of marked) {
+        if (begun.has(name) || (isEveryTag && 'BI'.includes(mark))) scheme.set(tag, [mark, name])
+      }
+      break
+    }
+  }
+  return scheme
 }

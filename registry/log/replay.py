@@ -198,7 +198,7 @@ class LogReplay:
             )
         elif entry.attested and isinstance(event, Drop):
             raise ConflictError(
-                f"{self.name}:{event.version} was evaluated since, and that stays on record",
+                f"{self.name}:{event.version} has an evaluation or a refusal on record, which stays",
                 Advice("yank"),
             )
         elif entry.yanked and isinstance(event, Drop):
