@@ -31,15 +31,18 @@ def command(
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Show every event of a model, oldest first, and verify the chain.
+    """Show every event of a model, in the order of the log, and verify the chain.
+
+    TIME says when a line came into this registry. WHAT also says when one that was pushed or pulled was
+    written, and where. Times are as claimed; nothing is ordered by them.
 
     Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust
     file. The last signed line is the signed head: it vouches for all lines before it. A promotion is shown
     with its policy and evidence, a later evaluation with the artifact and its verdict, a signature or a
     proof with the key that made it.
 
-    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid,
-    key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
+    signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.gates.statements import StatementReader
     from onnxreg.registry.read.versions import read_log
@@ -79,7 +82,7 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
         "event": line.event.to_json(),
     }
     if line.via is not None:
-        value["via"] = {"registry": line.via.registry, "seq": line.via.seq, "head": str(line.via.head)}
+        value["via"] = line.via.to_json()
     return {**value, "signed": verdict.to_json()}
 
 
@@ -91,13 +94,18 @@ def _row(
     event = line.event
     return (
         line.seq,
-        event.time,
+        line.time,
         word_of(event),
-        " ".join(_about(line, versions, statements)),
+        " ".join([*_about(line, versions, statements), *_origin(line)]),
         event.actor or "",
         str(verdict),
         event.reason or "",
     )
+
+
+def _origin(line: LogLine) -> list[str]:
+    """The registry that a line came from, and when it was written there."""
+    return [] if line.via is None else [f"(written {line.event.time} in {line.via.registry[:12]}...)"]
 
 
 def _about(line: LogLine, versions: Mapping[Digest, str], statements: "StatementReader") -> list[str]:

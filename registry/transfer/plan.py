@@ -7,6 +7,7 @@ the destination's own chain.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.log.commit import check_tombstones
@@ -27,7 +28,7 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.ledger import Ledger, channel_of, read_line
 from onnxreg.registry.log.lookup import check_summary, read_manifest
 from onnxreg.registry.log.yanked_bytes import check_not_yanked
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.actor import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
@@ -277,11 +278,12 @@ def _absent(source: Ledger, destination: Ledger, manifests: Collection[Digest]) 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
     """Append lines: verbatim to another copy of the same log, as events with `via` to another registry."""
+    now = datetime.now(UTC).strftime(TIME_FORMAT)
     for line in lines:
         if source.registry == destination.registry:
             destination.append_line(line)
         else:
-            destination.append(line.event, Via(source.registry, line.seq, line.digest))
+            destination.append(line.event, Via(source.registry, line.seq, line.digest, now))
 
 
 def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:

@@ -449,6 +449,10 @@ def _matching(pattern: re.Pattern[str], key: str) -> Callable[[Any], str]:
     return read
 
 
+check_time = _matching(_TIME, "time")
+"""Check a time in a log. InputError if it is not RFC 3339 in UTC and seconds."""
+
+
 def _name(value: Any) -> str:
     return POLICY_LOG if value == POLICY_LOG else check_name(text(value))
 
@@ -484,7 +488,7 @@ def _approvals(value: Any) -> tuple[str, ...]:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     "name": _name,
-    "time": _matching(_TIME, "time"),
+    "time": check_time,
     "nonce": _matching(_NONCE, "nonce"),
     "actor": _text(200),
     "reason": _text(2000),

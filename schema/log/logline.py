@@ -17,7 +17,7 @@ from onnxreg.schema.core.canonical import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
-from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, decode_event
+from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, check_time, decode_event
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
@@ -28,11 +28,16 @@ _EVENT, _PREV = b'{"event":', b',"prev":"'
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """The origin of a line: registry id, its number there, and its digest there."""
+    """The origin of a line: registry id, its number there, and its digest there; and the time of its arrival here."""
 
     registry: str
     seq: int
     head: Digest
+    time: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        time = {} if self.time is None else {"time": self.time}
+        return {"registry": self.registry, "seq": self.seq, "head": str(self.head), **time}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,11 @@ class LogLine:
     def name(self) -> str:
         return self.event.name
 
+    @property
+    def time(self) -> str:
+        """The time at which it was written here, as claimed."""
+        return (self.via and self.via.time) or self.event.time
+
     @classmethod
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
@@ -61,7 +71,7 @@ class LogLine:
         """A line of a registry's log; `sign`, if given, makes its `sig`."""
         value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
         if via is not None:
-            value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
+            value["via"] = via.to_json()
         if sign is not None:
             value["sig"] = sign(value)
         raw = canonical.encode(value)
@@ -186,8 +196,10 @@ def genesis(registry: str, name: str) -> Digest:
 def _via(value: Any) -> Via:
     if not isinstance(value, dict):
         raise InputError("via is not an object")
-    check_keys(value, {"registry", "seq", "head"}, set(), "via")
-    return Via(check_registry_id(text(value["registry"])), count(value["seq"]), Digest.parse(value["head"]))
+    check_keys(value, {"registry", "seq", "head"}, {"time"}, "via")
+    registry, head = check_registry_id(text(value["registry"])), Digest.parse(value["head"])
+    time = check_time(value["time"]) if "time" in value else None
+    return Via(registry, count(value["seq"]), head, time)
 
 
 def _signature(value: Any) -> str:

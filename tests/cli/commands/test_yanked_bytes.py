@@ -123,3 +123,20 @@ def test_a_yank_travels_with_its_manifest(reg: Reg, add: Callable[..., Any], tmp
     assert pushed.json["yanked"] == [{"version": "1.0.1", "of": "1.0.0", "reason": "leaks names"}]
     assert yanked(tmp_path / "share") == {"1.0.1": True}
     assert reg("verify", "--remote", tmp_path / "share").status == 0
+
+
+def test_the_times_of_a_log_are_those_of_arrival(
+    reg: Reg, add: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that was written first, and pushed last."""
+    monkeypatch.setattr("onnxreg.registry.support.actor.TIME_FORMAT", "2026-01-02T03:04:05Z")
+    add(1, "--version", "0.1.0")
+    monkeypatch.setattr("onnxreg.registry.support.actor.TIME_FORMAT", "2026-01-03T03:04:05Z")
+    add(2, "--version", "0.2.0")
+    for version in ("0.2.0", "0.1.0"):
+        reg("push", f"{NAME}:{version}", tmp_path / "share")
+    lines = reg("log", NAME, "--remote", tmp_path / "share").out.splitlines()[1:]
+    times = [line.split()[1] for line in lines]
+    assert times == sorted(times) and min(times) > "2026-01-04"
+    assert "written 2026-01-03T03:04:05Z in " in lines[0] and "written 2026-01-02T03:04:05Z in " in lines[1]
+    assert reg("verify", "--remote", tmp_path / "share").status == 0
