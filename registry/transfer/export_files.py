@@ -10,6 +10,7 @@ Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`
 import ctypes
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -250,14 +251,20 @@ def _check_writable(target: Path, parent: Path) -> None:
         Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
+_LITTER = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini", re.IGNORECASE)
+
+
 def _others(directory: Path, expected: set[str]) -> list[str]:
-    """Up to four files of a directory that are not expected."""
+    """Up to four files of a directory that are not expected, without those of Finder and Explorer."""
     names = (
         Path(parent, name).relative_to(directory).as_posix()
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
         for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
     )
-    return sorted(islice((name for name in names if name not in expected), 4))
+    foreign = (
+        name for name in names if name not in expected and not _LITTER.fullmatch(name.rpartition("/")[2])
+    )
+    return sorted(islice(foreign, 4))
 
 
 def _sync(directory: Path) -> None:

@@ -315,3 +315,17 @@ def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(
     monkeypatch.setattr(os, "open", refuse)
     assert registry.store.is_alive("0" * 16) is None
     assert main(["--registry", str(registry.store.root), "doctor"]) == 0
+
+
+def test_files_of_the_system_in_an_output_directory(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """They are nobody's work, and go with the earlier version; a file of the user's stays."""
+    registry.add(make_draft())
+    output = tmp_path / "output"
+    output.mkdir()
+    words = ["--registry", str(other.store.root), "pull", "acme/pii", str(registry.store.root), "--output"]
+    for name, status in ((".DS_Store", 0), ("Thumbs.db", 0), ("notes.txt", 2)):
+        (output / name).touch()
+        assert main([*words, str(output)]) == status
+    assert (output / "notes.txt").exists()
