@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import Location, check_inside
 from onnxreg.converters.source.source_files import below
-from onnxreg.schema.core.errors import Advice, InputError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, hub_library
 
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
@@ -47,10 +47,8 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         raise InputError(
             f"not a repository on the Hub: {url[:200]!r}", "write hf://ORG/NAME or hf://ORG/NAME@REVISION"
         )
-    try:
+    with hub_library("importing from the Hub"):
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
-    except ImportError as error:
-        raise missing_extra("huggingface_hub", "hf", "importing from the Hub") from error
     if not progress:
         disable_progress_bars()
     directory = hub_files.fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])

@@ -34,7 +34,7 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     NotFoundError,
     RemoteError,
-    missing_extra,
+    hub_library,
 )
 from onnxreg.schema.core.paths import DistinctPaths, check_path
 
@@ -68,10 +68,8 @@ def fetch(
         IntegrityError: a file has other bytes than the listing says.
         InputError: a file whose path cannot be kept.
     """
-    try:
+    with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants, errors, snapshot_download
-    except ImportError as error:
-        raise missing_extra("huggingface_hub", "hf", "loading a model from the Hub") from error
     with _translated(name, revision, or_directory):
         _make_session(name)
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
@@ -123,7 +121,7 @@ def fetch(
 
 
 def _make_session(name: str) -> None:
-    """Make the client's connections. HostError if the environment names a proxy that cannot be used."""
+    """Make the client's connections. HostError for a proxy or certificates of the environment that cannot be used."""
     import httpx2
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
@@ -134,6 +132,10 @@ def _make_session(name: str) -> None:
             f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
             "check HTTPS_PROXY and ALL_PROXY: write http://HOST:PORT, or list the Hub's host in NO_PROXY; "
             "SOCKS needs the package httpx2[socks]",
+        ) from error
+    except OSError as error:
+        raise HostError(
+            f"the trusted certificates cannot be read: {_words(error)}", "check the file in SSL_CERT_FILE"
         ) from error
 
 
@@ -169,7 +171,7 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
         raise RemoteError(
             f"{name} could not be fetched from the Hub: {_words(error)}",
-            "check the network, the proxy, the token (hf auth login) and the disk, then run the command again",
+            "check the network, HF_ENDPOINT, the proxy, the token (hf auth login) and the disk",
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RemoteError(

@@ -3,15 +3,13 @@
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import path_text
-from onnxreg.schema.core.errors import Advice, InputError, missing_extra, why
+from onnxreg.schema.core.errors import Advice, InputError, hub_library, why
 
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
@@ -38,7 +36,7 @@ def open_url(
 
         return http_remote(url, known_id)
     if scheme == "hf":
-        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+        with hub_library("a registry on the Hugging Face Hub"):
             from onnxreg.registry.store.hub.hub import open_hub
         return open_hub(url, create, mirror_of, known_id)
     check_scheme(url)
@@ -88,7 +86,7 @@ def check_scheme(url: str) -> None:
 
         http.check_url(url)
     elif scheme == "hf":
-        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+        with hub_library("a registry on the Hugging Face Hub"):
             from onnxreg.registry.store.hub.hub_client import HubUrl as HubPlace
 
         HubPlace.parse(url)
@@ -103,15 +101,6 @@ def check_scheme(url: str) -> None:
             schemes = "s3, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
             raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {schemes}")
         fsspec_store.check_url(url)
-
-
-@contextmanager
-def _needs_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Turn the ImportError of a backend's library into a HostError that names the extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise missing_extra((error.name or "").partition(".")[0], extra, purpose) from None
 
 
 def path_of(address: str) -> Path | None:

@@ -182,6 +182,18 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     return HostError(f"{purpose} needs {module}, which is not installed", pip_command(extra))
 
 
+@contextmanager
+def hub_library(purpose: str) -> Iterator[None]:
+    """Turn the errors of an import of huggingface_hub, which reads HF_ENDPOINT, into ours."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "huggingface_hub").partition(".")[0]
+        raise missing_extra(module, "hf", purpose) from error
+    except ValueError as error:
+        raise InputError(f"HF_ENDPOINT is not a URL: {why(error)}", "write https://HOST") from error
+
+
 def pip_command(extra: str) -> str:
     """The command that adds an extra to this installation, from the place that it came from (PEP 610).
 

@@ -50,7 +50,7 @@ from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, RemoteError, why
 
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
@@ -311,6 +311,10 @@ class HubClient:
             _bound(get_session())
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
             raise http_rules.proxy_error(f"{operation}: {self.location.url}: {one_line(error)}") from error
+        except OSError as error:
+            raise HostError(
+                f"the trusted certificates cannot be read: {why(error)}", "check the file in SSL_CERT_FILE"
+            ) from error
         try:
             yield
         except (RegError, RemoteEntryNotFoundError, StaleParentError):

@@ -98,6 +98,8 @@ def final_hint(error: BaseException, certificates: str = "SSL_CERT_FILE") -> str
     `certificates`: the variable that names trusted certificates.
     """
     for cause in _causes(error):
+        if isinstance(cause, FileNotFoundError) or "NO_CERTIFICATE" in str(getattr(cause, "reason", "")):
+            return f"check the file in {certificates}"
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"if the server is right, name its certificate in {certificates}"
         if type(cause) is ssl.SSLError and "MAC" not in str(cause.reason):

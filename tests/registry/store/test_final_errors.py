@@ -1,5 +1,7 @@
 """Errors that no further try can fix: a certificate, a proxy, a login, a region; said at once, in words of their own."""
 
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -183,6 +185,54 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once(
         close_session()
         status, said = reg(verb, url)
         assert "certificate" not in said
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+@pytest.mark.parametrize(("place", "variable"), [("s3", "AWS_CA_BUNDLE"), ("hub", "SSL_CERT_FILE")])
+def test_a_file_of_certificates_that_is_none_is_named(
+    unreached: None,
+    registry: Registry,
+    reg: Reg,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    pauses: list[float],
+    place: str,
+    variable: str,
+    content: str | None,
+) -> None:
+    if content is not None:
+        (tmp_path / "bundle").write_text(content)
+    with over_tls(place, registry.store.root, monkeypatch, tmp_path) as url:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv(variable, str(tmp_path / "bundle"))
+        status, said = reg("push", url)
+    assert (status, pauses) == (9 if place == "hub" else 6, []), said
+    assert variable in said
+
+
+@pytest.mark.parametrize("endpoint", ["https://[::1", "https://hub.example:port"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pull", "acme/pii", "hf://acme/x"),
+        ("import", "hf://acme/x", "--name", "acme/x"),
+        ("export", "acme/x", "--profile", "android", "--name", "acme/x"),
+    ],
+)
+@pytest.mark.more
+def test_an_endpoint_that_is_no_url_is_named(
+    registry: Registry, endpoint: str, words: tuple[str, ...]
+) -> None:
+    """The library of the Hub reads it when it is imported, so this takes a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root), *words],
+        env={**os.environ, "HF_ENDPOINT": endpoint},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "HF_ENDPOINT" in done.stderr
 
 
 SSO = """
