@@ -80,7 +80,8 @@ def fetch(
         try:
             commit, files = _list(name, revision)
             listing.parent.mkdir(parents=True, exist_ok=True)
-            listing.write_text(json.dumps([commit, files]))
+            for file in {listing, listing.with_name(f"{commit}.json")}:
+                file.write_text(json.dumps([commit, files]))
         except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
             if isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500:
                 raise

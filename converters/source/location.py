@@ -94,5 +94,5 @@ def check_inside(directory: Path, file: Path) -> None:
     if file.is_file() and not real.is_relative_to(root) and not is_blob:
         raise InputError(
             f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}",
-            "replace the link by the file",
+            "replace the link by the file, or by a hard link",
         )

@@ -134,7 +134,7 @@ def test_the_cache_of_the_client_is_read_and_not_written(hub: Hub, tmp_path: Pat
 def test_without_a_network_what_is_here_counts(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     first = locate(NAME)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert locate(NAME) == first
+    assert locate(NAME) == locate(f"{NAME}@{first.revision}") == first
     with pytest.raises(RemoteError):
         hub_files.fetch(NAME, None, ["model.bin"])
     with pytest.raises(RemoteError):

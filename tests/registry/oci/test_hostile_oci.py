@@ -13,7 +13,7 @@ from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
 from onnxreg.registry.oci.target import Login, OciTarget
 from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, publish
-from onnxreg.registry.signing import Keystore
+from onnxreg.registry.signing import Keystore, generate
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -58,6 +58,21 @@ def test_a_version_comes_with_its_statements(server: Oci, index: str, other: Reg
     server.refer(index, envelope(1), ENVELOPE)
     assert other.fetch_oci(server.url("acme/pii:1.0.0")).new
     assert kinds(other) == ["publish", "attest"]
+
+
+@pytest.mark.parametrize("has_referrers", [True, False])
+def test_signatures_and_their_version_come_back(
+    registry: Registry, other: Registry, make_draft: MakeDraft, server: Oci, has_referrers: bool
+) -> None:
+    server.has_referrers = has_referrers
+    registry.add(make_draft(), "1.0.0")
+    for _ in range(3):
+        registry.sign("acme/pii:1.0.0", generate("ed25519"))
+        send(registry, server)
+    other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.get("acme/pii").digest == registry.get("acme/pii").digest
+    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+    assert len(signatures) == 3
 
 
 def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(

@@ -1,4 +1,4 @@
-"""An OCI registry in memory, with the referrers API; `hook(handler)` may answer a request first."""
+"""An OCI registry in memory, with or without the referrers API; `hook(handler)` may answer a request first."""
 
 import hashlib
 import json
@@ -24,6 +24,7 @@ class Oci(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.hook: Hook | None = None
+        self.has_referrers = True
         self.blobs: dict[str, bytes] = {}
         self.manifests: dict[str, tuple[bytes, str]] = {}
         self.referrers: dict[str, list[dict[str, Any]]] = {}
@@ -89,13 +90,13 @@ class Handler(BaseHTTPRequestHandler):
             for key in (name, digest_of(self.body)):
                 server.manifests[key] = self.body, media_type
             value = json.loads(self.body)
-            subject = value.get("subject", {}).get("digest", "")
+            subject = value.get("subject", {}).get("digest", "") if server.has_referrers else ""
             entry = {"digest": digest_of(self.body), "artifactType": value.get("artifactType")}
             server.referrers.setdefault(subject, []).append(entry)
             return self.reply(201, **({"OCI_Subject": subject} if subject else {}))
         if kind == "manifests" and name in server.manifests:
             return self.reply(200, server.manifests[name][0], Content_Type=server.manifests[name][1])
-        if kind == "referrers":
+        if kind == "referrers" and server.has_referrers:
             return self.reply(200, json.dumps({"manifests": server.referrers.get(name, [])}).encode())
         if kind == "blobs" and name in server.blobs:
             data = server.blobs[name]
