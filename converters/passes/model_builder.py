@@ -19,11 +19,12 @@ from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.converters.source.scrub import read_json, scrub_file
 from onnxreg.converters.source.source_files import GENAI_CONFIG, weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH = "model.onnx"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 SAMPLE_TOKENS = 6
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
@@ -94,7 +95,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
     """
 
     id = "ModelBuilder"
-    version = 3
+    version = 4
     takes = "checkpoint"
     tools = ("onnxruntime-genai",)
 
@@ -119,6 +120,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
             if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
             _drop_shapes(built / GRAPH)
+            _keep_tokenizer(subject.checkpoint, built)
             files = tuple(sorted(path.name for path in built.iterdir()))
             for path in (built / name for name in files):
                 scrubbed = scrub_file(path, subject.checkpoint.name, _LOCAL, (subject.checkpoint,))
@@ -189,6 +191,29 @@ def _read_blocks(path: Path) -> dict[str, set[int]]:
             for name in blocks.keys() - ({"accuracy_level"} if node.op_type != "MatMulNBits" else set()):
                 blocks[name].add(stated[name])
     return blocks
+
+
+def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
+    """Put the checkpoint's tokenizer.json, and the name of its class, where transformers 5 may have made others.
+
+    The builder loads and saves the tokenizer, and many classes are built anew from the vocabulary then.
+    """
+    if not (checkpoint / TOKENIZER).is_file():
+        return
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(checkpoint / TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.save(str(built / TOKENIZER))
+    own, config = (
+        read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+        for folder in (checkpoint, built)
+    )
+    config.pop("backend", None)
+    name = own.get("tokenizer_class", config.get("tokenizer_class"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast" if name == "TokenizersBackend" else name
+    (built / TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _drop_shapes(path: Path) -> None:

@@ -86,6 +86,31 @@ def build(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     return build
 
 
+def test_the_tokenizer_is_the_one_of_the_checkpoint(llama: Path, build: Build, tmp_path: Path) -> None:
+    """Also if transformers builds another one for its class: here it drops the normalizer."""
+    from tokenizers import Tokenizer
+
+    text = "the PATIENT was w40"
+    source = Path(shutil.copytree(llama, tmp_path / "llama"))
+    for settings in (source / "tokenizer_config.json", source / "tokenizer.json"):
+        value = json.loads(settings.read_text())
+        change = (
+            {"tokenizer_class": "GPT2Tokenizer"}
+            if "config" in settings.name
+            else {"normalizer": {"type": "Lowercase"}}
+        )
+        settings.write_text(json.dumps(value | change))
+    run("decoder", ModelBuilder(precision="fp32"), Decoder(source, tmp_path / "made"))
+    for directory, name in (
+        (tmp_path / "made", "GPT2Tokenizer"),
+        (build("fp32")[0].directory, "PreTrainedTokenizerFast"),
+    ):
+        config = json.loads((directory / "tokenizer_config.json").read_text())
+        assert config["tokenizer_class"] == name and "backend" not in config
+    expected = ["the", "patient", "was", "w40"]
+    assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).tokens == expected
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_precision_is_what_was_asked_and_agrees(precision: str, build: Build) -> None:
     built, step = build(precision)
