@@ -25,6 +25,7 @@ from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.runtime.sessions import refuse_crash
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject, Sample
 from onnxreg.schema.core import canonical
@@ -169,6 +170,8 @@ class Execution:
         self, node: StepNode, step_files: StepFiles, key: Key | None, previous: Results
     ) -> StepResult:
         """Measure a step once those that it comes from are measured."""
+        if key is not None and step_files.files and node.kind.takes != "checkpoint":
+            refuse_crash(step_files.main, f"{step_files.main.name}, which {node.kind.id} made")
         ancestors = [previous[ancestor.name].result() for ancestor in node.lineage()[1:]]
         subject = self._subject
         tolerance = self._tolerance(node, step_files)

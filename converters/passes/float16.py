@@ -56,7 +56,7 @@ class OnnxFloatToFloat16(GraphPass):
     """
 
     id = "OnnxFloatToFloat16"
-    version = 3
+    version = 4
     keeps_types = False
 
     Params = Float16Params

@@ -53,7 +53,7 @@ class OrtMixedPrecision(GraphPass):
     """
 
     id = "OrtMixedPrecision"
-    version = 2
+    version = 3
     keeps_types = False
 
     Params = MixedPrecisionParams

@@ -10,7 +10,7 @@ from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_o
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
-from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.runtime.sessions import load_session, refuse_crash
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
@@ -69,6 +69,7 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
+        refuse_crash(path)
         try:
             session = load_session(path)
         except ConversionError as error:

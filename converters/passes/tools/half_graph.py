@@ -44,6 +44,7 @@ def to_float16(
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     graph.inline_functions(model)
+    nodes = {*nodes, *crashing_transposes(model)}
     _infer_value_info(model)
     with (
         graph.blame_tool("ONNX Runtime could not convert the graph to float16"),
@@ -64,6 +65,24 @@ def to_float16(
     _join_float32(half)
     graph.sort_nodes(half)
     return half
+
+
+def crashing_transposes(model: Any) -> Iterator[str]:
+    """The names of the Transpose nodes before a MatMul by a stored matrix, given in place.
+
+    ONNX Runtime (1.31, x86-64) crashes while it loads such a graph if both are float16.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for product in [
+        node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in stored
+    ]:
+        node = makers.get(product.input[0])
+        while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity", "Cast"):
+            node = makers.get(node.input[0])
+        if node is not None and node.op_type == "Transpose":
+            graph.name_nodes(model)
+            yield node.name
 
 
 def _infer_value_info(model: Any) -> None:
