@@ -54,13 +54,20 @@ def path_text(path: Path) -> str:
     return str(path)
 
 
-def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a file or directory, if its file system has them."""
+@contextmanager
+def _if_supported() -> Iterator[None]:
+    """Go on if the file system refuses a call that it need not have, such as chmod."""
     try:
-        path.chmod(mode)
+        yield
     except OSError as error:
         if error.errno in MACHINE_ERRNOS:
             raise
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the permissions of a file or directory, if its file system has them."""
+    with _if_supported():
+        path.chmod(mode)
 
 
 def share(path: Path, target: Path | None = None) -> None:
@@ -76,7 +83,7 @@ def share(path: Path, target: Path | None = None) -> None:
     if not status.st_mode & 0o222:
         mode &= 0o555
     if like.st_gid != status.st_gid and hasattr(os, "chown"):
-        with suppress(PermissionError):
+        with _if_supported():
             os.chown(path, -1, like.st_gid)
     if mode != stat.S_IMODE(status.st_mode):
         set_mode(path, mode)

@@ -156,10 +156,13 @@ def test_directories_that_cannot_be_synced(
 def test_a_file_system_without_permissions(
     registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def chmod(self: Path, mode: int, **options: Any) -> None:
+    def chmod(*arguments: object, **options: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "chmod", chmod)
+    monkeypatch.setattr(os, "chown", chmod)
+    if os.geteuid() == 0:
+        os.lchown(registry.store.root, -1, 12345)
     registry.add(make_draft(size=2**21))
     assert other.pull("acme/pii", str(registry.store.root)).blobs
 
