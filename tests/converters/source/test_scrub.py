@@ -101,7 +101,7 @@ def test_running_text_without_paths(text: str) -> None:
 
 
 def test_places_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "home", lambda: Path("/people/jane doe"))
+    monkeypatch.setenv("HOME", "/people/jane doe")
     monkeypatch.setattr("tempfile.tempdir", "/scratchy")
     monkeypatch.chdir(tmp_path)
     text = f"from /people/jane doe/a to /scratchy/b in {tmp_path}/c"
