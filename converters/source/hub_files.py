@@ -131,8 +131,8 @@ def _make_session(name: str) -> None:
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         raise HostError(
             f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
-            "check HTTPS_PROXY and ALL_PROXY: write http://HOST:PORT, or list the Hub's host in NO_PROXY; "
-            "SOCKS needs the package httpx2[socks]",
+            "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, unset them, or for SOCKS: "
+            "pip install 'httpx2[socks]'",
         ) from error
     except OSError as error:
         raise HostError(

@@ -267,7 +267,7 @@ def _check_blob(
     reference: Reference | None,
     advance: Advance,
 ) -> tuple[int, Damage | None]:
-    digest, label = key.digest, reference.label if reference else "nothing refers to it"
+    digest, label = key.digest, reference.label if reference else "nothing readable refers to it"
     try:
         with open_key(key) as stream:
             source = metered(stream, advance, f"reading blob {digest}")

@@ -310,7 +310,11 @@ class HubClient:
         try:
             _bound(get_session())
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
-            raise http_rules.proxy_error(f"{operation}: {self.location.url}: {one_line(error)}") from error
+            proxies = http_rules.proxy_variables()
+            raise HostError(
+                f"{operation}: {self.location.url}: {one_line(error)}",
+                f"write http://HOST:PORT in {proxies}, unset it, or for SOCKS: pip install 'httpx2[socks]'",
+            ) from error
         except OSError as error:
             raise HostError(
                 f"the trusted certificates cannot be read: {why(error)}", "check the file in SSL_CERT_FILE"

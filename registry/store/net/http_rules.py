@@ -79,7 +79,10 @@ def proxy_variables() -> str:
 
 
 def check_proxy(url: str) -> None:
-    """HostError if the environment names a proxy for a URL that is malformed, or speaks SOCKS."""
+    """HostError if the environment names a proxy for a URL that is malformed, or speaks SOCKS.
+
+    Its URL, which may hold a password, is not shown.
+    """
     scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
     proxy = urllib.request.getproxies().get(scheme, "")
     if not proxy or urllib.request.proxy_bypass(host):
@@ -90,16 +93,10 @@ def check_proxy(url: str) -> None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise proxy_error(f"{host} is not reached through the proxy that {scheme.upper()}_PROXY names")
-
-
-def proxy_error(message: str) -> HostError:
-    """The error of a proxy that cannot be used. Its URL, which may hold a password, is not shown."""
-    return HostError(
-        message,
-        f"check {proxy_variables()}: write http://HOST:PORT, or list the server's host in NO_PROXY; "
-        "only hf:// takes SOCKS, with the package httpx2[socks]",
-    )
+        raise HostError(
+            f"{host} is not reached through the proxy that {scheme.upper()}_PROXY names",
+            f"write http://HOST:PORT there, or list {host} in NO_PROXY; only hf:// takes SOCKS",
+        )
 
 
 def is_loopback(host: str) -> bool:
