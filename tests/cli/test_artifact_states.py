@@ -26,6 +26,7 @@ WORDS = {
     "acme/unknown": "unknown",
     "acme/lifted": "unknown",
     "acme/certified": "certified",
+    "acme/settled": "certified",
 }
 """The effective state of the int8 artifact of each model's newest release."""
 
@@ -54,6 +55,8 @@ def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     add("acme/certified", "certified")
     registry.attest("acme/attested:1.0.0", evaluation(add("acme/attested", "certified"), "refused"))
     registry.attest("acme/lifted:1.0.0", evaluation(add("acme/lifted", "unknown"), "certified"))
+    add("acme/settled", "unknown")  # the same bytes on a larger suite
+    add("acme/settled", "certified", "1.1.0", license="MIT")
     add("acme/twin", "refused")
     add("acme/twin", "certified", "1.1.0", license="MIT")
     return registry

@@ -33,6 +33,8 @@ def test_a_dry_run_judges_and_publishes_nothing(reg: Reg, words: list[str]) -> N
     published = json.loads(reg(*words, "--json").out)
     assert (published["ref"], published["digest"]) == (value["ref"], value["digest"])
     assert "dry_run" not in published
+    again = reg(*words, "--dry-run")
+    assert (again.status, "acme/x:0.1.0" in again.out) == (0, True)
 
 
 @pytest.mark.parametrize("option", [("--push", "there"), ("--output", "out")])
