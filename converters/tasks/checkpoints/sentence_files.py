@@ -49,6 +49,7 @@ NEUTRAL = {
     *("trust_remote_code", "revision", "token", "local_files_only", "add_pooling_layer", "use_safetensors"),
 }
 """Arguments of transformers that change no vector."""
+WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 OTHER_POOLING = (
     "to pool in another way, say how in a recipe: task: pooling, options: {mode: mean, normalize: false}"
 )
@@ -103,11 +104,19 @@ def present(directory: Path) -> list[str]:
 def module_files(directory: Path) -> list[str]:
     """List all that sentence-transformers reads beside the model, sorted; empty if the model is not at the root.
 
-    Raises InputError for a `modules.json` that cannot be read.
+    Raises InputError for a `modules.json` that cannot be read, and for a module without its weights: those in a pickle
+    are not published.
     """
-    paths = [path for _, path in _modules(directory) or ()]
+    modules = _modules(directory) or []
+    paths = [path for _, path in modules]
     if "" not in paths:
         return []
+    for kind, path in modules:
+        if path and kind not in WITHOUT_WEIGHTS and not (directory / path / "model.safetensors").is_file():
+            raise InputError(
+                f"the module {path} ({kind}) has no model.safetensors",
+                "save the model again with sentence-transformers of today: weights in a pickle are not published",
+            )
     own = (f"{path}/{name}" for path in paths if path for name in ("config.json", "model.safetensors"))
     names = (MODULES_FILE, *TRANSFORMER_FILES, SETTINGS_FILE, *own)
     return sorted(name for name in names if (directory / name).is_file())

@@ -223,6 +223,13 @@ def test_the_modules_of_sentence_transformers_come_along(make_checkpoint: Make, 
     assert str(tmp_path) not in (draft.root / "config_sentence_transformers.json").read_text()
 
 
+def test_trained_weights_of_a_module_are_not_left_out(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
+    (source / "2_Dense" / "model.safetensors").rename(source / "2_Dense" / "pytorch_model.bin")
+    with pytest.raises(InputError, match="2_Dense"):
+        export(source)
+
+
 def test_a_model_in_a_folder_of_its_own_brings_no_modules(make_checkpoint: Make, tmp_path: Path) -> None:
     source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
     modules = (source / "modules.json").read_text().replace('"path": ""', '"path": "0_Transformer"')
