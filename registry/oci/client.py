@@ -264,6 +264,8 @@ class OciClient:
 def _hint(target: OciTarget, status: int) -> str:
     if status in (401, 403):
         return f"log in: skopeo login {target.host}"
+    if 300 <= status < 400:
+        return "a redirect of an upload is not followed; name the server that it leads to"
     return "does this server take OCI artifacts?"
 
 
