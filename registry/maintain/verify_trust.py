@@ -32,8 +32,8 @@ def verify_watched(
         yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:
-        return _verify_ref(store, ref, progress, audit)
-    if isinstance(store, ArchiveRegistry):
+        report = _verify_ref(store, ref, progress, audit)
+    elif isinstance(store, ArchiveRegistry):
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)

@@ -312,7 +312,7 @@ def test_verify_misses_a_policy_that_the_reader_demands(
     monkeypatch.setenv("REG_STATE", str(tmp_path / "of a newcomer"))
     (tmp_path / "trust.toml").write_text('[[require]]\nmodels = [".policy"]\nlines = true\n')
     (registry.store.root / "policy.jsonl").unlink()
-    for words in ((), ("--remote", registry.store.root)):
+    for words in ((), (NAME,), ("--remote", registry.store.root)):
         done = reg("verify", "--json", *words)
         assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["policy"])
 
