@@ -12,6 +12,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, first_line
 
@@ -71,7 +72,7 @@ class OnnxStaticQuantization(QuantizationPass):
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             model_file.save(subject, source)
             try:
-                with quiet(), whole_where():
+                with quiet(), silent_runtime(), whole_where():
                     self._quantize(
                         source, target, model_file.weight_bytes(subject) > model_file.MAX_INLINE_WEIGHT_BYTES
                     )

@@ -10,6 +10,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
@@ -53,7 +54,7 @@ class OrtTransformersOptimization(GraphPass):
         from onnxruntime.transformers.optimizer import optimize_model
 
         params = self.params
-        with model_file.scratch() as directory, quiet():
+        with model_file.scratch() as directory, quiet(), silent_runtime():
             source = directory / "model.onnx"
             model_file.save(subject, source)
             try:

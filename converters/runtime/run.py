@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.npz import read_arrays
-from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run, with_reason
+from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, with_reason
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError
 from onnxreg.schema.core.given_file import read_given
@@ -35,7 +35,7 @@ class Runnable:
         """The outputs by name. Raise InputError if the graph takes other inputs, or does not run on these."""
         self._check_names(feeds)
         try:
-            return run_session(self._session, feeds, silent_run())
+            return run_session(self._session, feeds)
         except Exception as error:
             raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 

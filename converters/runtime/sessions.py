@@ -15,6 +15,22 @@ BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type as ONNX Runtime says it, and its number in `onnx.TensorProto.DataType`."""
 
 
+SILENT, DEFAULT_SEVERITY = 4, 2
+"""Severities of ONNX Runtime's log: fatal errors alone, whose exceptions say the same, and its own default."""
+
+
+@contextmanager
+def silent_runtime() -> Iterator[None]:
+    """Inside, sessions that a tool of ONNX Runtime opens with its own options print nothing."""
+    import onnxruntime as ort
+
+    ort.set_default_logger_severity(SILENT)
+    try:
+        yield
+    finally:
+        ort.set_default_logger_severity(DEFAULT_SEVERITY)
+
+
 def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
     """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
 
@@ -31,7 +47,7 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
     except ImportError as error:
         raise missing_extra("onnxruntime", "onnx", "running a graph") from error
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = SILENT
     if exact:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if not prepacking:
@@ -101,15 +117,6 @@ def _session(source: Path | bytes, options: Any, threads: int) -> Any:
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def silent_run() -> Any:
-    """Options of a run that prints nothing if it fails: its exception says the same (`onnxruntime.RunOptions`)."""
-    import onnxruntime as ort
-
-    options = ort.RunOptions()
-    options.log_severity_level = 4
-    return options
-
-
 def numpy_type(kind: str) -> str:
     """numpy's name of a tensor's element type as ONNX Runtime says it: `tensor(float)` is `float32`.
 
@@ -120,11 +127,15 @@ def numpy_type(kind: str) -> str:
     return names.get(inner, inner)
 
 
-def run_session(session: Any, inputs: Mapping[str, Any], options: Any = None) -> dict[str, Any]:
+def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The outputs of a loaded graph by name; raises what ONNX Runtime raises, and TypeError for a sequence or map.
 
     Inputs of bfloat16 are given in float32 and rounded, outputs of bfloat16 come back in float32, which holds each.
     """
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.log_severity_level = SILENT
     outputs = {item.name: item.type for item in session.get_outputs()}
     if other := next((name for name, kind in outputs.items() if not kind.startswith("tensor(")), None):
         raise TypeError(f"the output {other} is not a tensor: it is {outputs[other]}")

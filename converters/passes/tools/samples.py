@@ -14,10 +14,10 @@ from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.tools.graph import has_size
 from onnxreg.converters.runtime.npz import read_rows
-from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session
+from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
@@ -160,7 +160,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
         given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
         return run_session(session, given)
     except Exception as error:
-        raise ConversionError(f"{label} does not run in ONNX Runtime: {first_line(error)}") from error
+        raise ConversionError(with_reason(f"{label} does not run in ONNX Runtime", error)) from error
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
