@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from onnxreg.registry.store.http import RefusedError, make_opener, read_body
+from onnxreg.registry.store.http import PASSING_STATUS, RefusedError, make_opener, read_body
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.support import environment
@@ -293,12 +293,11 @@ class Login:
             token = value.get("token") or value["access_token"]
         except urllib.error.HTTPError as error:
             with error:
-                raise RefusedError(
-                    f"the token endpoint of {self.target.host} answers {error.code} {error.reason}",
-                    error.code,
-                    f"log in: skopeo login {self.target.host}",
-                    http_rules.pause_seconds(error.headers),
-                ) from None
+                message = f"the token endpoint of {self.target.host} answers {error.code} {error.reason}"
+                if error.code in PASSING_STATUS:
+                    pause = http_rules.pause_seconds(error.headers)
+                    raise RefusedError(message, error.code, "", pause) from None
+                raise RemoteError(message, f"log in: skopeo login {self.target.host}") from None
         except (OSError, http.client.HTTPException) as error:
             raise RemoteError(f"the token endpoint of {self.target.host} failed: {why(error)}") from error
         except (ValueError, KeyError, AttributeError, RecursionError):

@@ -17,6 +17,7 @@ from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -208,6 +209,27 @@ def test_an_oci_registry_that_refuses_head_is_asked_for_a_byte(tmp_path: Path, s
     with static.serve(tmp_path, static.Manners(head=status)) as url:
         client = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
         assert client.has([digest, Digest.of(b"absent")]) == {digest}
+
+
+@pytest.mark.parametrize("realm", [403, 404, 429])
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_blob_that_an_oci_registry_refuses_is_not_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, realm: int
+) -> None:
+    """Also if the server that gives out tokens has no such page, or is busy."""
+    monkeypatch.setattr(parallel, "sleep", lambda seconds: None)
+    digest = Digest.of(b"blob")
+    manners = static.Manners(methods=("GET", "HEAD"))
+    with static.serve(tmp_path, manners) as url:
+        challenge = {"WWW-Authenticate": f'Bearer realm="{url}/token",service="s"'}
+        manners.refused = {
+            digest.hex: (status, challenge),
+            "repository%3Aacme%2Fpii%3Apull&service=s": (realm, {}),
+        }
+        client = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
+        with pytest.raises(RemoteError) as caught:
+            client.open_blob(digest)
+    assert "skopeo login" in caught.value.hint or (status, realm) == (401, 429)
 
 
 @pytest.mark.parametrize("status", [403, 405, 501])

@@ -46,7 +46,7 @@ class Manners:
         packed: the answers with a whole file are packed by gzip, though nobody asked for it.
         absent: the status for a file that is not there; with 200 a page comes.
         head: the status of each answer to HEAD, if it is not 200.
-        refused: the answer to each GET of a path that ends so.
+        refused: the answer to each request for a path that ends so, by one of the `methods`.
         once: answers to the next requests of any kind, in this order.
         seen: the method and path of each request so far.
     """
@@ -56,6 +56,7 @@ class Manners:
     absent: int = 404
     head: int = 200
     refused: dict[str, Refusal] = field(default_factory=dict)
+    methods: tuple[str, ...] = ("GET",)
     once: list[Refusal] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
 
@@ -100,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
         root: Path = cast(Any, self.server).root
         manners: Manners = cast(Any, self.server).manners
         manners.seen.append(f"{self.command} {self.path}")
-        refused = manners.refused.items() if self.command == "GET" else ()
+        refused = manners.refused.items() if self.command in manners.methods else ()
         refusals = [answer for end, answer in refused if self.path.endswith(end)]
         if manners.once:
             refusals = [manners.once.pop(0)]
