@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from onnxreg.schema.core.errors import DISK, HostError, InputError, RegError, missing_extra
+from onnxreg.schema.core.errors import DISK, HostError, InputError, NotFoundError, RegError, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import Difference
@@ -101,6 +101,10 @@ def import_directory(directory: Path, workspace: Path, *, name: str) -> "tuple[D
     from onnxreg.converters.importers.openmed.openmed import import_openmed
     from onnxreg.schema.manifest.rules import FILENAME
 
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"there is no directory {directory.name}", "give the directory that holds the models"
+        )
     if is_written(directory):
         return import_written(directory, workspace, name=name)
     if not (directory / FILENAME).is_file() and is_repository(directory):

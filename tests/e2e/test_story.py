@@ -19,7 +19,7 @@ def test_export_push_pull_resolve_diff_verify(
     reg: Callable, export: Any, exported_again: Any, tmp_path: Path
 ) -> None:
     one, two = export.printed, exported_again.printed
-    assert set(one) == {"ref", "name", "version", "digest", "manifest", "states", "output"}
+    assert set(one) == {"ref", "name", "version", "digest", "manifest", "states", "output", "yanked"}
     assert (one["ref"], one["version"]) == ("acme/tiny:0.1.0", "0.1.0")
     assert sha256(export.output / "openmed-onnx.json") == one["digest"]
     assert two["version"] == "0.1.1"

@@ -29,7 +29,7 @@ from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
@@ -199,10 +199,6 @@ def _recipe(scrubbed: list[str], differences: list[Difference]) -> dict[str, Any
 
 def _read_manifest(directory: Path) -> ManifestV1:
     path = directory / FILENAME
-    if not directory.is_dir():
-        raise NotFoundError(
-            f"there is no directory {directory.name}", "give the directory that the converter wrote"
-        )
     if not path.is_file():
         raise InputError(
             f"{directory.name} has no {FILENAME}: it is not a finished export",

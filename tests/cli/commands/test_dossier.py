@@ -82,5 +82,5 @@ def test_a_missing_library_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     done = reg("dossier", NAME, "--output", "dossier")
-    assert done.status == 9 and purpose in done.err and "onnxreg[dossier]" in done.err
+    assert done.status == 9 and purpose in done.err and "[dossier]" in done.err
     assert not Path("dossier").exists()

@@ -83,8 +83,8 @@ def test_the_other_models_stay(reg: Reg, fleet: Registry, draft: Callable[..., A
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ([], 3, "there is no onnxreg.lock"),
-        (["--check"], 3, "there is no onnxreg.lock"),
+        ([], 3, "onnxreg.lock"),
+        (["--check"], 3, "onnxreg.lock"),
         (["--format", "onnx"], 2, "none is named"),
         ([MODEL, "--update", MODEL], 2, "contradict"),
         ([MODEL, f"{MODEL}:stable"], 2, "acme/fleet is named twice"),

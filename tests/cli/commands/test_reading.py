@@ -85,7 +85,17 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
     header, first, second = reg("ls", "acme/pii").out.splitlines()
     assert header.split() == ["VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE"]
     assert first.split() == ["0.2.0", new["manifest"][7:19], "yanked"]
-    assert second.split() == ["0.1.0", old["manifest"][7:19], "43.8", "kB", "stable", "refused"]
+    assert second.split() == [
+        "0.1.0",
+        old["manifest"][7:19],
+        "43.8",
+        "kB",
+        "stable",
+        "1",
+        "of",
+        "2",
+        "refused",
+    ]
 
 
 def test_ls_of_a_registry_without_models(reg: Reg, tmp_path: Path) -> None:

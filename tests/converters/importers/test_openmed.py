@@ -23,6 +23,7 @@ from onnxreg.cli import hints
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.openmed.openmed import import_openmed
+from onnxreg.converters.importers.reader_process import import_directory
 from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
@@ -317,7 +318,7 @@ def test_no_manifest_at_all(export: Path, workspace: Path) -> None:
 
 def test_no_such_directory(tmp_path: Path, workspace: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no directory gone"):
-        import_openmed(tmp_path / "gone", workspace, name="acme/bert")
+        import_directory(tmp_path / "gone", workspace, name="acme/bert")
 
 
 def test_a_version_2_directory_is_not_imported(export: Path, workspace: Path, tmp_path: Path) -> None:
