@@ -276,7 +276,7 @@ def _contract(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
 
 def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     if candidate.before is None:
-        yield True, "the channel held nothing before"
+        yield True, "there is no other version to compare with"
         return
     comparison = diff(candidate.before, candidate.manifest)
     kinds = sorted({change.kind for change in comparison.changes if change.severity == "breaking"})
@@ -286,7 +286,7 @@ def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
 def _planned(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
     if candidate.before is None:
-        yield True, "the channel held nothing before"
+        yield True, "there is no other version to compare with"
         return
     comparison = diff(candidate.before, candidate.manifest)
     changes = [change for change in comparison.changes if change.severity != "cosmetic"]
@@ -341,7 +341,10 @@ def _min_hours(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool
     least = rule.min_hours or 0.0
     if candidate.hours is None:
         is_first = candidate.before is None
-        yield is_first, "the channel held nothing before" if is_first else "it was not rolled out"
+        yield (
+            is_first,
+            "there is no other version that it would replace" if is_first else "it was not rolled out",
+        )
         return
     yield (
         candidate.hours >= least,
