@@ -50,12 +50,12 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     mobile operator sets were made for, and its bytes hold no path of the machine. `use_dynamo_exporter` takes the
     other one; `auto` takes the first whose graph agrees with the module on samples of other sizes than the
     examples, TorchScript before, and records which and why. The module's training mode is left as it was.
-    Without `dynamic` every axis is as long as in the examples. `do_constant_folding` is the TorchScript exporter's to
+    Without `dynamic` the batch is 1, and every other axis as long as in the examples. `do_constant_folding` is the TorchScript exporter's to
     leave out; the other one always folds.
     """
 
     id = "OnnxConversion"
-    version = 3
+    version = 4
     takes = "module"
 
     Params = ConversionParams
@@ -85,6 +85,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 
     def _export(self, subject: TorchModel, export: Export) -> Any:
         params = self.params
+        subject = subject if params.dynamic else subject.one_row()
         return export(subject, params.target_opset, params.dynamic, params.do_constant_folding)
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:

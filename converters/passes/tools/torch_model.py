@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -44,6 +44,14 @@ class TorchModel:
 
     def axes_of(self, name: str) -> dict[int, str]:
         return dict(AXES if self.axes is None else self.axes.get(name, {}))
+
+    def one_row(self) -> "TorchModel":
+        """The same with examples of batch 1."""
+        rows = {
+            name: one[:1] if self.axes_of(name).get(0) == "batch" else one
+            for name, one in self.inputs.items()
+        }
+        return replace(self, inputs=rows)
 
     @property
     def weight_bytes(self) -> int:

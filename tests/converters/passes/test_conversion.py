@@ -117,10 +117,13 @@ def test_auto_takes_torchscript_where_that_is_right() -> None:
     assert step.result["exporter"] == "torchscript"
 
 
-def test_without_dynamic_axes() -> None:
-    model, _ = run("fp32", OnnxConversion(dynamic=False), plain())
-    dims = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
-    assert dims == [2, 3, 4]
+@pytest.mark.parametrize("dynamo", sampled([False, True, "auto"], 2))
+def test_without_dynamic_axes_the_batch_is_one(dynamo: Any) -> None:
+    model, _ = run("fp32", OnnxConversion(dynamic=False, use_dynamo_exporter=dynamo), plain())
+    values = [*model.graph.input, *model.graph.output]
+    dims = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in values]
+    assert [shape[0] for shape in dims] == [1, 1, 1]
+    assert dims[0] == [1, 3, 4]
 
 
 @pytest.mark.more
