@@ -7,7 +7,7 @@ evaluations differ. `artifact.fp_parent_model_path` is null: the parent is the c
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class ReportSubject:
     interval: Interval | None
     minimum_evidence: MinimumEvidence
     quantization: Mapping[str, Any]
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """The labels of the gold that were mapped or excluded, by the keys of a certificate."""
 
 
 def encode_report(subject: ReportSubject) -> bytes:
@@ -75,6 +77,7 @@ def _document(subject: ReportSubject) -> dict[str, Any]:
         "gold_span_count_by_label": {item.label: item.spans for item in subject.measured},
         "gold_char_count_by_label": {item.label: item.characters for item in subject.measured},
         "gold_span_count_of_other_labels": dict(subject.foreign),
+        **subject.labels,
         "metric": METRIC,
         "limit": MAX_RECALL_LOSS,
         "rule": RULE,
@@ -169,6 +172,9 @@ def write_report(
         interval=judgement.interval,
         minimum_evidence=judgement.minimum_evidence,
         quantization=quantization,
+        labels={
+            key: item for key, item in judgement.settings.items() if key in ("label_map", "excluded_labels")
+        },
     )
     (workspace / FILENAME).write_bytes(encode_report(subject))
     return _mirrored(judgement.decision, quantization)

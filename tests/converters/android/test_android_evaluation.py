@@ -258,6 +258,9 @@ def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(
     assert record["state"] == state
     floors = {"min_gold_chars": 200, "min_parent_recall": 0.5}
     assert record["settings"] == floors | settings
+    report = json.loads((draft.root / "recall_delta.json").read_text())
+    for key in ("label_map", "excluded_labels"):
+        assert report.get(key) == settings.get(key)
     assert any("CITY" in reason for reason in record["reasons"])
 
 
