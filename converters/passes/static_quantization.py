@@ -12,9 +12,10 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.passes.tools.gemm import part_shared_gemms
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
 _registry = Lock()
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
@@ -57,6 +58,7 @@ class OnnxStaticQuantization(QuantizationPass):
     """
 
     id = "OnnxStaticQuantization"
+    version = 2
 
     Params = StaticQuantizationParams
 
@@ -67,7 +69,9 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
+        part_shared_gemms(subject)
         self._float_nodes = float_nodes(subject)
+        self._stacks = self._per_tensor(subject)
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             model_file.save(subject, source)
@@ -91,6 +95,8 @@ class OnnxStaticQuantization(QuantizationPass):
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
+        if self._stacks:
+            result["per_tensor"] = self._stacks
         if self._float_nodes:
             result["float_nodes"] = self._float_nodes
         return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
@@ -112,8 +118,24 @@ class OnnxStaticQuantization(QuantizationPass):
             nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
             use_external_data_format=large,
             calibrate_method=CalibrationMethod[params.calibrate_method],
-            extra_options={"CalibPercentile": params.percentile},
+            extra_options={
+                "CalibPercentile": params.percentile,
+                "TensorQuantOverrides": {
+                    name: [{"symmetric": params.weight_type == "QInt8"}] for name in self._stacks
+                },
+            },
         )
+
+    def _per_tensor(self, subject: Any) -> list[str]:
+        """The stacks of matrices, which no kernel takes per channel."""
+        factors = self.factors(subject).items() if self.params.per_channel else ()
+        stacks = sorted(name for name, one in factors if len(one.tensor.dims) > 2 and one.channels)
+        if stacks and self.params.quant_format == "QOperator":
+            raise InputError(
+                f"{self.id}: ONNX Runtime has no QOperator per channel for a stack of matrices: {', '.join(stacks)[:200]}",
+                "write quant_format: QDQ, or per_channel: false",
+            )
+        return stacks
 
     def _operators(self) -> list[str]:
         """Sorted: ONNX Runtime's own default is in hash order, and so is what it writes."""

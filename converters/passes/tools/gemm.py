@@ -35,7 +35,7 @@ def part_shared_gemms(model: Any) -> None:
     """Let each Gemm with `transB` that shares its stored matrix with another node read a transposed copy, in place.
 
     The dynamic quantizer of ONNX Runtime (1.31) transposes the matrix itself, once for each such Gemm, and looks for no
-    other reader. One copy is made of a matrix.
+    other reader. The static one gives all readers the channels of the first. One copy is made of a matrix.
     """
     readers = Counter(name for body in graph.within(model.graph) for node in body.node for name in node.input)
     stored, transposed = _stored(model), dict[str, str]()

@@ -217,3 +217,44 @@ def test_the_quantizer_still_loses_the_operands_of_where(
     monkeypatch.setattr(static_quantization, "whole_where", nullcontext)
     with pytest.raises(ConversionError):
         run("int8", OnnxStaticQuantization(feeds, quant_format="QOperator"), graph)
+
+
+def product(
+    body: str, *, shape: str = "n, 16", **shapes: tuple[int, ...]
+) -> tuple[Any, list[dict[str, Any]]]:
+    graph = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 18]> g (float[{shape}] x) => (float[{shape}] y) {{ {body} }}'
+    )
+    draw = np.random.default_rng(0)
+    for name, dims in shapes.items():
+        value = draw.normal(size=dims).astype(np.float32) * np.geomspace(0.01, 1, dims[-1], dtype=np.float32)
+        graph.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    sizes = [3 if size == "n" else int(size) for size in shape.split(", ")]
+    return graph, [{"x": draw.normal(size=sizes).astype(np.float32)} for _ in range(8)]
+
+
+@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
+@pytest.mark.parametrize(
+    "body", ["h = Gemm<transB=1>(x, a) y = MatMul(h, a)", "h = Gemm<transB=1>(x, a) y = Gemm(h, a)"]
+)
+def test_a_matrix_that_nodes_read_both_ways_has_the_channels_of_each(body: str, quant_format: str) -> None:
+    graph, feeds = product(body, a=(16, 16))
+    work = OnnxStaticQuantization(feeds, quant_format=quant_format)
+    _, step = run_and_compare("int8", work, graph, feeds=feeds)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
+
+
+@pytest.mark.parametrize("weight_type", ["QInt8", "QUInt8"])
+def test_a_stack_of_matrices_has_one_scale(weight_type: str) -> None:
+    graph, feeds = product("h = MatMul(x, a) y = MatMul(h, b)", shape="4, n, 8", a=(4, 8, 6), b=(6, 8))
+    work = OnnxStaticQuantization(feeds, weight_type=weight_type)
+    after, step = run_and_compare("int8", work, graph, feeds=feeds)
+    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in after.graph.initializer}
+    assert (sizes["a_scale"], sizes["b_scale"]) == (1, 8)
+    assert step.result["per_tensor"] == ["a"]
+    with pytest.raises(InputError, match="QOperator"):
+        run(
+            "int8",
+            OnnxStaticQuantization(feeds, quant_format="QOperator"),
+            product("y = MatMul(x, a)", shape="4, n, 8", a=(4, 8, 8))[0],
+        )
