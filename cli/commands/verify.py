@@ -101,7 +101,8 @@ def command(
         _show(session, report, repairs, store or registry.store)
     if report.damages:
         url = (store or registry.store).url
-        if not _is_known(report):
+        damages = _known(report)
+        if not damages:
             unread = output.counted(len(report.damages), "part")
             kind = RemoteError if "://" in url else HostError
             raise kind(
@@ -110,8 +111,8 @@ def command(
             )
         left = " left" if repair else ""
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damaged part')}{left} in {url}",
-            _why_left(report.damages) if repair else _remedy(report.damages, remote),
+            f"{output.counted(len(damages), 'damaged part')}{left} in {url}",
+            _why_left(damages) if repair else _remedy(damages, remote),
         )
     refuse_unpromoted(report)
 
@@ -125,9 +126,9 @@ def refuse_unpromoted(report: "VerifyReport") -> None:
         )
 
 
-def _is_known(report: "VerifyReport") -> bool:
-    """Check that at least one part is damaged; the others may be unread."""
-    return any(damage.kind != "unreadable" for damage in report.damages)
+def _known(report: "VerifyReport") -> "list[Damage]":
+    """The parts that are known to be damaged; others could not be read."""
+    return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
 def _show(
@@ -138,7 +139,7 @@ def _show(
     session.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
-    outcome = "all intact" if not report.damages else "damaged" if _is_known(report) else "not all was read"
+    outcome = "all intact" if not report.damages else "damaged" if _known(report) else "not all was read"
     session.say(f"read {total}, {output.size(report.size)}: {outcome}")
 
 

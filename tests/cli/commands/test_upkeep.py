@@ -232,7 +232,8 @@ def test_what_a_server_does_not_give_is_not_damaged(
     if part in ("policy.jsonl", "blob"):
         (home / blob_path(version.manifest.artifacts[1].digest)).unlink()
         with serve(home, Manners(refused={path: (status, {})})) as url:
-            assert reg("verify", "--remote", url, "acme/pii").status == 4
+            done = reg("verify", "--remote", url, "acme/pii")
+            assert done.status == 4 and "1 damaged part" in done.err, done
 
 
 def test_what_a_disk_does_not_give_is_not_damaged(
