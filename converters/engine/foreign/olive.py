@@ -105,6 +105,7 @@ def translate(value: Mapping[str, Any], label: str) -> dict[str, Any]:
     previous, steps = None, []
     for name, pass_config in passes.items():
         step = {"name": name, **_step(name, pass_config, label, notes)}
+        axes = {} if step["pass"] == "ModelBuilder" else axes  # its graphs have the names that Olive uses
         step["params"] = _with_axes(step["params"], axes, f"passes.{name}", notes)
         steps.append(step if previous is None else {**step, "input": previous})
         previous = name

@@ -127,6 +127,15 @@ def test_axes_of_a_checkpoint_have_our_names(name: str) -> None:
     assert read(passes).steps[0].params["dim_param"] == ["batch_size", "sequence_length"]
 
 
+def test_axes_of_a_built_decoder_keep_the_names_that_olive_uses() -> None:
+    passes = {
+        "m": {"type": "ModelBuilder", "precision": "fp32"},
+        "f": {"type": "DynamicToFixedShape", "dim_param": ["batch_size"], "dim_value": [1]},
+    }
+    recipe = read(passes, {"type": "HfModel", "model_path": "x"})
+    assert recipe.steps[1].params["dim_param"] == ["batch_size"]
+
+
 def test_a_parameter_under_both_of_its_names_is_refused() -> None:
     with pytest.raises(InputError, match="input_dim is another name of dim_param"):
         params(
