@@ -254,6 +254,8 @@ def plan_export(
     located = task.find(start)
     promises = promises or ProfilePromises()
     promises.check_source(located)
+    if evaluation is not None:
+        task.check_evaluation(located)
     model_name = _check_name(name or recipe.name or located.name)
     return ExportPlan(
         recipe,

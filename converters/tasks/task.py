@@ -196,6 +196,9 @@ class Task(ABC):
         """Return what people should know of a located source before it is exported."""
         return ()
 
+    def check_evaluation(self, source: LocatedSource) -> None:  # noqa: B027
+        """Raise InputError for a located source that cannot be evaluated."""
+
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         """Load a source, and write its companions into `directory`.

@@ -16,6 +16,7 @@ from onnxreg.converters.tasks.checkpoints import companion_files, sentence_files
 from onnxreg.converters.tasks.checkpoints.checkpoint import (
     BATCH,
     ENCODER,
+    SAVE_TOKENIZER,
     SEQUENCE,
     SPANS,
     TEXTS,
@@ -61,10 +62,16 @@ class TextTask(Task):
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
     def warnings(self, source: LocatedSource) -> Sequence[str]:
-        root = source.location
-        if has_tokenizer(root / sentence_files.transformer_folder(root)):
+        if _has_tokenizer(source):
             return ()
         return ("the checkpoint has no tokenizer: the version can be run on tensors only",)
+
+    def check_evaluation(self, source: LocatedSource) -> None:
+        if not _has_tokenizer(source):
+            raise InputError(
+                "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read",
+                SAVE_TOKENIZER,
+            )
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
@@ -237,6 +244,10 @@ class TextGeneration(Task):
         license_name = read_license(source.location)
         fields |= {} if license_name is None else {"license": license_name}
         return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
+
+
+def _has_tokenizer(source: LocatedSource) -> bool:
+    return has_tokenizer(source.location / sentence_files.transformer_folder(source.location))
 
 
 def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:

@@ -238,3 +238,18 @@ def test_a_phone_needs_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> Non
     promises = profile.contract({}, None)
     with pytest.raises(InputError, match="no tokenizer"):
         plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, promises=promises)
+
+
+def test_texts_of_an_evaluation_need_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(make_checkpoint("bert"), tmp_path / "checkpoint"))
+    (tmp_path / "suite.jsonl").write_text('{"id": "1", "text": "seen by Dr", "gold_spans": []}\n')
+    recipe = task_recipe("token-classification", quantize=True)
+    document = recipe.to_json() | {
+        "evaluation": {"suite": "suite.jsonl", "metrics": [{"metric": "span_f1", "limit": 0.1}]}
+    }
+    evaluated = type(recipe).from_json(document)
+    assert plan_export(evaluated, str(source), "a/b", tmp_path).evaluation
+    for file in source.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(InputError, match="no tokenizer"):
+        plan_export(evaluated, str(source), "a/b", tmp_path)
