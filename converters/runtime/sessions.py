@@ -75,14 +75,15 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
 
 
-def refuse_crash(path: Path, label: str = "") -> None:
+def refuse_crash(path: Path, label: str, hint: str) -> None:
     """Load a file for the first time in a process of its own; ConversionError, naming the file, if that dies.
 
     ONNX Runtime's optimizers are native code: an error there is a signal, which ends the process that it happens in. Another
     error is raised when the file is loaded here.
 
     Args:
-        label: what errors call the file; its own name if absent.
+        label: what the error calls the file.
+        hint: what to do then.
     """
     code = f"import sys; from pathlib import Path; from {__name__} import load_session; load_session(Path(sys.argv[1]))"
     process = subprocess.run(
@@ -93,8 +94,7 @@ def refuse_crash(path: Path, label: str = "") -> None:
     )
     if process.returncode not in (0, 1):
         raise ConversionError(
-            f"ONNX Runtime crashed (status {process.returncode}) while it loaded {label or path.name}",
-            "leave this output out, or make it by other passes; what the other steps made is kept for the next export",
+            f"ONNX Runtime crashed (status {process.returncode}) while it loaded {label}", hint
         )
 
 

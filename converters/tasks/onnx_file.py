@@ -69,7 +69,7 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        refuse_crash(path)
+        refuse_crash(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
         except ConversionError as error:
