@@ -359,7 +359,7 @@ def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) 
         registry_id, pinned = remote.registry_id, remotes.pins.get(url)
         if pinned not in (None, registry_id):
             detail = f"{url} holds registry {registry_id[:12]}..., it held {pinned[:12] if pinned else ''}..."
-            fix = f"sed -i 's/{pinned}/{registry_id}/' {quote(str(remotes_file()))}"
+            fix = f"reg --registry {quote(registry.url)} trust reset {pinned}"
             yield Diagnosis(check, False, f"{detail}; if that is meant, accept it", fix, "integrity")
             return
         forks = list(_forks(registry, remote)) if registry_id == registry.registry_id else []

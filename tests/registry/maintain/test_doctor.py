@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from filelock import FileLock
 
 from onnxreg.cli import hints
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain import doctor
@@ -215,12 +217,17 @@ def test_remotes_that_are_gone_or_another_registry(filled: Registry, tmp_path: P
 
 
 def test_the_fix_of_a_swapped_remote_works(filled: Registry, tmp_path: Path) -> None:
+    """Also if another place has the id that it had before."""
     filled.push("acme/pii", str(tmp_path / "share"))
-    filled.remotes.add("share", str(tmp_path / "share"))
+    shutil.copytree(tmp_path / "share", tmp_path / "copy")
+    for name in ("share", "copy"):
+        filled.push("acme/pii", str(tmp_path / name))
+        filled.remotes.add(name, str(tmp_path / name))
     shutil.rmtree(tmp_path / "share")
     Registry(tmp_path / "share")
     (finding,) = faults(filled.store).values()
-    assert os.system(hints.text(finding.fix)) == 0
+    program, *words = shlex.split(hints.text(finding.fix))
+    assert (program, main(words)) == ("reg", 0)
     assert faults(filled.store) == {}
 
 
