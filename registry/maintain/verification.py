@@ -141,11 +141,17 @@ def _versions_of(only: Mapping[str, Collection[Version]] | None, name: str) -> C
 def _forgive_freed(
     remote: RegistryStore, models: Mapping[str, Collection[Version] | None], report: VerifyReport
 ) -> None:
-    """Read the logs again if a blob is missing; one that no log refers to any more was expired, not lost."""
+    """Read the logs again if a blob is missing; one that no log refers to any more was expired, not lost.
+
+    If one of them cannot be read this time, nothing is forgiven.
+    """
     if any(damage.kind == "missing" for damage in report.damages):
+        again = VerifyReport()
         needed: set[Digest | None] = set()
         for name, versions in models.items():
-            needed |= _check_model(remote, name, versions, VerifyReport(), no_audit).keys()
+            needed |= _check_model(remote, name, versions, again, no_audit).keys()
+        if any(damage.kind in ("index", "unreadable") for damage in again.damages):
+            return
         report.damages = [
             damage for damage in report.damages if damage.kind != "missing" or damage.digest in needed
         ]
