@@ -346,9 +346,10 @@ class Registry:
             expired = decisions.expire(policy) if policy else []
             return expired, collect(store, patience=patience)
         would: list[Ref] = []
+        decide = decisions.expiry(policy or RetentionPolicy())
 
         def assume(ledger: Ledger) -> None:
-            events = decisions.expiry(policy or RetentionPolicy())(ledger)
+            events = decide(ledger)
             gone = [event.version for event in events if isinstance(event, Expire)]
             for event in events:
                 ledger.append(event)

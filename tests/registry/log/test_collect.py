@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from io import BytesIO
@@ -24,7 +25,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryStore, TreeFile
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.manifest.draft import Draft
 
@@ -125,6 +126,27 @@ def test_a_dry_run_says_the_same_and_changes_nothing(filled: Registry) -> None:
     assert (filled.log("acme/pii"), blob_keys(filled.store)) == before
     did, collected = filled.gc(RetentionPolicy(versions=2))
     assert (would, survey.freed) == (did, collected.freed)
+
+
+def test_a_trial_by_days_reads_each_log_once_more_for_its_clock(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each other model."""
+    reads: Counter[str] = Counter()
+    read_index = DirectoryRegistry.read_index
+
+    def counted(store: DirectoryRegistry, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        reads[name] += 1
+        return read_index(store, name, cached)
+
+    monkeypatch.setattr(DirectoryRegistry, "read_index", counted)
+    by_models = []
+    for number in range(1, 4):
+        registry.add(make_draft(name=f"acme/m{number}"))
+        reads.clear()
+        registry.gc(RetentionPolicy(days=30), dry_run=True)
+        by_models.append(reads["acme/m1"])
+    assert len(set(by_models)) == 1
 
 
 def test_channels_and_pins_hold(filled: Registry) -> None:
@@ -376,6 +398,23 @@ def test_a_blob_that_is_lost_during_a_verification_is_damage(filled: Registry) -
     store = Interrupted(filled.store.root)
     manifest = load(filled.store, "acme/pii")[0].entries[Version.parse("0.1.0")].manifest
     store.between = lambda: store.delete([BlobKey(manifest)])
+    assert {damage.digest for damage in verify(store).damages} == {manifest}
+
+
+def test_a_lost_blob_is_damage_if_the_log_cannot_be_read_again(
+    filled: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Interrupted(filled.store.root)
+    manifest = load(filled.store, "acme/pii")[0].entries[Version.parse("0.1.0")].manifest
+
+    def unreachable(name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        raise RemoteError("no answer")
+
+    def lose() -> None:
+        store.delete([BlobKey(manifest)])
+        monkeypatch.setattr(store, "read_index", unreachable)
+
+    store.between = lose
     assert {damage.digest for damage in verify(store).damages} == {manifest}
 
 
