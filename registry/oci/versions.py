@@ -306,15 +306,19 @@ def _read_statements(
 
     RemoteError if there are too many, IntegrityError for a malformed one.
     """
+    too_many = RemoteError(
+        f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
+        "add --no-statements to leave them out",
+    )
     count = size = 0
     for entry in client.referrers(index, STATEMENTS):
-        for layer in entries(client.manifest(str(entry["digest"])), "layers", client.url):
-            count += 1
-            if count > MAX_STATEMENTS or size > MAX_LIST_BYTES:
-                raise RemoteError(
-                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
-                    "add --no-statements to leave them out",
-                )
+        layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)
+        count += max(1, len(layers))  # a manifest without a statement costs a request as well
+        if count > MAX_STATEMENTS:
+            raise too_many
+        for layer in layers:
+            if size > MAX_LIST_BYTES:
+                raise too_many
             statement, media_type = Digest.parse(layer["digest"]), str(layer.get("mediaType"))
             data = read_blob(client, statement, MAX_MANIFEST_BYTES)
             size += len(data)

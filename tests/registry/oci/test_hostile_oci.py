@@ -97,6 +97,17 @@ def test_many_layers_of_one_referrer_are_many_statements(server: Oci, index: str
     assert other.names() == []
 
 
+def test_referrers_without_statements_are_bounded_too(server: Oci, index: str, other: Registry) -> None:
+    for number in range(MAX_STATEMENTS + 1):
+        data = json.dumps({"layers": [], "number": number}).encode()
+        server.manifests[oci.digest_of(data)] = data, ""
+        descriptor = {"digest": oci.digest_of(data), "artifactType": ENVELOPE}
+        server.referrers.setdefault(index, []).append(descriptor)
+    with pytest.raises(RemoteError):
+        other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.names() == []
+
+
 def test_statements_are_signed_only_if_asked(
     server: Oci, index: str, other: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
