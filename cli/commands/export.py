@@ -317,12 +317,12 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
+        registry.yanked_bytes = yanked_bytes
         if dry_run:
             with session.steps() as progress:
                 previewed = export_service.preview(registry, plan, new_version, progress, not no_cache)
             report_preview(session, previewed)
             return
-        registry.yanked_bytes = yanked_bytes
         with session.steps() as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request
