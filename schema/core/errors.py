@@ -212,6 +212,8 @@ def pip_command(extra: str) -> str:
     if "dir_info" in origin:
         requirement = f"{unquote(urlsplit(origin['url']).path)}[{extra}]"
         option = "-e " if origin["dir_info"].get("editable") else ""
+    elif vcs := origin.get("vcs_info"):
+        requirement += f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
     elif origin:
         requirement += f" @ {origin['url']}"
     return f"pip install {option}{quote(requirement)}"

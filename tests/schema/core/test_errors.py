@@ -41,6 +41,10 @@ def test_a_server_does_not_say_where_its_registry_lies() -> None:
             '{"url": "file:///tmp/onnxreg-1.whl", "archive_info": {}}',
             "pip install 'onnxreg[s3] @ file:///tmp/onnxreg-1.whl'",
         ),
+        (
+            '{"url": "https://host/reg.git", "vcs_info": {"vcs": "git", "commit_id": "0ff"}}',
+            "pip install 'onnxreg[s3] @ git+https://host/reg.git@0ff'",
+        ),
     ],
 )
 def test_an_extra_is_installed_from_where_the_program_came(
