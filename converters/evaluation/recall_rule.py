@@ -61,7 +61,8 @@ class CharacterCounts:
 class LabelRecall:
     """The figures of one label; a rate is None if nothing was there to measure it on.
 
-    `loss` is the parent's recall minus the candidate's: negative if the candidate finds more.
+    `loss` is the parent's recall minus the candidate's: negative if the candidate finds more. Its interval is None if all gold
+    is in one group: every resample gives the same then.
     `false_alarms` is the share of the characters outside the label's gold that the parent gives the label,
     and `informedness` the parent's recall minus that (Youden's J: 0 for a model that guesses, whatever it
     guesses).
@@ -349,6 +350,7 @@ def _label(counts: CharacterCounts, column: int, label: str, spans: int, losses:
     parent_hits, candidate_hits = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
     outside, alarms = counts.characters - gold, int(counts.claimed[column]) - parent_hits
     rate = alarms / outside if outside else 1.0
+    groups = len(np.unique(counts.groups[counts.gold[:, column] > 0]))
     return LabelRecall(
         label,
         spans,
@@ -356,7 +358,7 @@ def _label(counts: CharacterCounts, column: int, label: str, spans: int, losses:
         parent=parent_hits / gold,
         candidate=candidate_hits / gold,
         loss=(parent_hits - candidate_hits) / gold,
-        interval=percentiles(losses),
+        interval=percentiles(losses) if groups > 1 else None,
         false_alarms=rate,
         informedness=parent_hits / gold - rate,
     )

@@ -100,8 +100,20 @@ def test_laws_of_recall(corpus: tuple[list[Fixture], list[Integers], list[Intege
             assert one.candidate is not None and 0 <= one.candidate <= 1
             assert one.false_alarms is not None and 0 <= one.false_alarms <= 1
             assert one.loss == -other.loss
-            assert one.interval is not None and -1 <= one.interval[0] <= one.interval[1] <= 1
+            assert one.interval is None or -1 <= one.interval[0] <= one.interval[1] <= 1
     assert turned == forth
+
+
+def test_one_text_refuses_nothing_for_ever() -> None:
+    """Every resample of one text is that text."""
+    metric, text = CharacterRecall(), "A" * 300 + "." * 300
+    fixtures = [Fixture(text, (TextSpan(0, 300, "A"),)), *[Fixture("....", ())] * 9]
+    others = [chars("....")] * 9
+    found = [chars(text), *others], [chars("." + text[1:]), *others], [chars("." * 9 + text[9:]), *others]
+    parent, *candidates = (metric.scores(fixtures, side, side, LABELS) for side in found)
+    tables = [ScoreTable.of(metric.columns(LABELS), parent, candidate) for candidate in candidates]
+    assert [metric.judge(table, 0.005, {}).state for table in tables] == ["certified", "unknown"]
+    assert [metric.judge(table, 0.005, {"margin": True}).state for table in tables] == ["unknown"] * 2
 
 
 def test_the_interval_is_that_of_the_binomial() -> None:
