@@ -1,6 +1,5 @@
 """Rows of arrays: images, or what any graph takes; for a graph with a tokenizer also texts."""
 
-import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from onnxreg.converters.evaluation.tasks.task_evaluator import (
 )
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.tasks.onnx_file import text_files_of
 from onnxreg.converters.tasks.task import LABELS
 from onnxreg.schema.core.digest import Digest
@@ -27,6 +27,8 @@ TOKENS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_id
 """The inputs that a tokenizer makes, with the attribute of its encoding."""
 MAX_TOKENS = 2**20
 """A longer `model_max_length` means none."""
+FIRST_POSITION = 2
+"""Of a token in RoBERTa and its kind, after the padding's."""
 GROUPS = "groups"
 """Name of the optional array with the number of the group of each row."""
 
@@ -59,7 +61,9 @@ class LabelledRows(TaskEvaluator):
     def load_suite(cls, path: Path) -> Suite:
         data = read_bytes(path)
         if path.suffix in (".json", ".jsonl"):
-            return super().load_suite(path)
+            suite = super().load_suite(path)
+            _check_repeated(suite.items, path, "item")
+            return suite
         if path.suffix != ".npz":
             raise InputError(
                 f"evaluation suite {path} is not an .npz, .json or .jsonl file",
@@ -78,7 +82,7 @@ class LabelledRows(TaskEvaluator):
             items = [LabelledRow(row, _label(row.pop(keys[0]), path), output) for row in rows]
         else:
             items = [LabelledRow(row) for row in rows]
-        _check_repeated(items, path)
+        _check_repeated(items, path, "row")
         return Suite(Digest.of(data), tuple(items), groups)
 
     @classmethod
@@ -127,7 +131,12 @@ class LabelledRows(TaskEvaluator):
         except ImportError as error:
             raise missing_extra("tokenizers", "run", "reading text") from error
         files = {file.name: file for file in text_files_of(self.subject.start)}
-        tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
+        try:
+            tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
+        except Exception as error:
+            raise InputError(
+                "the tokenizer.json beside the model is not one of the tokenizers library"
+            ) from error
         tokenizer.no_padding()
         if tokenizer.truncation is None and (length := _max_length(files)) is not None:
             tokenizer.enable_truncation(length)
@@ -170,11 +179,18 @@ def _vectors(outputs: Mapping[str, Any]) -> Any:
 
 
 def _max_length(files: Mapping[str, Path]) -> int | None:
-    """The most tokens of a row that the files beside a tokenizer name."""
-    keys = {"tokenizer_config.json": "model_max_length", "config.json": "max_position_embeddings"}
-    values = [json.loads(files[name].read_bytes()).get(key) for name, key in keys.items() if name in files]
-    lengths = [value for value in values if isinstance(value, int) and 0 < value < MAX_TOKENS]
-    return min(lengths, default=None)
+    """The most tokens of a row that the files beside a tokenizer name.
+
+    Positions of RoBERTa's kind, whose padding is token 1, begin after it: a table of 514 has room for 512 tokens.
+    """
+    values: dict[str, Any] = {}
+    for name in ("tokenizer_config.json", "config.json"):
+        config = read_json(files[name]) if name in files else {}
+        values |= config if isinstance(config, dict) else {}
+    taken = FIRST_POSITION if values.get("pad_token_id") == FIRST_POSITION - 1 else 0
+    keys = {"model_max_length": 0, "max_sequence_length": 0, "max_position_embeddings": taken}
+    lengths = [value - less for key, less in keys.items() if isinstance(value := values.get(key), int)]
+    return min((length for length in lengths if 0 < length < MAX_TOKENS), default=None)
 
 
 def content(feed: Feed) -> Digest:
@@ -198,12 +214,12 @@ def _label(value: Any, path: Path) -> int:
     return int(value[0])
 
 
-def _check_repeated(items: Sequence[LabelledRow], path: Path) -> None:
-    numbers: dict[Digest, int] = {}
+def _check_repeated(items: Sequence[LabelledRow], path: Path, kind: str) -> None:
+    numbers: dict[Hashable, int] = {}
     for number, item in enumerate(items, start=1):
-        first = numbers.setdefault(content(item.feed), number)
+        first = numbers.setdefault(item.texts or content(item.feed), number)
         if first != number:
             raise InputError(
-                f"evaluation suite {path}, row {number}: the same row was used before, at row {first}",
+                f"evaluation suite {path}, {kind} {number}: the same {kind} was used before, at {kind} {first}",
                 "leave one out: an item that counts twice makes an interval too narrow",
             )

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
 from support.sampling import sampled
+from tokenizers import Tokenizer
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
@@ -472,6 +474,47 @@ def test_an_onnx_file_is_judged_on_texts_by_its_cosine_with_itself(
     expected = np.mean([least_cosine(*pair) for pair in zip(own, parent, strict=True)])
     assert figure["value"] == pytest.approx(expected, abs=1e-6)
     assert draft.artifacts[1].verdict is not None and draft.artifacts[1].verdict.state == "certified"
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 512, "pad_token_id": 0}, 512),
+        ({"max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"max_position_embeddings": 514, "pad_token_id": 1, "max_sequence_length": 128}, 128),
+        ({"max_position_embeddings": 512, "model_max_length": 64}, 64),
+    ],
+)
+def test_a_text_is_cut_to_what_the_graph_takes(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, config: dict[str, int], length: int
+) -> None:
+    """A table of positions without a row for a longer text ends the run."""
+    file, first = tmp_path / "model.onnx", config.get("pad_token_id", 0) * 2
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> m (int64[n,tokens] input_ids) => (float[n,tokens,4] y) {'
+        "shape = Shape (input_ids) count = Gather <axis = 0> (shape, last)"
+        "index = Range (zero, count, step) position = Add (index, first)"
+        "word = Gather (words, input_ids) place = Gather (places, position) y = Add (word, place) }"
+    )
+    rows = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
+    stored = {"words": rows, "places": rows[: length + first], "last": np.int64(1), "zero": np.int64(0)}
+    for name, value in {**stored, "step": np.int64(1), "first": np.int64(first)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    onnx.save(model, file)
+    tokenizer = Tokenizer.from_file(str(make_checkpoint("distilbert") / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    suite = write(tmp_path / "suite.jsonl", [{"text": "w10 " * 700}])
+    draft = export(file, "onnx", suite, ORIGINAL[:1], BOTH[:1], artifacts=["model.onnx"])
+    assert figures(draft, "model.onnx")["output_cosine"]["value"] == pytest.approx(1)
+
+
+def test_a_text_of_an_onnx_file_counts_once(export: Callable[..., Draft], tmp_path: Path) -> None:
+    write_mlp(tmp_path / "mlp.onnx")
+    suite = write(tmp_path / "suite.jsonl", [{"text": "w10"}, {"text": "w11"}, {"text": "w10"}])
+    with pytest.raises(InputError, match="item 3: the same item was used before"):
+        export(tmp_path / "mlp.onnx", "onnx", suite, ORIGINAL, BOTH)
 
 
 def test_rows_without_labels_are_judged_by_their_cosine(export: Callable[..., Draft], tmp_path: Path) -> None:
