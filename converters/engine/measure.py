@@ -158,8 +158,9 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """Tell if an output may not be worse than chance: a recipe's own limit on the cosine takes the place of that."""
-    return "min_cosine" not in limits
+    """Tell if an output may not be worse than chance: a recipe's own lower limit on the cosine takes the place of that."""
+    limit = limits.get("min_cosine")
+    return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
 
 def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, on_labels: bool, path: str) -> None:

@@ -394,6 +394,21 @@ def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(
         assert checks(artifacts(draft)["io.onnx"])["min_cosine"]["verdict"] == "pass"
 
 
+def test_a_stricter_limit_leaves_the_net_where_it_is(run: Any, home: Path) -> None:
+    """A bias alone gives the constant outputs of a wrong calibration a high cosine."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 64] x) => (float[batch, 4] y) '
+        "{ m = MatMul(x, w) y = Add(m, b) }"
+    )
+    weight = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    for name, value in {"w": weight, "b": np.full(4, 25, np.float32)}.items():
+        graph.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    onnx.save(graph, home / "biased.onnx")
+    np.savez(home / "rows.npz", x=np.full((1, 64), 1e-3, np.float32))
+    with pytest.raises(ConversionError, match="does not follow the input"):
+        run({"steps": [STATIC], "checks": [LIMIT]}, source="biased.onnx")
+
+
 def sequence_first(kind: int = TensorProto.FLOAT) -> Any:
     """A Transpose before a product: in float16 ONNX Runtime (1.31, x86-64) dies while it loads the graph."""
     graph = onnx.parser.parse_model(
