@@ -31,7 +31,7 @@ MIN_COSINE = 0.5
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
 """The least cosine of what varies in an output with what varies in its parent's, unless they are nearer than `ROUNDED`, in parts of the parent."""
 MIN_POSITIONS = 5
-"""From so many positions on, none with the parent's largest value is too few."""
+"""From so many positions on, and as many as an output has values at one, none with the parent's largest value is too few."""
 ROUNDINGS = 8
 """The steps of a 16-bit type that an output may be off: two kernels round at different places."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
@@ -238,7 +238,8 @@ def refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> No
             MIN_COVARIATION,
         )
     positions = [side.reshape(-1, width).argmax(axis=1) for side in (parent, child)]
-    if width > 1 and len(positions[0]) >= MIN_POSITIONS and not (positions[0] == positions[1]).any():
+    is_enough = len(positions[0]) >= max(MIN_POSITIONS, width)
+    if width > 1 and is_enough and not (positions[0] == positions[1]).any():
         raise _unlike(f"{label} has its largest value nowhere in the parent's place: argmax_agreement", 0.0)
 
 
