@@ -64,12 +64,16 @@ class EvaluationPlan:
         return {**self.request.to_json(), "suite": str(self.file_digest)}
 
     def warnings(self) -> list[str]:
-        """The reasons for which the suite is too small for a verdict."""
+        """The reasons for which the suite gives no verdict, or another than was meant."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
         items = (
             relabel(self.suite.items, self.request.label_map) if self.request.label_map else self.suite.items
         )
-        messages: list[str] = []
+        gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
+        messages = [
+            f"the label map names {name[:80]}, which no gold of the suite has"
+            for name in sorted(self.request.label_map.keys() - gold)
+        ]
         for judged in self.metrics:
             with blame_metric(judged.metric.id):
                 messages += judged.metric.warnings(items, groups, judged.settings)

@@ -61,13 +61,19 @@ def match_labels(
     the only label of the model that differs in case and separators, or in the spellings of `label_names`. What matches
     nothing keeps its label.
 
-    Raises InputError if a person maps to a label that the model does not have.
+    Raises InputError if a person maps to a label that the model does not have, or leaves out one that it has.
     """
     aliases = _aliases() if request.label_names == "openmed" else {}
     spelled: dict[str, list[str]] = {}
     for label in labels:
         spelled.setdefault(_canonical(label, aliases), []).append(label)
     gold = Counter(span.label for item in items for span in item.spans)
+    for name, target in request.label_map.items():
+        if target is None and name in labels:
+            raise InputError(
+                f"the label map leaves out {name[:80]}, which is a label of the model",
+                "only gold that the model cannot give may be left out",
+            )
     matched: dict[str, str] = {}
     for name in sorted(gold.keys() - set(labels) | gold.keys() & request.label_map.keys()):
         target = request.label_map.get(name, name)

@@ -28,11 +28,16 @@ def words_of(yank: Yank) -> str:
 
 
 def check_not_yanked(
-    ledger: Ledger, manifest: "Manifest", digest: Digest, ignored: Collection[Digest] = ()
+    ledger: Ledger,
+    manifest: "Manifest",
+    digest: Digest,
+    ignored: Collection[Digest] = (),
+    suffix: str = "",
 ) -> None:
     """ConflictError if a manifest has an artifact of yanked versions that no other version has.
 
-    A manifest that is yanked itself passes: all its versions stay yanked. `ignored` are yanks that do not count.
+    A manifest that is yanked itself passes: all its versions stay yanked. `ignored` are yanks that do not count;
+    `suffix` completes the command that takes a yank back.
     """
     entries = sorted(ledger.entries.items(), key=lambda item: item[0].precedence, reverse=True)
     if any(entry.yanked for _, entry in entries if entry.manifest == digest):
@@ -54,7 +59,7 @@ def check_not_yanked(
         reason = f": {yank.reason}" if yank is not None and yank.reason else ""
         raise ConflictError(
             f"{weights[weight]} has the bytes of {ledger.name}:{version}, which is yanked{reason}",
-            f"to publish them all the same: --yanked-bytes; to take the yank back: reg yank {ledger.name}:{version} --undo",
+            f"to publish them all the same: --yanked-bytes; to take the yank back: reg yank {ledger.name}:{version} --undo{suffix}",
         )
 
 

@@ -352,7 +352,7 @@ def check_yanked(source: Ledger, destination: Ledger, versions: Iterable[Version
         entry = source.entries.get(version)
         if entry is not None and entry.gone is None and version not in destination.entries:
             manifest = read_manifest(source.fetch(entry.manifest), entry.manifest, source.name)
-            check_not_yanked(destination, manifest, entry.manifest, source_yanks)
+            check_not_yanked(destination, manifest, entry.manifest, source_yanks, " --remote REMOTE")
 
 
 def _check_present(source: Ledger, versions: Collection[Version]) -> None:

@@ -9,7 +9,7 @@ Format: https://microsoft.github.io/Olive/reference/options.html (olive-ai 0.13)
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.engine.foreign.olive_passes import PASSES, REFUSED, OlivePass
@@ -156,7 +156,7 @@ def _input(model: Mapping[str, Any], label: str, notes: list[Note]) -> dict[str,
                 f"{label}: input_model.{key[:80]} changes the model, and is not supported",
                 INSTEAD.get(key, "take it out, or apply it to the model first"),
             )
-    notes += [_note(f"input_model.{key}", None, UNUSED) for key in options]
+    notes += [_note(f"input_model.{key}", item, UNUSED) for key, item in options.items()]
     return fields
 
 
@@ -171,10 +171,10 @@ def _with_revision(path: str, load_kwargs: Any, label: str, notes: list[Note]) -
                 f"{label}: input_model.load_kwargs.{key[:80]} changes the model, and is not supported",
                 "take it out: the weights are exported in float32, and passes make the other precisions",
             )
-    notes += [_note(f"input_model.load_kwargs.{key}", None, UNUSED) for key in settings]
+    notes += [_note(f"input_model.load_kwargs.{key}", item, UNUSED) for key, item in settings.items()]
     if revision is None:
         return path
-    if "@" in path or path.startswith((".", "/")) or path.count("/") > 1:
+    if "@" in path or path.startswith((".", "/")) or path.count("/") > 1 or Path(path).exists():
         raise InputError(
             f"{label}: input_model.load_kwargs.revision: only a model of the Hub has a revision, not {path[:80]}",
             "take it out, or write a hub id as model_path",

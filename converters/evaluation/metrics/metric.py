@@ -169,7 +169,7 @@ def judge_table(
     interval = paired_interval(
         table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
     )
-    losing = f"{metric.id} loses {loss:.3g} ({parent:.4g} to {value:.4g})"
+    losing = f"{metric.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
     if rule == POINT_RULE:
         state: State = "certified" if loss < limit else "refused"
     else:

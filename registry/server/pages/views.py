@@ -72,6 +72,21 @@ class LogView:
                     holders[event.tag] = after
         return before
 
+    @cached_property
+    def halted(self) -> Mapping[int, Version]:
+        """The version whose rollout a line ended, by the line's number."""
+        begun: dict[str, Version] = {}
+        halted: dict[int, Version] = {}
+        for header in self._lines:
+            if header.kind == RolloutStep.kind:
+                event = _decoded(header).event
+                assert isinstance(event, RolloutStep), "its kind says so"
+                if event.version is not None:
+                    begun[event.tag] = event.version
+                elif event.tag in begun:
+                    halted[header.seq] = begun[event.tag]
+        return halted
+
     @property
     def head(self) -> Digest:
         return self._lines[-1].digest
@@ -252,7 +267,7 @@ def log_rows(
         yield LogRow(
             line,
             word_of(event),
-            version or getattr(event, "version", None),
+            version or getattr(event, "version", None) or history.halted.get(line.seq),
             history.held_before.get(line.seq),
             statements.words(event, line.seq),
             str(judge.line(line)),

@@ -1,6 +1,7 @@
 """Olive's documents: what becomes of each part, and what is refused."""
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,3 +298,10 @@ def test_a_place_that_is_not_read_here_is_named() -> None:
     path = {"type": "azureml_registry_model", "name": "m", "version": 1}
     with pytest.raises(InputError, match="azureml_registry_model"):
         read(CONVERSION, {**HF, "model_path": path})
+
+
+def test_a_directory_has_no_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bio").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="revision"):
+        read(CONVERSION, {**HF, "model_path": "bio", "load_kwargs": {"revision": "abc"}})

@@ -55,8 +55,10 @@ def test_a_person_maps_and_excludes_by_name() -> None:
     assert facts == {"label_map": {"PATIENT": "NAME"}, "excluded_labels": {"CITY": 2}}
 
 
-def test_a_label_that_the_model_has_may_be_excluded() -> None:
-    assert match(["NAME"], ("NAME",), label_map={"NAME": None}) == ([], {"excluded_labels": {"NAME": 1}})
+def test_a_label_that_the_model_has_may_not_be_excluded() -> None:
+    """Else the label that quantization loses could be left out, and the file certified on the others."""
+    with pytest.raises(InputError, match="NAME"):
+        match(["NAME", "CITY"], ("NAME",), label_map={"NAME": None})
 
 
 def test_a_map_to_a_label_that_the_model_lacks_is_an_error() -> None:
@@ -89,3 +91,4 @@ def test_a_warning_counts_gold_as_it_will_be_judged(tmp_path: Path) -> None:
 
     assert "CITY" in warnings(PATIENT="NAME") and "NAME" in warnings(PATIENT="NAME")
     assert "CITY" not in warnings(CITY=None)
+    assert "TOWN" in warnings(TOWN="NAME")

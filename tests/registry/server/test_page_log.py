@@ -74,7 +74,7 @@ def test_a_stopped_channel_is_shown_as_such(registry: Registry, tmp_path: Path) 
 def test_the_log_says_promotion_policy_signature_and_rollout(audited: Registry) -> None:
     with running(audited.store.root) as site:
         newest, first = page(site, f"/models/{NAME}"), page(site, f"/models/{NAME}?before=20")
-    assert re.search(r"rollout nightly [0-9.]+ halted ada@<lab> too many crashes", newest)
+    assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0 halted ada@<lab> too many crashes", newest)
     assert re.search(r"rollout nightly [0-9.]+ → to 1.1.0 5 %", newest)
     assert re.search(r"promote stable 1.0.0 → to 1.1.0 policy [0-9a-f]{12} evidence [0-9a-f]{12}", first)
     assert "attest 1.1.0 signature by release" in first
