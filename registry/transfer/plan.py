@@ -302,6 +302,9 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
                 manifest == entry.manifest for entry in destination.entries.values()
             )
             return here or manifest in chosen.values()
+        case Yank(manifest=manifest, version=version, every=every) if not every:
+            entry = destination.entries.get(version)
+            return manifest in (chosen.get(version), entry and entry.manifest)
         case Yank() | Unyank():
             return True
         case _:

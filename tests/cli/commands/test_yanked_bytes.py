@@ -8,6 +8,12 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.support.actor import stamp
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.log.events import Yank
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
@@ -140,3 +146,25 @@ def test_the_times_of_a_log_are_those_of_arrival(
     assert times == sorted(times) and min(times) > "2026-01-04"
     assert "written 2026-01-03T03:04:05Z in " in lines[0] and "written 2026-01-02T03:04:05Z in " in lines[1]
     assert reg("verify", "--remote", tmp_path / "share").status == 0
+
+
+def test_a_yank_of_one_version_does_not_stop_a_push_of_another(
+    reg: Reg, add: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Earlier builds yanked one version, and not its manifest."""
+    share = tmp_path / "share"
+    add(1, "--version", "1.0.0")
+    add(1, "--version", "1.1.0")
+    registry, version = Registry(), Version.parse("1.0.0")
+    manifest = registry.state(NAME).versions[version].manifest
+
+    def yank(ledger: Ledger) -> list[Digest]:
+        ledger.append(Yank(**stamp(NAME, None, "leaks names"), version=version, manifest=manifest))
+        return []
+
+    with registry.store.push() as push:
+        commit(registry.store, push, NAME, yank)
+    assert reg("push", f"{NAME}:1.1.0", share).status == 0
+    assert yanked(share) == {"1.1.0": False}
+    assert reg("push", f"{NAME}:1.0.0", share).status == 0
+    assert yanked(share) == {"1.0.0": True, "1.1.0": False}
