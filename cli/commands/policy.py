@@ -184,7 +184,7 @@ def set_policy(
     stopped = registry.blocked_channels(policy, store)
     for change in stopped:
         session.warn(f"stops: {output.printable(change.why)}")
-    if not (dry_run or yes):
+    if stopped and not (dry_run or yes):
         _refuse_to_stop(stopped, registry.blocked_channels(registry.policies(store).policy, store))
     signatures = [read_given(path).decode(errors="replace").strip() for path in approvals or ()]
     line = None if dry_run else registry.set_policy(policy, reason, store, replace, signatures)

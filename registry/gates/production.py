@@ -1,7 +1,9 @@
 """The versions in production: that of each channel, since when, by whom, why, signed by whom, and if it resolves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.store.protocol import RegistryReader
@@ -11,6 +13,9 @@ from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Rollout
+
+if TYPE_CHECKING:
+    from onnxreg.registry.gates.policy_log import PolicyLog
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ def in_production(reader: RegistryReader, ledger: Ledger, trust: Trust) -> Itera
     seqs = {channel.seq for channel in ledger.channels.values()}
     lines = {line.seq: read_line(line.raw, ledger.name) for line in ledger.skim() if line.seq in seqs}
     judge = judge_for(ledger, trust)
+    policies = cache(partial(_policies, reader))
     for tag, channel in sorted(ledger.channels.items()):
         releases = signatures(ledger, trust, [channel.manifest])
         signers = dict.fromkeys(
@@ -52,26 +58,32 @@ def in_production(reader: RegistryReader, ledger: Ledger, trust: Trust) -> Itera
             lines[channel.seq],
             str(judge.line(lines[channel.seq])),
             ", ".join(signers),
-            _gate(reader, ledger, tag, trust),
+            _gate(policies, ledger, tag, trust),
             ledger.rollouts.get(tag),
         )
 
 
-def _gate(reader: RegistryReader, ledger: Ledger, tag: str, trust: Trust) -> str:
+def _policies(reader: RegistryReader) -> "PolicyLog | None":
+    """The log of policies. None if there is none: to read it costs imports."""
+    if reader.read_index(POLICY_LOG) is None:
+        return None
+    from onnxreg.registry.gates.policy_log import read_policies
+
+    return read_policies(reader)
+
+
+def _gate(policies: Callable[[], "PolicyLog | None"], ledger: Ledger, tag: str, trust: Trust) -> str:
     """The verdict on a channel; see `ChannelStatus`."""
     version = ledger.channels[tag].version
     if ledger.entries[version].yanked:
         return f"{version} is yanked"
     try:
-        if reader.read_index(POLICY_LOG) is None:
+        log = policies()
+        if log is None or not log.policy.covering(ledger.name, tag):
             return ""
         from onnxreg.registry.gates.enforce import check_held
-        from onnxreg.registry.gates.policy_log import read_policies
 
-        policies = read_policies(reader)
-        if not policies.policy.covering(ledger.name, tag):
-            return ""
-        check_held(ledger, policies, tag, trust)
+        check_held(ledger, log, tag, trust)
     except RegError as error:
         return error.message
     return "met"
