@@ -23,7 +23,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-SCORES, SCORES_VERSION = "scores", 5
+SCORES, SCORES_VERSION = "scores", 6
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
 
 
