@@ -84,13 +84,13 @@ def is_snapshot(directory: Path) -> bool:
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """InputError if a file is a link out of its directory, but for the form of a cache of huggingface_hub.
+    """InputError if a file is a link out of its directory, but for the form of a cache of huggingface_hub: see `is_snapshot`.
 
     A cloned directory may link to any file of the user, which would be published.
     """
     real, root = file.resolve(), directory.resolve()
-    blobs = root.parent.parent / "blobs"
-    is_blob = is_snapshot(directory) and real.parent == blobs
+    snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
+    is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
     if file.is_file() and not real.is_relative_to(root) and not is_blob:
         raise InputError(
             f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}",

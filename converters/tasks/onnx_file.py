@@ -11,6 +11,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, refuse_crash
+from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
@@ -55,6 +56,8 @@ class OnnxFile(Task):
         names = [path.name, *external_files(load_onnx(path), path)]
         files = [path.parent / name for name in names]
         text_files = text_files_of(path)
+        for file in text_files:
+            check_inside(file.parent, file)
         described = (
             digest_files(text_files[0].parent, [file.name for file in text_files]) if text_files else None
         )

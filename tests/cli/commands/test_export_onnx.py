@@ -57,6 +57,20 @@ def test_what_a_file_does_not_take_is_refused_and_nothing_is_published(
     assert reg("--registry", "r", "show", "me/mlp").status == 3
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json"])
+def test_a_link_beside_a_file_publishes_nothing_of_the_user(reg: Reg, mlp: Path, name: str) -> None:
+    """A cloned directory may link to any file."""
+    folder = Path("clone")
+    folder.mkdir()
+    mlp.rename(folder / mlp.name)
+    Path("secret.json").write_text('{"key": "hunter2"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("../secret.json")
+    done = reg("--registry", "r", "export", folder / mlp.name, "--name", "me/mlp")
+    assert (done.status, done.out) == (2, "") and name in done.err
+
+
 @pytest.mark.usefixtures("reader_in_process")
 def test_an_opset_that_no_runtime_loads_is_reported(reg: Reg, tmp_path: Path) -> None:
     model = onnx.parser.parse_model(

@@ -260,6 +260,9 @@ def test_links_to_blobs_of_the_same_cache_are_followed(tmp_path: Path) -> None:
         link.symlink_to(tmp_path / "one" / "blobs" / digest)
         if number == 0:
             assert locate(str(link.parent)).directory == link.parent
+            (link.parent / "encoder").mkdir()
+            (link.parent / "encoder" / "config.json").symlink_to(tmp_path / "one" / "blobs" / digest)
+            assert locate(str(link.parent / "encoder")).directory == link.parent / "encoder"
         else:
             with pytest.raises(InputError):
                 locate(str(link.parent))
