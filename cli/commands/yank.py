@@ -35,4 +35,4 @@ def command(
     report_decision(session, result, f"{name} {news} yanked", f"{name} {status_quo} yanked", store, reason)
     if result.is_logged and result.others:
         versions = ", ".join(f"{result.name}:{version}" for version in result.others)
-        session.say(f"so {'is' if len(result.others) == 1 else 'are'} {versions}, with the same manifest")
+        session.say(f"the same holds for {versions}, with the same manifest")
