@@ -25,7 +25,7 @@ from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.runtime.sessions import refuse_crash
+from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject, Sample
 from onnxreg.schema.core import canonical
@@ -84,6 +84,7 @@ class Execution:
         ]
         self._unbounded = {ancestor.name for node in limited for ancestor in node.lineage()}
         self._loading = Lock()
+        self._first_loader = FirstLoader()
         self._keeps_source = plan.promises.keeps_source or plan.evaluation is not None
         self._starts = [node.name for node in plan.nodes.values() if node.parent is None]
 
@@ -91,7 +92,7 @@ class Execution:
         self._steps.mkdir(parents=True)
         self._progress.step("loading the source")
         self._subject = load_subject(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
-        with ThreadPoolExecutor(MEASURING_THREADS) as executor:
+        with self._first_loader, ThreadPoolExecutor(MEASURING_THREADS) as executor:
             results = self._run_steps(executor)
         promises, evaluation = self._plan.promises, self._plan.evaluation
         if self._keeps_source:
@@ -175,7 +176,8 @@ class Execution:
     ) -> StepResult:
         """Measure a step once those that it comes from are measured."""
         if key is not None and step_files.files and node.kind.takes != "checkpoint":
-            refuse_crash(step_files.main, f"{step_files.main.name}, which {node.kind.id} made", CRASHED)
+            label = f"{step_files.main.name}, which {node.kind.id} made"
+            self._first_loader.load(step_files.main, label, CRASHED)
         ancestors = [previous[ancestor.name].result() for ancestor in node.lineage()[1:]]
         subject = self._subject
         tolerance = self._tolerance(node, step_files)

@@ -1,8 +1,6 @@
 """The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,29 +71,6 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         label = name or (source.name if isinstance(source, Path) else "the model")
         file = source if isinstance(source, Path) else None
         raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
-
-
-def refuse_crash(path: Path, label: str, hint: str) -> None:
-    """Load a file for the first time in a process of its own; ConversionError, naming the file, if that dies.
-
-    ONNX Runtime's optimizers are native code: an error there is a signal, which ends the process that it happens in. Another
-    error is raised when the file is loaded here.
-
-    Args:
-        label: what the error calls the file.
-        hint: what to do then.
-    """
-    code = f"import sys; from pathlib import Path; from {__name__} import load_session; load_session(Path(sys.argv[1]))"
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", code, str(path)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    if process.returncode not in (0, 1):
-        raise ConversionError(
-            f"ONNX Runtime crashed (status {process.returncode}) while it loaded {label}", hint
-        )
 
 
 def _open_session(source: Path | bytes, prepacking: bool, threads: int) -> Any:

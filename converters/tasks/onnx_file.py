@@ -9,8 +9,9 @@ from onnxreg.converters.onnx.graph_operators import find_schema
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.runtime.golden import DTYPES
-from onnxreg.converters.runtime.sessions import load_session, refuse_crash
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
@@ -72,7 +73,8 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        refuse_crash(path, path.name, "make the file in float32, or by another exporter, and export that")
+        with FirstLoader() as loader:
+            loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
         except ConversionError as error:
