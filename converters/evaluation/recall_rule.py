@@ -168,7 +168,9 @@ def judge_recall(
     settings: Mapping[str, Any],
     rule: str = RULE,
 ) -> RecallJudgement:
-    """Apply the rule, by default `G4/interval`, to the counts of characters."""
+    """Apply the rule, by default `G4/interval`, to the counts of characters. InputError for a rule that the metric lacks."""
+    if rule not in (RULE, POINT_RULE):
+        raise InputError(f"{metric.id} has no rule {rule[:80]!r}", f"it has {RULE} and {POINT_RULE}")
     minimum = read_minimum_evidence(settings)
     others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
     resampled = resample_losses(counts)

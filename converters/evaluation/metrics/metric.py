@@ -157,8 +157,10 @@ def judge_table(
     The state is unknown if there are fewer independent items than the metric needs, if the parent's skill (0: a
     guess, 1: perfect) is too small, or if the model lacks a label of the gold: then nothing was proved either way.
 
-    Raises ConversionError if the metric fails, or gives NaN or infinity.
+    Raises ConversionError if the metric fails, or gives NaN or infinity, InputError for another rule.
     """
+    if rule not in (RULE, POINT_RULE):
+        raise InputError(f"{metric.id} has no rule {rule[:80]!r}", f"it has {RULE} and {POINT_RULE}")
     samples, groups = len(table.groups), table.group_count
     if not samples:
         empty = ("the suite has no items",)

@@ -104,10 +104,14 @@ def test_item_scores_give_the_same_verdict(reg: Reg, publish: Callable[..., Regi
     assert reg("certify", "acme/x", "--recompute", "--json").json["certificates"][0]["differences"] == []
 
 
-def by_point(data: bytes) -> bytes:
+def by_point(data: bytes, rule: str = "loss/point") -> bytes:
     value = canonical.decode(data, "certificate")
-    value["metrics"][0]["rule"] = "loss/point"
+    value["metrics"][0]["rule"] = rule
     return canonical.encode(value) + b"\n"
+
+
+def by_no_rule(data: bytes) -> bytes:
+    return by_point(data, "loss/none")
 
 
 def test_a_certificate_of_the_earlier_rule_recomputes(reg: Reg, publish: Callable[..., Registry]) -> None:
@@ -171,10 +175,11 @@ def refusal(data: bytes) -> bytes:
     [
         (SCORES, edit_scores, "blob"),
         (PATH, raise_limit, "loss is 0.0, recomputed"),
+        (PATH, by_no_rule, "do not fit the metric"),
         (PATH, other_artifact, "another artifact or suite"),
         (PATH, refusal, "says refused, the manifest says certified"),
     ],
-    ids=["scores", "loss", "artifact", "state"],
+    ids=["scores", "loss", "rule", "artifact", "state"],
 )
 def test_edits_are_noticed(
     reg: Reg, publish: Callable[..., Registry], path: str, edit: Callable[[bytes], bytes], message: str
