@@ -23,7 +23,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-SCORES, SCORES_VERSION = "scores", 6
+SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
 
 
@@ -80,8 +80,9 @@ class SourceEvaluation:
     @cached_property
     def _reference(self) -> list[Any]:
         """The predictions of the source."""
+        subject = self._evaluator.subject
         try:
-            with parent_runner(self._evaluator.subject.start, self._trust) as run:
+            with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
                 return predict(self._evaluator, run, self._items, self._inputs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.advice) from error

@@ -113,8 +113,12 @@ class Runner:
 
 
 @contextmanager
-def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator["Runner"]:
+def parent_runner(
+    start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
+) -> Iterator["Runner"]:
     """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
+
+    Padding of a graph of fixed shapes is cut off its outputs `per_token`.
 
     A run raises ConversionError if the source does not take its inputs.
     """
@@ -125,7 +129,7 @@ def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator["Runn
         with causal_model.torch_runner(start, trust_remote_code) as run:
             yield Runner(_checked(run))
     else:
-        yield artifact_runner(start)
+        yield artifact_runner(start, per_token)
 
 
 def _checked(run: Run) -> Run:

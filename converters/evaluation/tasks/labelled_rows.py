@@ -15,6 +15,7 @@ from onnxreg.converters.evaluation.tasks.task_evaluator import (
     plain,
     text_of,
 )
+from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.scrub import read_json
@@ -125,7 +126,7 @@ class LabelledRows(TaskEvaluator):
             )
 
     def _tokens(self, items: Sequence[LabelledRow]) -> list[Feed]:
-        """The tokens of each text, cut as tokenizer.json says, else to the length that its config gives."""
+        """The tokens of each text, cut as tokenizer.json says, else to the length that its config gives, and to a fixed one."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -138,8 +139,11 @@ class LabelledRows(TaskEvaluator):
                 "the tokenizer.json beside the model is not one of the tokenizers library"
             ) from error
         tokenizer.no_padding()
-        if tokenizer.truncation is None and (length := _max_length(files)) is not None:
-            tokenizer.enable_truncation(length)
+        cut = tokenizer.truncation or {"max_length": _max_length(files)}
+        inputs = graph_inputs(load_onnx(self.subject.start).graph)
+        fixed = [dim.dim_value for item in inputs for dim in item.type.tensor_type.shape.dim[1:2]]
+        if lengths := [length for length in (cut["max_length"], *fixed) if length]:
+            tokenizer.enable_truncation(**{**cut, "max_length": min(lengths)})
         types = {name: array.dtype for name, array in self.subject.sample.feeds[0].items()}
         encodings = [tokenizer.encode(item.texts[0], next(iter(item.texts[1:]), None)) for item in items]
         return [

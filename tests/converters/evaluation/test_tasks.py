@@ -510,6 +510,25 @@ def test_a_text_is_cut_to_what_the_graph_takes(
     assert figures(draft, "model.onnx")["output_cosine"]["value"] == pytest.approx(1)
 
 
+def test_an_onnx_file_of_fixed_length_is_judged_on_texts(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    """The padding of a short text is cut off on both sides, and a long text is cut to the graph's length."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> '
+        "m (int64[1,16] input_ids, int64[1,16] attention_mask) => (float[1,16,8] y) "
+        "{ word = Gather (words, input_ids) y = MatMul (word, w) }"
+    )
+    rows = np.random.default_rng(0).normal(size=(2000, 8)).astype(np.float32)
+    for name, value in {"words": rows, "w": rows[:8]}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    onnx.save(model, tmp_path / "model.onnx")
+    shutil.copy(make_checkpoint("distilbert") / "tokenizer.json", tmp_path)
+    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in [*words(210), "w10 " * 40]])
+    draft = export(tmp_path / "model.onnx", "onnx", suite, ORIGINAL, BOTH)
+    assert figures(draft)["output_cosine"]["value"] > 0.99
+
+
 def test_a_text_of_an_onnx_file_counts_once(export: Callable[..., Draft], tmp_path: Path) -> None:
     write_mlp(tmp_path / "mlp.onnx")
     suite = write(tmp_path / "suite.jsonl", [{"text": "w10"}, {"text": "w11"}, {"text": "w10"}])
