@@ -304,7 +304,7 @@ def command(
         output = session.check_target(output)
     elif not dry_run and not no_cache and show_earlier_export(session, request, new_version, push):
         return
-    with needs("export", "reg export"):
+    with needs("onnx" if task == "onnx" else "export", "reg export"):
         from onnxreg.converters.export_process import prepare
 
         prepare()

@@ -92,9 +92,14 @@ class Decisions:
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version; nothing happens if it is there.
 
-        Raise ConflictError if another move came first.
+        Raise ConflictError if another move came first, or the version is yanked.
         """
         target, state = lookup.find_with_state(self.store, ref)
+        if target.entry.yanked:
+            raise ConflictError(
+                f"{target.ref} is yanked: a channel would resolve to nothing",
+                f"name another version, or take the yank back: reg yank {target.ref} --undo",
+            )
         current = state.channels.get(check_channel(channel))
         if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
             self.store.confirm(target.name)

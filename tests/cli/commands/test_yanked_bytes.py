@@ -168,3 +168,14 @@ def test_a_yank_of_one_version_does_not_stop_a_push_of_another(
     assert yanked(share) == {"1.1.0": False}
     assert reg("push", f"{NAME}:1.0.0", share).status == 0
     assert yanked(share) == {"1.0.0": True, "1.1.0": False}
+
+
+def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_hold_it(
+    reg: Reg, home: Path
+) -> None:
+    manifest = Registry(home).get("acme/pii:0.1.0").digest
+    done = reg("--registry", home, "yank", "acme/pii:0.1.0", "--reason", "leak")
+    assert (done.status, "reg tag acme/pii:VERSION stable" in done.err) == (0, True)
+    refused = reg("--registry", home, "tag", f"acme/pii@{manifest}", "canary")
+    assert (refused.status, refused.out) == (5, "")
+    assert "canary" not in reg("--registry", home, "ls", "acme/pii").out
