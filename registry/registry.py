@@ -7,7 +7,7 @@ packages.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,12 +129,11 @@ class Registry:
         """
         from onnxreg.registry.store.directory.scratch import temporary
 
-        self.store.make_scratch()
-        is_shared = self.store.is_shared
-        with (
-            host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS),
-            temporary(cache_directory() / "tmp") if is_shared else self.store.staging() as directory,
-        ):
+        with ExitStack() as stack:
+            stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))
+            directory = stack.enter_context(self.store.staging())
+            if self.store.is_shared:
+                directory = stack.enter_context(temporary(cache_directory() / "tmp"))
             yield directory
 
     def add(

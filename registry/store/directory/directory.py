@@ -125,8 +125,8 @@ class DirectoryRegistry:
             yield
         finally:
             if not self.is_there:
-                for directory in new_directories:
-                    with suppress(OSError):
+                with suppress(OSError):  # another command works there
+                    for directory in new_directories:
                         directory.rmdir()
 
     def refuse_link(self, path: Path) -> None:
