@@ -126,14 +126,13 @@ class Decisions:
             events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
         elif not target.entry.yanked:
             events.append(self._about(Yank, target, reason, every=True))
-        is_logged = self._append(target.name, events)
         _, entries = lookup.read_versions(self.store, target.name)
         others = sorted(
             version
             for version, entry in entries.items()
             if (entry.manifest, entry.gone) == (target.entry.manifest, None) and version != target.version
         )
-        return DecisionResult(target, is_logged, tuple(others))
+        return DecisionResult(target, self._append(target.name, events), tuple(others))
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No retention policy expires this version; `undo` takes that back."""
