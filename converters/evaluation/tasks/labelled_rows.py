@@ -1,5 +1,6 @@
 """Rows of arrays: images, or what any graph takes; for a graph with a tokenizer also texts."""
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,11 +100,12 @@ class LabelledRows(TaskEvaluator):
         expected = set(self.subject.sample.feeds[0])
         if items and items[0].texts:
             self._check_texts(expected)
-            return
-        if items and set(items[0].feed) != expected:
+        elif items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
             )
+        if items and items[0].label is None:
+            self._check_outputs()
 
     def inputs(self, items: Sequence[LabelledRow]) -> list[ModelInput]:
         first = next(iter(self.subject.sample.expected[0]))
@@ -112,6 +114,23 @@ class LabelledRows(TaskEvaluator):
             ModelInput(number, feed, (item.output or first, item.label))
             for number, (item, feed) in enumerate(zip(items, feeds, strict=True))
         ]
+
+    def _check_outputs(self) -> None:
+        """Raise InputError for an output of one number for each row: the cosine of two numbers says only if their signs agree.
+
+        The members of a family have classes, and no outputs on a sample.
+        """
+        runs = self.subject.sample.expected
+        for name, array in runs[0].items():
+            if (
+                array is not None
+                and array.dtype.kind == "f"
+                and all(math.prod(run[name].shape[1:]) == 1 for run in runs)
+            ):
+                raise InputError(
+                    f"the output {name} is one number for each row, which a cosine cannot judge",
+                    f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
+                )
 
     def _check_texts(self, expected: Collection[str]) -> None:
         if unknown := sorted(set(expected) - set(TOKENS)):

@@ -529,6 +529,24 @@ def test_an_onnx_file_of_fixed_length_is_judged_on_texts(
     assert figures(draft)["output_cosine"]["value"] > 0.99
 
 
+@pytest.mark.parametrize("shape", ["n, 1", "n"])
+def test_one_number_for_each_row_is_not_certified_by_its_sign(
+    export: Callable[..., Draft], tmp_path: Path, shape: str
+) -> None:
+    """INT8 of a regression may be wrong by any factor: the cosine of two positive numbers is 1."""
+    last = {"n, 1": "y = Identity (h)", "n": "y = Squeeze (h, axis)"}
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> m (float[n,64] x) => (float[{shape}] y) '
+        f"<int64[1] axis = {{1}}> {{ h = MatMul (x, w) {last[shape]} }}"
+    )
+    weight = np.random.default_rng(0).normal(size=(64, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "one.onnx")
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(1).normal(size=(220, 64)).astype(np.float32))
+    with pytest.raises(InputError, match="output y is one number"):
+        export(tmp_path / "one.onnx", "onnx", tmp_path / "rows.npz", ORIGINAL, BOTH)
+
+
 def test_a_text_of_an_onnx_file_counts_once(export: Callable[..., Draft], tmp_path: Path) -> None:
     write_mlp(tmp_path / "mlp.onnx")
     suite = write(tmp_path / "suite.jsonl", [{"text": "w10"}, {"text": "w11"}, {"text": "w10"}])
