@@ -81,7 +81,8 @@ def fetch(
             commit, files = _list(name, revision)
             listing.parent.mkdir(parents=True, exist_ok=True)
             for file in {listing, listing.with_name(f"{commit}.json")}:
-                file.write_text(json.dumps([commit, files]))
+                with _replacing(file) as new:
+                    new.write_text(json.dumps([commit, files]))
         except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
             if isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500:
                 raise
@@ -292,13 +293,20 @@ def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and target.samefile(source):
         return
-    with TemporaryDirectory(dir=target.parent, prefix=".") as folder:
-        new = Path(folder, "new")
+    with _replacing(target) as new:
         try:
             new.hardlink_to(source)
         except OSError:
             shutil.copyfile(source, new)
-        new.replace(target)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """Give the path of a new file, which takes the place of the old one at once when it is whole."""
+    with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
+        new = Path(folder, "new")
+        yield new
+        new.replace(file)
 
 
 class _Bounded(io.BufferedWriter):

@@ -141,6 +141,22 @@ def test_without_a_network_what_is_here_counts(hub: Hub, monkeypatch: pytest.Mon
         locate("acme/other")
 
 
+def test_a_listing_that_was_cut_short_takes_the_place_of_none(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, whole = locate(NAME), Path.write_text
+
+    def cut(path: Path, text: str) -> int:
+        whole(path, text[:9])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as full_disk, pytest.raises(KeyboardInterrupt):
+        full_disk.setattr(Path, "write_text", cut)
+        locate(NAME)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert locate(NAME) == first
+
+
 def test_while_the_hub_fails_what_is_here_counts(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     first = locate(NAME)
