@@ -162,7 +162,7 @@ def _lines(outcome: JobOutcome) -> Iterator[str]:
     if not outcome.failed:
         yield f"{headline} in {output.duration(outcome.seconds)}"
         if outcome.note:
-            yield f"  note: {outcome.note}"
+            yield f"  note: {output.printable(outcome.note)}"
         return
     yield f"{headline}: {outcome.message}"
     if outcome.hint and outcome.family != BUG:

@@ -96,7 +96,7 @@ def _production(published: "PublishedVersion", reader: "RegistryReader") -> Iter
         ledger = read_ledger(reader, published.name, published.index)
         channels = list(in_production(reader, ledger, load_trust()))
     except (IntegrityError, NotFoundError) as error:
-        yield from (f"in production: unknown, since {error.message}", "")
+        yield from (f"in production: unknown, since {output.printable(error.message)}", "")
         return
     for channel in channels:
         event = channel.line.event
@@ -106,7 +106,8 @@ def _production(published: "PublishedVersion", reader: "RegistryReader") -> Iter
         rollout = None if channel.rollout is None else str(channel.rollout)
         gate = {"": "no policy", "met": "meets its policy"}.get(channel.gate, f"stopped: {channel.gate}")
         details = "; ".join(filter(None, (channel.signed or "not signed", gate, rollout)))
-        yield from (output.fold_line(line, "  ") for line in (moved, f"  {details}"))
+        lines = map(output.printable, (moved, f"  {details}"))
+        yield from (output.fold_line(line, "  ") for line in lines)
     yield from [""] if channels else []
 
 

@@ -48,7 +48,7 @@ def report_published(
         _report_new(session, published, out)
         if published.yank is not None:
             undo = f"`reg yank {published.ref} --undo` takes that back"
-            session.warn(f"warning: {words_of(published.yank)}; {undo}")
+            session.warn(f"warning: {output.printable(words_of(published.yank))}; {undo}")
     if latency is not None and not session.as_json:
         session.say("", *map(_latency_line, latency.to_json()))
 
@@ -62,7 +62,7 @@ def report_preview(session: Session, published: "PublishedVersion") -> None:
 
     ref, yank, newer = published.ref, published.yank, published.newer
     plan = f"{ref} would be new" if published.new else existing_note(ref, yank, newer)
-    session.say(f"{plan}; nothing was published", "")
+    session.say(f"{output.printable(plan)}; nothing was published", "")
     _say_parts(session, published, (manifest_view.doubts, manifest_view.remarks, manifest_view.search))
 
 
@@ -125,7 +125,8 @@ def report_existing(
         }
         output.write_json(value | more)
         return
-    session.say(f"nothing new: {existing_note(ref, yank, newer)}", f"manifest {digest}")
+    note = output.printable(existing_note(ref, yank, newer))
+    session.say(f"nothing new: {note}", f"manifest {digest}")
     session.say(*(output.printable(state.remark) for state in states if state.remark))
     _say_written(session, out)
 

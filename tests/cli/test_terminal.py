@@ -104,6 +104,21 @@ def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path, draft: Call
         assert "\x1b" not in done.out
 
 
+def test_the_reason_of_a_move_or_a_yank_is_escaped(
+    reg: Reg, tmp_path: Path, draft: Callable[..., Any]
+) -> None:
+    """A line of its own, such as "signed by release", would be ours."""
+    evil = "because\n\x1b[2J"
+    registry = Registry(tmp_path / "r")
+    registry.add(draft(tmp_path / "w"))
+    registry.tag("acme/pii", "stable", reason=evil)
+    shown = reg("--registry", tmp_path / "r", "show", "acme/pii").out
+    assert "because\\x0a\\x1b[2J" in shown and "\x1b" not in shown
+    registry.yank("acme/pii:0.1.0", evil)
+    pushed = reg("--registry", tmp_path / "r", "push", "acme/pii:0.1.0", tmp_path / "share").err
+    assert "because\\x0a\\x1b[2J" in pushed and "\x1b" not in pushed
+
+
 SLOW_PULL = """
 import os, sys, time
 from onnxreg.registry.store.streams import MeteredReader

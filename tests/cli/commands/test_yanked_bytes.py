@@ -179,3 +179,11 @@ def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_ho
     refused = reg("--registry", home, "tag", f"acme/pii@{manifest}", "canary")
     assert (refused.status, refused.out) == (5, "")
     assert "canary" not in reg("--registry", home, "ls", "acme/pii").out
+
+
+def test_the_reason_of_a_yank_does_not_control_the_terminal(reg: Reg, add: Callable[..., Any]) -> None:
+    add(1)
+    Registry().yank(f"{NAME}:0.1.0", "leaks\n\x1b[2J")
+    for words in ([], ["--version", "0.2.0"]):
+        done = reg("add", "a.onnx", "--name", NAME, *words)
+        assert "leaks\\x0a\\x1b[2J" in done.out + done.err and "\x1b" not in done.out + done.err
