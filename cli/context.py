@@ -96,10 +96,10 @@ class Session:
         self._check_age(notice.name, notice.seconds)
 
     def warn(self, message: str) -> None:
-        """A line on stderr; with `as_json` it is `{"warning": message}`."""
+        """A line on stderr, in which no text of others controls the terminal; with `as_json` it is `{"warning": message}`."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
-            print(json.dumps(document) if self.as_json else message, file=sys.stderr)
+            print(json.dumps(document) if self.as_json else output.printable(message), file=sys.stderr)
 
     def tell_actor(self, name: str) -> None:
         """Say, once on this machine, that events name their author by default; not to programs."""
@@ -107,9 +107,8 @@ class Session:
             from onnxreg.registry.support.actor import first_use
 
             if first_use(name):
-                shown = output.printable(name)
                 self.warn(
-                    f"events name you as {shown}; `reg config actor NAME` changes that, `reg config actor ''` names nobody"
+                    f"events name you as {name}; `reg config actor NAME` changes that, `reg config actor ''` names nobody"
                 )
 
     def _tell_age(self, name: str, age: float) -> None:

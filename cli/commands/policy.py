@@ -123,7 +123,7 @@ def approve(
     session: Session = context.obj
     reader, policy = session.reader(remote), read_policy(read_given(file), str(file))
     for loss in weaker(read_policies(reader).policy, policy):
-        session.warn(f"loosens: {output.printable(str(loss))}")
+        session.warn(f"loosens: {loss}")
     output.write_file(target, f"{approve_policy(reader, policy, signing_key(key))}\n".encode())
     words = ["reg", "policy", "set", str(file), "--replace", "--approval", str(target)]
     words += ["--remote", remote] if remote else []
@@ -180,10 +180,10 @@ def set_policy(
     registry, store = session.with_remote(remote)
     less = weaker(registry.policies(store).policy, policy)
     for loss in less if replace or dry_run else ():
-        session.warn(f"loosens: {output.printable(str(loss))}")
+        session.warn(f"loosens: {loss}")
     stopped = registry.blocked_channels(policy, store)
     for change in stopped:
-        session.warn(f"stops: {output.printable(change.why)}")
+        session.warn(f"stops: {change.why}")
     if stopped and not (dry_run or yes):
         _refuse_to_stop(stopped, registry.blocked_channels(registry.policies(store).policy, store))
     signatures = [read_given(path).decode(errors="replace").strip() for path in approvals or ()]

@@ -48,7 +48,7 @@ def report_published(
         _report_new(session, published, out)
         if published.yank is not None:
             undo = f"`reg yank {published.ref} --undo` takes that back"
-            session.warn(f"warning: {output.printable(words_of(published.yank))}; {undo}")
+            session.warn(f"warning: {words_of(published.yank)}; {undo}")
     if latency is not None and not session.as_json:
         session.say("", *map(_latency_line, latency.to_json()))
 

@@ -58,7 +58,7 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
         from onnxreg.registry.transfer.mirror_registry import unfinished_warning
 
         if message := unfinished_warning(reader):
-            session.warn(f"warning: {output.printable(hints.text(message))}")
+            session.warn(f"warning: {hints.text(message)}")
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:

@@ -69,8 +69,7 @@ def report_transfer(
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
     """Say which of the versions are yanked at the destination, and why."""
     for version, yank in result.yanks.items():
-        words = output.printable(words_of(yank))
-        session.warn(f"warning: {result.name}:{version} is yanked there: {words}")
+        session.warn(f"warning: {result.name}:{version} is yanked there: {words_of(yank)}")
 
 
 def tell_arrivals(session: Session, arrivals: "Collection[Arrival]", explain: bool) -> None:

@@ -117,6 +117,9 @@ def test_the_reason_of_a_move_or_a_yank_is_escaped(
     registry.yank("acme/pii:0.1.0", evil)
     pushed = reg("--registry", tmp_path / "r", "push", "acme/pii:0.1.0", tmp_path / "share").err
     assert "because\\x0a\\x1b[2J" in pushed and "\x1b" not in pushed
+    (registry.store.root / "index/acme/pii (\x1b[2J).jsonl").touch()
+    warned = reg("--registry", tmp_path / "r", "verify").err
+    assert "\\x1b[2J" in warned and "\x1b" not in warned
 
 
 SLOW_PULL = """
