@@ -94,13 +94,13 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 def temporary(parent: Path | None = None) -> Iterator[Path]:
     """A directory for one command's unfinished files, which nobody else may read; see `staging`.
 
-    It is in `parent`, or if that cannot be made, in TMPDIR.
+    It is in `parent`, or if that cannot be made or written, in TMPDIR.
     """
     base = Path(gettempdir())
     if parent is not None:
         with suppress(OSError):
             parent.mkdir(0o700, parents=True, exist_ok=True)
-            base = parent
+            base = parent if os.access(parent, os.W_OK) else base
     with (
         host_errors(f"writing to {base}", MACHINE_ERRNOS),
         staging(base, Disk(), "onnxreg-") as directory,
