@@ -162,7 +162,7 @@ def _race(scratch: SwapScratch, activity: str, prepare: Callable[[], str | None]
     with ThreadPoolExecutor(RACERS) as pool:
         for _ in range(ROUNDS):
             token = prepare()
-            tries = [secrets.token_bytes(16) for _ in range(RACERS)]
+            tries = [secrets.token_hex(16).encode() for _ in range(RACERS)]
             results = list(pool.map(lambda data, token=token: store.swap(key, data, token), tries))
             winners = [data for data, success in zip(tries, results, strict=True) if success]
             if len(winners) != 1:
