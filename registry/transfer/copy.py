@@ -224,7 +224,7 @@ class BlobMover:
         with self.progress.file(file.path, file.size) as advance, one_file():
             blob = BlobTransfer(self.source, digest, file, advance, self.routes.meter)
             route, reason = self.routes.choose(digest, blob.size)
-            is_doubt = reason == NO_NUMPY
+            is_doubt = reason.startswith(NO_NUMPY)
             if route is not None and isinstance(push, LocalPush):
                 incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
                 try:

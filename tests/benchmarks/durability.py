@@ -41,7 +41,11 @@ class OneByOne(Disk):
     """Makes each file and its name durable before the next one."""
 
     def write_all(
-        self, files: Iterable[tuple[Path, Path]], root: Path, relied: Collection[Path] = ()
+        self,
+        files: Iterable[tuple[Path, Path]],
+        root: Path,
+        relied: Collection[Path] = (),
+        shared: bool = False,
     ) -> None:
         for source, target in files:
             self.make_directory(target.parent)

@@ -65,7 +65,8 @@ def _make_lock_file(path: Path) -> None:
     try:
         os.close(os.open(path, flags, 0o600))
         if not path.parent.stat().st_mode & stat.S_ISVTX:
-            share(path)
+            with suppress(FileNotFoundError):  # another command swept it, and locking makes it again
+                share(path)
     except FileNotFoundError:
         raise
     except OSError:

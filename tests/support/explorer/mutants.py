@@ -21,7 +21,13 @@ SECURE = """\
 LOAD = """\
             ledger, index = load_own(remote, name, *more)
             before = ledger.seq
-            digests = change(ledger)
+            try:
+                digests = change(ledger)
+            except MissingBlobError as error:
+                if remote.read_index(name) == index:
+                    raise
+                lost = LostRaceError(error.message)  # a collector freed what the log no longer names
+                continue
             if digests is None:
                 remote.confirm(name)
                 return ledger
