@@ -1,6 +1,6 @@
 """Yanked bytes: the yank that holds for a version, and artifacts that only yanked versions have."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,23 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Manifest
 
 
+def yanks_of(ledger: Ledger, versions: Iterable[Version]) -> dict[Version, Yank]:
+    """The first yank of each of these versions that was not taken back; the log is read once."""
+    yanked = {version: yanks for version in versions if (yanks := ledger.entries[version].yanks)}
+    if not yanked:
+        return {}
+    events = list({event.id: event for _, event in ledger.events(Yank)}.items())
+    lines = {digest: number for number, (digest, _) in enumerate(events)}
+    first = {
+        version: min((lines[yank] for yank in yanks if yank in lines), default=None)
+        for version, yanks in yanked.items()
+    }
+    return {version: events[line][1] for version, line in first.items() if line is not None}
+
+
 def yank_of(ledger: Ledger, version: Version) -> Yank | None:
     """The first yank of a version that was not taken back."""
-    yanks = ledger.entries[version].yanks
-    return next((event for _, event in ledger.events(Yank) if event.id in yanks), None) if yanks else None
+    return yanks_of(ledger, [version]).get(version)
 
 
 def words_of(yank: Yank) -> str:

@@ -14,7 +14,7 @@ from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaRoutes, DeltaTransfer
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.yanked_bytes import yank_of
+from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -147,11 +147,7 @@ def copy(
         channels=tuple(work.plan.moves),
         has_copied=True,
         arrivals=tuple(mover.arrivals),
-        yanks={
-            version: yank
-            for version in request.versions
-            if version in entries and (yank := yank_of(destination_ledger, version)) is not None
-        },
+        yanks=yanks_of(destination_ledger, [version for version in request.versions if version in entries]),
     )
 
 
