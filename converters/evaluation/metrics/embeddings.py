@@ -116,15 +116,11 @@ class MeanCosine(VectorMetric):
         return float(rows.mean())
 
 
-class OutputCosine(Metric):
+class OutputCosine(MeanCosine):
     """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent itself. It needs no gold."""
 
     id = "output_cosine"
     tasks = IMAGES
-    limit = 0.01
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("cosine",)
 
     def scores(
         self,
@@ -135,9 +131,6 @@ class OutputCosine(Metric):
     ) -> Floats:
         rows = [_least(own, parents) for own, parents in zip(predictions, reference, strict=True)]
         return np.array(rows, dtype=np.float64).reshape(-1, 1)
-
-    def value(self, rows: Floats) -> float:
-        return float(rows.mean())
 
     def supports(self, items: Sequence[Any]) -> bool:
         return all(item.label is None for item in items)
