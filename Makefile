@@ -45,6 +45,7 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/prose.py
+	$(BIN)/python tests/support/budgets.py
 	$(BIN)/python -m onnxreg.schema.formats.json_schema --check
 	$(BIN)/python -m onnxreg.cli.reference --check
 
