@@ -146,7 +146,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "pull-part": _pull_part,
     "pull-artifact": "`reg pull` fetches the rest",
     "pull-elsewhere": "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
-    "list-devices": "`reg devices` lists them; a file is written ./NAME",
     "package-format": "a model package needs an .onnx or .ort file; name its format with --format",
     # Registries, remotes, mirrors and archives
     "create-registry": "check the path; `reg push` to it makes a new one, and here also `reg add`, `reg export` and `reg pull`",

@@ -16,7 +16,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.tree import And, Literal
+from onnxreg.schema.query.expression.tree import Junction, Literal
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -114,7 +114,7 @@ def _with_profile(question: parser.Expression | None, profile: str | None) -> pa
     if profile is None:
         return question
     only = parser.parse(f"profile = {Literal.of_text(profile)}")
-    return only if question is None else parser.Expression(And((only.tree, question.tree)))
+    return only if question is None else parser.Expression(Junction("and", (only.tree, question.tree)))
 
 
 def _say_written(session: Session, path: Path, rows: int, origin: Row) -> None:

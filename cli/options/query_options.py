@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -146,7 +147,7 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
         question = query(**{name: arguments.pop(name) for name in conditions})
         if words:
             session, remote = arguments["context"].obj, arguments["remote"]
-            question = question._replace(contracts=contracts(session, remote, words))
+            question = replace(question, contracts=contracts(session, remote, words))
         command(query=question, **arguments)
 
     parameters = [

@@ -1,5 +1,5 @@
 /**
- * The table of schema/query/contrib_releases.py: for each operator the minor release of ONNX Runtime 1 that first has it, and
+ * The table of schema/query/contrib_releases.json: for each operator the minor release of ONNX Runtime 1 that first has it, and
  * its features with theirs.
  * @type {Record<string, string>}
  */

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from msgspec.structs import replace
+
 from onnxreg.registry.deliver.resolution import (
     NoAnswerError,
     Resolution,
@@ -189,4 +191,4 @@ def _questions(reader: RegistryReader, state: State, ref: Ref, query: Query) -> 
     """One query for each member of the newest version, if it is a pipeline and the query names no member."""
     newest = next(version_candidates(reader, state, ref, query), None)
     members = newest.summary.members if newest and query.member is None else ()
-    return [query._replace(member=name) for name in members] or [query]
+    return [replace(query, member=name) for name in members] or [query]

@@ -22,21 +22,8 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.registry.search.db import transaction
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, FIELDS, FieldKind
-from onnxreg.schema.query.expression.tree import (
-    And,
-    FieldComparison,
-    Flag,
-    Leaf,
-    Literal,
-    Node,
-    Not,
-    OneOf,
-    Or,
-    current,
-    spend,
-)
+from onnxreg.schema.query.expression.tree import Junction, Node, Not, Test, current, spend
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, ModelCandidates
@@ -217,36 +204,23 @@ class Condition:
 
     def _of(self, node: Node) -> str:
         match node:
-            case And(operands):
-                return f"({' AND '.join(map(self._of, operands))})"
-            case Or(operands):
-                return f"({' OR '.join(map(self._of, operands))})"
+            case Junction(word, operands):
+                return f"({f' {word.upper()} '.join(map(self._of, operands))})"
             case Not(operand):
                 return f"NOT {self._of(operand)}"
         column = SQL_OF_FIELDS.get(node.field.name, f"candidates.{node.field.name}")
-        match node:
-            case Flag():
-                return column
-            case FieldComparison(_, sign, value) if _is_plain(node, value):
-                return f"coalesce({column} {sign} {self._parameters(value)}, 0)"
-            case OneOf(_, values, negated) if _is_plain(node, *values):
-                word = "NOT IN" if negated else "IN"
-                return f"coalesce({column} {word} ({self._parameters(*values)}), 0)"
         return f"{self._function(node)}({column})"
 
-    def _parameters(self, *values: Literal) -> str:
-        self.parameters += [value.value for value in values]
-        return ", ".join("?" * len(values))
-
-    def _function(self, leaf: Leaf) -> str:
+    def _function(self, leaf: Test) -> str:
         """Register a function that tests one column; return its name."""
         name = f"leaf{next(self._numbers)}"
         column = leaf.field.name
 
         @lru_cache(4096)
         def passes(value: Any) -> bool:
-            spend(1)
-            return leaf.accepts(_json_value(value) if column in JSON_COLUMNS else value)
+            if column in FLAG_COLUMNS:
+                value = bool(value)
+            return leaf.matches({column: _json_value(value) if column in JSON_COLUMNS else value})
 
         self._database.create_function(name, 1, passes, deterministic=True)
         return name
@@ -257,8 +231,3 @@ def _json_value(value: str) -> Any:
     """The value of a JSON column, read once for all tests of a row."""
     spend(len(value) // CHARACTERS_PER_STEP)
     return json.loads(value)
-
-
-def _is_plain(leaf: Leaf, *values: Literal) -> bool:
-    """Check if SQLite compares the values in the same way: numbers, and texts by their code points."""
-    return leaf.field.label is None and not any(isinstance(value.value, Version) for value in values)

@@ -38,7 +38,8 @@ from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
 from onnxreg.schema.query.expression.parser import Expression
-from onnxreg.schema.query.requirements import digests, share
+from onnxreg.schema.query.question_document import digests
+from onnxreg.schema.query.requirements import share
 
 PLANNED_KIND = re.compile(r"[a-z0-9*]+(-[a-z0-9*]+)+")
 """A kind of change, `<noun>-<verb>`, or a pattern of kinds."""

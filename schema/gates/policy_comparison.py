@@ -18,7 +18,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.channel_rules import check_signers
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.manifest.license import comparable_license
-from onnxreg.schema.query.expression.tree import And, Node
+from onnxreg.schema.query.expression.tree import Junction, Node
 from onnxreg.schema.signing.dsse import pae
 
 UNGOVERNED = "channel"
@@ -237,7 +237,9 @@ def _has(condition: Node) -> Term:
 
 def _conditions(rule: Rule) -> tuple[Node, ...]:
     tree = None if rule.where is None else rule.where.tree
-    return tree.operands if isinstance(tree, And) else () if tree is None else (tree,)
+    if isinstance(tree, Junction) and tree.word == "and":
+        return tree.operands
+    return () if tree is None else (tree,)
 
 
 def _each(key: str) -> Callable[[Rule], Iterable[Part]]:

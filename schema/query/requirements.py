@@ -5,42 +5,27 @@ not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from onnxreg.schema.core.canonical import count, flag, items, mapping, number, optional, text
+import msgspec
+
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
-
-if TYPE_CHECKING:
-    from onnxreg.schema.query.expression.fields import FieldValues
-    from onnxreg.schema.query.expression.parser import Expression
-
-
-def worst(states: Iterable[str]) -> str:
-    """Return the worst of several verdicts on the same bytes: a refusal wins."""
-    return max(states, key=STATES.index)
-
+from onnxreg.schema.query.expression.fields import FieldValues
+from onnxreg.schema.query.expression.parser import Expression
+from onnxreg.schema.query.question_document import read_document
 
 FLOATS = ("float32", "float16", "bfloat16")
 """The precisions that need no proof: nothing was quantized."""
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats if the query names none; formats that are not listed come last, by name."""
-
 MAX_CONDITIONS = 100
-"""Formats, and labels with a least recall, of a query document."""
+"""Formats, contracts, and labels with a least recall, of a query document."""
 
-KEYS = (
-    "formats",
-    "precision",
-    "certified",
-    "max_size",
-    "min_recall",
-    "where",
-    "member",
-    "contract",
-    "context",
-)
+Problem = Callable[[ArtifactSummary, int], str]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Few = msgspec.Meta(max_length=MAX_CONDITIONS)
 
 
 class Requirement(NamedTuple):
@@ -50,10 +35,10 @@ class Requirement(NamedTuple):
     """
 
     code: str
-    problem: Callable[[ArtifactSummary, int], str]
+    problem: Problem
 
 
-class Query(NamedTuple):
+class Query(msgspec.Struct, frozen=True, omit_defaults=True):
     """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
@@ -61,99 +46,70 @@ class Query(NamedTuple):
     `context` is the number of tokens that a decoder must keep.
     """
 
-    formats: tuple[str, ...] = ()
+    formats: Annotated[tuple[str, ...], _Few] = ()
     precision: str | None = None
     certified: bool = False
     max_size: int | None = None
-    min_recall: Mapping[str, float] = {}
-    where: "Expression | None" = None
+    min_recall: Annotated[Mapping[str, Share], _Few] = {}
+    where: Expression | None = None
     member: str | None = None
-    contracts: tuple[Digest, ...] = ()
-    context: int | None = None
+    contracts: Annotated[tuple[Digest, ...], _Few] = msgspec.field(default=(), name="contract")
+    context: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Query":
-        """Read a query document, in which every key is optional. InputError if it is malformed."""
-        from onnxreg.schema.core.units import size
-
-        fields = {key: item for key, item in mapping(value).items() if item is not None}
-        for key in fields:
-            if key not in KEYS:
-                raise InputError(f"a query has no {key[:40]!r}", f"its keys are {', '.join(KEYS)}")
-        recalls = mapping(fields.get("min_recall", {}))
-        formats = items(fields.get("formats", []), text)
-        contracts = optional(fields.get("contract"), digests) or ()
-        for key, conditions in (("formats", formats), ("min_recall", recalls), ("contract", contracts)):
-            if len(conditions) > MAX_CONDITIONS:
-                raise InputError(f"{key} has more than {MAX_CONDITIONS} entries", "ask for fewer")
-        return cls(
-            formats,
-            optional(fields.get("precision"), text),
-            flag(fields.get("certified", False)),
-            optional(fields.get("max_size"), size),
-            {label: share(least) for label, least in recalls.items()},
-            optional(fields.get("where"), _expression),
-            optional(fields.get("member"), text),
-            contracts,
-            optional(fields.get("context"), count),
-        )
+        """Read a query document, in which every key is optional. InputError, naming the key, if it is malformed."""
+        return read_document(value, cls, "a query")
 
     def to_json(self) -> dict[str, Any]:
         """The query document, without absent conditions."""
-        value = {
-            "formats": list(self.formats),
-            "precision": self.precision,
-            "certified": self.certified,
-            "max_size": self.max_size,
-            "min_recall": self.min_recall,
-            "where": None if self.where is None else str(self.where),
-            "member": self.member,
-            "contract": [str(contract) for contract in self.contracts],
-            "context": self.context,
-        }
-        return {key: item for key, item in value.items() if item not in ([], {}, None) and item is not False}
+        value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
+        return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
-    def requirements(self, row: "Callable[[ArtifactSummary, int], FieldValues]") -> list[Requirement]:
+    def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> list[Requirement]:
         """The requirements on an artifact, in the order in which they are tested. `row` makes the fields that `where` tests."""
-        requirements: list[Requirement] = []
-        if self.member is not None:
-            requirements.append(of_member(self.member))
-        if self.contracts:
-            requirements.append(Requirement("contract", self._contract_problem))
-        if self.formats:
-            requirements.append(Requirement("format", self._format_problem))
-        if self.precision is not None:
-            requirements.append(Requirement("precision", self._precision_problem))
-        if self.certified:
-            requirements.append(Requirement("not-certified", _certified_problem))
-        if self.max_size is not None:
-            requirements.append(_at_most(self.max_size))
-        if self.min_recall:
-            requirements.append(Requirement("recall", self._recall_problem))
-        if self.context is not None:
-            requirements.append(_context(self.context))
-        if self.where is not None:
-            requirements.append(_where(self.where, row))
-        return requirements
+
+        def where_problem(artifact: ArtifactSummary, download: int) -> str:
+            where = self.where
+            is_met = where is None or where.matches(row(artifact, download))
+            return "" if is_met else f"does not meet {where}"
+
+        return [
+            of_member(self.member) if self.member else ONE_MEMBER,
+            Requirement("contract", self._contract_problem),
+            Requirement("format", self._format_problem),
+            Requirement("precision", self._precision_problem),
+            Requirement("not-certified", self._certified_problem),
+            Requirement("too-large", self._size_problem),
+            Requirement("recall", self._recall_problem),
+            Requirement("context", self._context_problem),
+            Requirement("where", where_problem),
+        ]
 
     def _contract_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if artifact.contract in self.contracts:
+        if not self.contracts or artifact.contract in self.contracts:
             return ""
         if artifact.contract is None:
             return "has no recorded contract"
         return f"has the contract {artifact.contract.short}..., and the app was written for another one"
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if artifact.format in self.formats:
+        if not self.formats or artifact.format in self.formats:
             return ""
         return f"is {artifact.format}, wanted {' or '.join(self.formats)}"
 
     def _precision_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        return (
-            ""
-            if artifact.precision == self.precision
-            else f"is {artifact.precision}, wanted {self.precision}"
-        )
+        if self.precision in (None, artifact.precision):
+            return ""
+        return f"is {artifact.precision}, wanted {self.precision}"
+
+    def _certified_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        return "" if not self.certified or artifact.state == "certified" else f"is {artifact.state}"
+
+    def _size_problem(self, _: ArtifactSummary, download: int) -> str:
+        if self.max_size is None or download <= self.max_size:
+            return ""
+        return f"takes {download} bytes to download, at most {self.max_size} are wanted"
 
     def _recall_problem(self, artifact: ArtifactSummary, _: int) -> str:
         for label, least in self.min_recall.items():
@@ -164,33 +120,20 @@ class Query(NamedTuple):
                 return f"has a recall of {label} of {measured:g}, wanted {least:g}"
         return ""
 
-
-def _certified_problem(artifact: ArtifactSummary, _: int) -> str:
-    return "" if artifact.state == "certified" else f"is {artifact.state}"
-
-
-def _at_most(size: int) -> Requirement:
-    def problem(_: ArtifactSummary, download: int) -> str:
-        return "" if download <= size else f"takes {download} bytes to download, at most {size} are wanted"
-
-    return Requirement("too-large", problem)
-
-
-def _context(tokens: int) -> Requirement:
-    def problem(artifact: ArtifactSummary, _: int) -> str:
+    def _context_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        if self.context is None:
+            return ""
         if artifact.kv_cache is None:
             return "has a context that is not recorded"
         longest = artifact.kv_cache.max_tokens
-        return "" if tokens <= longest else f"has a context of {longest} tokens, {tokens} are wanted"
+        if self.context <= longest:
+            return ""
+        return f"has a context of {longest} tokens, {self.context} are wanted"
 
-    return Requirement("context", problem)
 
-
-def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], FieldValues]") -> Requirement:
-    def problem(artifact: ArtifactSummary, download: int) -> str:
-        return "" if expression.matches(row(artifact, download)) else f"does not meet {expression}"
-
-    return Requirement("where", problem)
+def worst(states: Iterable[str]) -> str:
+    """Return the worst of several verdicts on the same bytes: a refusal wins."""
+    return max(states, key=STATES.index)
 
 
 ONE_MEMBER = Requirement(
@@ -221,22 +164,13 @@ def presence(held: Collection[str] | None) -> list[Requirement]:
 
 
 def share(value: Any) -> float:
-    """A number from 0 to 1."""
-    fraction = number(value)
-    if not 0 <= fraction <= 1:
-        raise InputError(f"not a share: {str(value)[:40]!r}", "write a number from 0 to 1, such as 0.95")
-    return fraction
-
-
-def digests(value: Any) -> tuple[Digest, ...]:
-    """One digest, or several."""
-    return (Digest.parse(value),) if isinstance(value, str) else items(value, Digest.parse)
-
-
-def _expression(value: Any) -> "Expression":
-    from onnxreg.schema.query.expression.parser import parse
-
-    return parse(text(value))
+    """A number from 0 to 1. InputError for anything else."""
+    try:
+        return msgspec.convert(value, Share)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"not a share: {str(value)[:40]!r}", "write a number from 0 to 1, such as 0.95"
+        ) from error
 
 
 class Miss(NamedTuple):

@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.state import State, VersionEntry, version_of
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
-from onnxreg.schema.query.requirements import ONE_MEMBER, Query, Ranking, judge, presence
+from onnxreg.schema.query.requirements import Query, Ranking, judge, presence
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
@@ -201,7 +201,6 @@ def resolve_among(
     of_device = device.requirements(operator_sets, query.context) if device else []
     for candidate in candidates:
         requirements = [
-            *([] if query.member else [ONE_MEMBER]),
             *query.requirements(_row(state, candidate)),
             *presence(candidate.entry.held),
             *of_device,

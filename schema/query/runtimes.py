@@ -10,15 +10,17 @@ Contrib operators are those that ONNX Runtime adds to ONNX's, in the domain `com
 name, alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`,
 `GroupQueryAttention softcap` (an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type; an operator of another
 domain is written with it), `ai.onnx:MatMul kernel=MLFloat16` (the same in ORT format, where nothing is cast).
-`contrib_releases.py` is the measured table of the releases that run each, `docs/resolve.md` the specification.
+`contrib_releases.json` is the measured table of the first release that runs each (tests/support/contrib/measure.py
+writes it), `docs/resolve.md` the specification.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
@@ -73,6 +75,13 @@ def runtime(release: str) -> Runtime:
 
 
 DOMAIN = "com.microsoft"
+FIRST_RELEASES: dict[str, tuple[int, int]] = {
+    need: (major, minor)
+    for need, (major, minor) in json.loads(
+        Path(__file__).with_name("contrib_releases.json").read_bytes()
+    ).items()
+}
+"""The first release that meets each need on the CPU. A feature without an entry is as old as its operator."""
 _POSITION = re.compile("[0-9]{1,4}")
 
 

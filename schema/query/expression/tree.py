@@ -1,22 +1,17 @@
-"""A parsed expression as a tree that answers whether it is true of a candidate. Pure.
+"""A parsed expression as a tree that says whether it is true of a candidate.
 
-Every node is true or false of every candidate. A test of an unknown value is false, whichever test it is, `!=` and
-`not in` too; `not` turns that into true like any other false. `str` of a tree is an expression that parses to the same
-tree.
-
-Patterns of `*` (any characters) and `?` (one) are matched in time linear in the text. All places in
-the pattern where a match may be are the bits of one number, which a character moves on at once (Baeza-Yates and
-Gonnet, "A new approach to text searching", 1992). So no pattern can run away, as a backtracking matcher can.
-
-A `Budget` limits the steps that one question may take: a step is one test of one value.
+Every node is true or false of every candidate. A test of an unknown value is false, `!=` and `not in` too; `not` turns
+that into true like any other false. `str` of a tree is an expression that parses to an equal tree. A `Budget` limits
+the steps that a question may take: a step is one test of one value.
 """
 
 import operator
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -24,11 +19,8 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import FieldValues
 
-Value = str | int | float | Version
-
 CHARACTERS_PER_STEP = 8
 """Matching this many characters against a pattern costs one step of the budget."""
-
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -41,9 +33,9 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Literal:
-    """A value that was written down; `text` is how to write it."""
+    """A value of an expression; `text` is its spelling."""
 
-    value: Value
+    value: str | int | float | Version
     text: str
 
     def __str__(self) -> str:
@@ -55,19 +47,10 @@ class Literal:
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
-    @cached_property
+    @property
     def key(self) -> Any:
         """The value as it is compared: a version by its precedence."""
         return self.value.precedence if isinstance(self.value, Version) else self.value
-
-    def key_of(self, value: Any) -> Any:
-        """A field's value as it is compared with this one."""
-        return _precedence(value) if isinstance(self.value, Version) else value
-
-
-@lru_cache(4096)
-def _precedence(version: str) -> tuple[object, ...]:
-    return Version.parse(version).precedence
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,108 +64,57 @@ class Field:
         return self.name if self.label is None else f"{self.name}[{Literal.of_text(self.label)}]"
 
 
-class Leaf(ABC):
-    """A test of one field, which costs one step of the budget."""
+@dataclass(frozen=True)
+class Test:
+    """A test of one field, which costs one step of the budget.
+
+    `sign` is empty for a flag, a comparison of `COMPARE`, `~` for a pattern, `in` if the field equals one of the
+    values, or `has` if the list in the field has the value. `negated` belongs to the last two.
+    """
 
     field: Field
+    sign: str = ""
+    values: tuple[Literal, ...] = ()
+    negated: bool = False
+
+    def __str__(self) -> str:
+        word = "not in" if self.negated else "in"
+        match self.sign:
+            case "":
+                return str(self.field)
+            case "in":
+                return f"{self.field} {word} ({', '.join(map(str, self.values))})"
+            case "has":
+                return f"{self.values[0]} {word} {self.field}"
+        return f"{self.field} {self.sign} {self.values[0]}"
 
     def matches(self, candidate: FieldValues) -> bool:
         spend(1)
-        return self.accepts(candidate.get(self.field.name))
-
-    def accepts(self, value: Any) -> bool:
-        """Test a value of the field; if it has a label, the mapping from labels to numbers."""
+        value = candidate.get(self.field.name)
         if value is not None and self.field.label is not None:
             value = value.get(self.field.label)
         return value is not None and self._accepts(value)
 
-    @abstractmethod
-    def _accepts(self, value: Any) -> bool:
-        """Test a value that is not unknown."""
-
     def fields(self) -> frozenset[str]:
         return frozenset({self.field.name})
 
-
-@dataclass(frozen=True)
-class Flag(Leaf):
-    """True if the field is."""
-
-    field: Field
-
-    def __str__(self) -> str:
-        return str(self.field)
-
-    def _accepts(self, value: Any) -> bool:
-        return value is True
-
-
-@dataclass(frozen=True)
-class FieldComparison(Leaf):
-    """`operator` is = != < <= > or >=."""
-
-    field: Field
-    operator: str
-    value: Literal
-
-    def __str__(self) -> str:
-        return f"{self.field} {self.operator} {self.value}"
-
-    def _accepts(self, value: Any) -> bool:
-        return COMPARE[self.operator](self.value.key_of(value), self.value.key)
-
-
-@dataclass(frozen=True)
-class Glob(Leaf):
-    """The text of the field fits a pattern of `*` (any characters) and `?` (one)."""
-
-    field: Field
-    pattern: Literal
-
-    def __str__(self) -> str:
-        return f"{self.field} ~ {self.pattern}"
-
     @cached_property
-    def _fits(self) -> Callable[[str], bool]:
-        return matcher(str(self.pattern.value))
-
-    def _accepts(self, value: Any) -> bool:
-        spend(len(value) // CHARACTERS_PER_STEP)
-        return self._fits(value)
-
-
-@dataclass(frozen=True)
-class OneOf(Leaf):
-    """The field equals one of the values; with `negated` none of them."""
-
-    field: Field
-    values: tuple[Literal, ...]
-    negated: bool
-
-    def __str__(self) -> str:
-        return f"{self.field} {_in(self.negated)} ({', '.join(map(str, self.values))})"
-
-    @cached_property
-    def _keys(self) -> frozenset[Any]:
-        return frozenset(literal.key for literal in self.values)
-
-    def _accepts(self, value: Any) -> bool:
-        return (self.values[0].key_of(value) in self._keys) is not self.negated
-
-
-@dataclass(frozen=True)
-class FieldMember(Leaf):
-    """The list that the field holds has this text; with `negated` it has not."""
-
-    value: Literal
-    field: Field
-    negated: bool
-
-    def __str__(self) -> str:
-        return f"{self.value} {_in(self.negated)} {self.field}"
-
-    def _accepts(self, value: Any) -> bool:
-        return (self.value.value in value) is not self.negated
+    def _accepts(self) -> Callable[[Any], bool]:
+        """The test of a value that is known."""
+        keys, negated = [literal.key for literal in self.values], self.negated
+        match self.sign:
+            case "":
+                return lambda value: value is True
+            case "has":
+                return lambda value: (keys[0] in value) is not negated
+            case "~":
+                return matcher(str(self.values[0].value))
+        key_of = _precedence if isinstance(self.values[0].value, Version) else lambda value: value
+        if self.sign == "in":
+            among = frozenset(keys)
+            return lambda value: (key_of(value) in among) is not negated
+        compare, key = COMPARE[self.sign], keys[0]
+        return lambda value: compare(key_of(value), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +122,7 @@ class Not:
     operand: "Node"
 
     def __str__(self) -> str:
-        return f"not {_inner(self.operand, And, Or)}"
+        return f"not ({self.operand})" if isinstance(self.operand, Junction) else f"not {self.operand}"
 
     def matches(self, candidate: FieldValues) -> bool:
         return not self.operand.matches(candidate)
@@ -200,82 +132,45 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class Junction:
+    """Several conditions, joined by the word `and` or `or`."""
+
+    word: str
     operands: tuple["Node", ...]
 
     def __str__(self) -> str:
-        return " and ".join(_inner(operand, And, Or) for operand in self.operands)
+        bracketed = ("and", "or") if self.word == "and" else ("or",)
+        return f" {self.word} ".join(
+            f"({node})" if isinstance(node, Junction) and node.word in bracketed else str(node)
+            for node in self.operands
+        )
 
     def matches(self, candidate: FieldValues) -> bool:
-        return all(operand.matches(candidate) for operand in self.operands)
+        join = all if self.word == "and" else any
+        return join(node.matches(candidate) for node in self.operands)
 
     def fields(self) -> frozenset[str]:
-        return frozenset[str]().union(*(operand.fields() for operand in self.operands))
+        return frozenset[str]().union(*(node.fields() for node in self.operands))
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
-    operands: tuple["Node", ...]
-
-    def __str__(self) -> str:
-        return " or ".join(_inner(operand, Or) for operand in self.operands)
-
-    def matches(self, candidate: FieldValues) -> bool:
-        return any(operand.matches(candidate) for operand in self.operands)
-
-    def fields(self) -> frozenset[str]:
-        return frozenset[str]().union(*(operand.fields() for operand in self.operands))
+Node = Test | Not | Junction
 
 
-Node = Leaf | Not | And | Or
-
-
-def _in(negated: bool) -> str:
-    return "not in" if negated else "in"
-
-
-def _inner(node: Node, *bracketed: type) -> str:
-    return f"({node})" if isinstance(node, bracketed) else str(node)
+@lru_cache(4096)
+def _precedence(version: str) -> tuple[object, ...]:
+    return Version.parse(version).precedence
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern to a function that is True if a whole text fits; it is case-sensitive."""
-    beginning = pattern.rstrip("*")
-    if pattern != beginning and not {"*", "?"} & {*beginning}:
-        return lambda text: text.startswith(beginning)
-    steps, loops = _bits(pattern)
-    if not steps and not loops:
-        return lambda text: not text
-    return _automaton(steps, loops)
+    """Compile a pattern of `*` (any characters) and `?` (one) to a test of a whole text; case matters.
 
-
-def _bits(pattern: str) -> tuple[list[str], int]:
-    """The characters that move a match on, and the places (as bits) that a `*` lets it stay in."""
-    steps: list[str] = []
-    loops = 0
-    for character in pattern:
-        if character == "*":
-            loops |= 1 << len(steps)
-        else:
-            steps.append(character)
-    return steps, loops
-
-
-def _automaton(steps: list[str], loops: int) -> Callable[[str], bool]:
-    anything = sum(1 << index for index, step in enumerate(steps) if step == "?")
-    moves = {
-        step: anything | sum(1 << index for index, candidate in enumerate(steps) if candidate == step)
-        for step in {*steps} - {"?"}
-    }
-    final = 1 << len(steps)
+    The regular expression of `fnmatch` never returns to an earlier `*`, so no pattern runs away.
+    """
+    match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
     def fits(text: str) -> bool:
-        places = 1
-        for character in text:
-            places = (places & moves.get(character, anything)) << 1 | places & loops
-            if not places:
-                return False
-        return bool(places & final)
+        spend(len(text) // CHARACTERS_PER_STEP)
+        return match(text) is not None
 
     return fits
 
@@ -318,7 +213,7 @@ def current() -> Budget | None:
 
 
 def spend(steps: int) -> None:
-    """Take steps. InputError if there are not as many left."""
+    """Take steps from the budget of the present question, if it has one. InputError if too few are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps

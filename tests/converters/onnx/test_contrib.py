@@ -12,8 +12,7 @@ from support.contrib import measure, probe
 
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.schema.query import runtimes
-from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
-from onnxreg.schema.query.runtimes import runtime
+from onnxreg.schema.query.runtimes import FIRST_RELEASES, runtime
 
 RECORD: dict[str, Any] = json.loads(measure.RECORD.read_text("utf-8"))
 CAUTIOUS = {

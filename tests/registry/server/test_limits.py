@@ -142,7 +142,7 @@ def test_a_question_with_too_many_conditions(site: Site, key: str) -> None:
     names = [f"format{number}" for number in range(10_000)]
     answer = site.resolve({"ref": "tiny", key: names if key == "formats" else dict.fromkeys(names, 0.5)})
     assert answer.status == 400
-    assert answer.error["message"] == f"{key} has more than 100 entries"
+    assert answer.error["message"].startswith(f"{key}: Expected") and "<= 100" in answer.error["message"]
 
 
 def test_a_question_that_takes_too_many_steps(filled: Registry) -> None:

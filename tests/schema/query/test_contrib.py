@@ -7,8 +7,7 @@ import pytest
 
 from onnxreg.schema.manifest.operators import Need
 from onnxreg.schema.query import runtimes
-from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
-from onnxreg.schema.query.runtimes import RELEASES
+from onnxreg.schema.query.runtimes import FIRST_RELEASES, RELEASES
 
 ROOT = Path(__file__).parents[3]
 

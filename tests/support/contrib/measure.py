@@ -32,7 +32,7 @@ from support.contrib.graphs import cases
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 RECORD = HERE / "measured.json"
-TABLE = ROOT / "schema/query/contrib_releases.py"
+TABLE = ROOT / "schema/query/contrib_releases.json"
 CLIENT_TABLE = ROOT / "examples/web-client/contrib-releases.mjs"
 JVM_CLIENT_TABLE = ROOT / "examples/jvm-client/src/org/onnxreg/client/ContribReleases.java"
 QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
@@ -212,16 +212,11 @@ def make_table(
 
 
 def write_table(table: Mapping[str, Release]) -> None:
-    rows = "".join(f'    "{word}": {release},\n' for word, release in table.items())
-    TABLE.write_text(
-        '"""The first release of ONNX Runtime that runs a contrib operator on the CPU, or a feature of one.\n\n'
-        "Measured with the wheels of PyPI by tests/support/contrib/measure.py, which writes this file. A feature without\n"
-        'an entry is as old as its operator; see runtimes.py and docs/resolve.md.\n"""\n\n'
-        f"FIRST_RELEASES: dict[str, tuple[int, int]] = {{\n{rows}}}\n"
-    )
+    rows = ",\n".join(f'  "{word}": [{release[0]}, {release[1]}]' for word, release in table.items())
+    TABLE.write_text(f"{{\n{rows}\n}}\n")
     client = "".join(f"  '{word}': [{release[0]}, {release[1]}],\n" for word, release in table.items())
     CLIENT_TABLE.write_text(
-        "/** The table of schema/query/contrib_releases.py. @type {Record<string, [number, number]>} */\n"
+        "/** The table of schema/query/contrib_releases.json. @type {Record<string, [number, number]>} */\n"
         f"export const FIRST_RELEASES = {{\n{client}}}\n"
     )
     start, _, rest = JVM_CLIENT_TABLE.read_text().partition("ROWS = {\n")

@@ -3,7 +3,7 @@ package org.onnxreg.client;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The table of schema/query/contrib_releases.py: the first release that meets a need. */
+/** The table of schema/query/contrib_releases.json: the first release that meets a need. */
 final class ContribReleases {
     private static final String[] ROWS = {
         "Attention 1.15",
