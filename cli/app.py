@@ -357,17 +357,7 @@ def _plain_message(error: TyperException) -> str:
     text = error.format_message()
     for kind, words in NUMBERS.items():
         text = text.replace(f"is not a valid {kind}.", f"must be {words}.")
-    cause = error.__cause__
-    if cause is None:
-        return text
-    from pydantic import ValidationError
-
-    from onnxreg.schema.core import document
-
-    if not isinstance(cause, ValidationError):
-        return text
-    problem = document.first(cause)
-    return text.replace(problem["msg"], document.words(problem))
+    return text.replace("Value error, ", "")
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log.events import Expire
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution

@@ -15,7 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 pytestmark = pytest.mark.more
 

@@ -53,7 +53,7 @@ def command(
     their states. With --benchmark: {ref, benchmarks: [document]}, oldest
     first; see `reg schema benchmark`.
     """
-    from onnxreg.registry.read.versions import read_plain_version
+    from onnxreg.registry.read.versions import read_version
 
     session: Session = context.obj
     if benchmark:
@@ -62,7 +62,7 @@ def command(
         _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)))
         return
     reader = session.reader(remote)
-    published = read_plain_version(reader, Ref.parse(ref))
+    published = read_version(reader, Ref.parse(ref))
     if as_json:
         for doubt in manifest_view.doubts(published):
             session.warn(doubt)

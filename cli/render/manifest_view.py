@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.render.output import counted, number, printable, size, table
-from onnxreg.schema.manifest.rules import UNJUDGED
+from onnxreg.schema.manifest.vocabulary import UNJUDGED
 from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:

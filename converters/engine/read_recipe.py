@@ -1,14 +1,14 @@
 """Read a recipe in YAML or JSON, or translate Olive's or Orchard's."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import InvalidValueError, Place
+from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.text_files import parse_yaml, strict_loader
@@ -78,8 +78,11 @@ class RecipeDocument:
         try:
             yield
         except InvalidValueError as error:
-            line = line_of(self.text, error.place)
-            raise (error if line is None else error.at_line(self.path.name, line)) from error
+            line, name = line_of(self.text, error.location), self.path.name
+            message = (
+                error.message if line is None else error.message.replace(name, f"{name}, line {line},", 1)
+            )
+            raise InputError(message, error.advice) from error
 
 
 def read_recipe(path: Path) -> RecipeFile:
@@ -99,7 +102,7 @@ def without_comments(text: str) -> str:
     return COMMENT.sub(lambda match: match["text"] or re.sub(r"[^\n]", " ", match[0]), text)
 
 
-def line_of(text: str, location: Place) -> int | None:
+def line_of(text: str, location: Sequence[int | str]) -> int | None:
     """Return the line, from 1, of a value in a YAML document, or of its nearest container; None if neither
     exists.
     """

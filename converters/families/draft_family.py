@@ -14,8 +14,7 @@ from onnxreg.converters.families.precisions import MemberFile, artifact
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.schema.manifest.draft import Draft, DraftFile
-from onnxreg.schema.manifest.family import ModelFamily
-from onnxreg.schema.manifest.family_rules import classes_digest
+from onnxreg.schema.manifest.family import ModelFamily, classes_digest
 from onnxreg.schema.manifest.parts import Recipe
 
 PROFILE, PROFILE_VERSION = "family", 1

@@ -22,9 +22,8 @@ from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.family import MEMBERS_ADVICE, check_alternatives, pipeline_of
-from onnxreg.schema.manifest.family_rules import Graph
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 PROFILE = "as-is"
 _MODELS = (".onnx", ".ort")

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FORMAT, Artifact, FileEntry, Manifest, TensorSpec
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 EXPORTS = "exports/"
 MINE = Advice("add-without-manifest", manifest=FILENAME)

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import DistinctPaths, check_path
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000

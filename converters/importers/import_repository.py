@@ -23,7 +23,7 @@ from onnxreg.converters.source.source_files import CONFIG, read_metadata
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 PROFILE = "repository"
 

@@ -99,7 +99,7 @@ def import_directory(directory: Path, workspace: Path, *, name: str) -> "tuple[D
     from onnxreg.converters.importers.import_export import import_written, is_written
     from onnxreg.converters.importers.import_repository import import_repository, is_repository
     from onnxreg.converters.importers.openmed.openmed import import_openmed
-    from onnxreg.schema.manifest.rules import FILENAME
+    from onnxreg.schema.manifest.vocabulary import FILENAME
 
     if not directory.is_dir():
         raise NotFoundError(

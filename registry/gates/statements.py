@@ -5,7 +5,7 @@ its artifact, and who signed it.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.lookup import read_blob, read_plain_manifest
+from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.core.digest import Digest
@@ -106,7 +106,7 @@ class StatementReader:
     def _path(self, digest: Digest, artifact: Digest) -> str:
         """The path of an artifact in a manifest, or its short digest if the manifest cannot be read."""
         try:
-            manifest = read_plain_manifest(read_blob(self._reader, digest), digest, self._name)
+            manifest = read_manifest(read_blob(self._reader, digest), digest, self._name)
         except (IntegrityError, NotFoundError):
             return artifact.short
         return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)

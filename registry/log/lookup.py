@@ -385,17 +385,6 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
     return manifest
 
 
-def read_plain_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
-    """The same for a verb that prints it: a tenth of a second earlier; see `plain_manifest`."""
-    from onnxreg.schema.manifest.plain_manifest import plain_manifest
-
-    try:
-        manifest = plain_manifest(data)
-    except (InputError, ValueError):
-        return read_manifest(data, digest, name)
-    return manifest if manifest.name == name else read_manifest(data, digest, name)
-
-
 def check_summary(summary: Any, data: bytes, digest: Digest, name: str) -> None:
     """Compare the summary in an index file with the manifest's bytes. IntegrityError if they differ.
 

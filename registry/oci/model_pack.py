@@ -17,7 +17,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.lookup import read_blob, read_consistently, read_manifest, read_plain_manifest
+from onnxreg.registry.log.lookup import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version, check_name
@@ -59,23 +58,13 @@ class PublishedVersion:
 
 def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
     """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
-    return _read_version(reader, ref, read_manifest)
 
-
-def read_plain_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
-    """The same without pydantic, for a verb that prints it; see `plain_manifest`."""
-    return _read_version(reader, ref, read_plain_manifest)
-
-
-def _read_version(
-    reader: RegistryReader, ref: Ref, decode: Callable[[bytes, Digest, str], Manifest]
-) -> PublishedVersion:
     def read(index: IndexFile | None) -> PublishedVersion:
         state = lookup.state_of(reader, ref.name, index)
         located = lookup.find_in(reader, state, ref, gone=True)
         entry = located.entry
         data = read_blob(reader, entry.manifest)
-        manifest = decode(data, entry.manifest, located.name)
+        manifest = read_manifest(data, entry.manifest, located.name)
         states = artifact_states(verdicts_of(manifest), entry.attested, state.refused)
         return PublishedVersion(
             located.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index

@@ -32,7 +32,7 @@ from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFo
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, packaged_files
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 _CWD = -100

@@ -6,7 +6,7 @@ from typing import Literal
 from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.rules import ASIDE, UNJUDGED
+from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """The artifacts of both versions by their names in the changes' paths; None on the side that lacks it."""

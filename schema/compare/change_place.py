@@ -7,7 +7,7 @@ from functools import cached_property
 from onnxreg.schema.compare.figures import FigureRow
 from onnxreg.schema.compare.json_changes import PlaceTable, parsed_path
 from onnxreg.schema.compare.manifests import Change
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 SEVERE = ("breaking", "degrading")
 """Severities that are folded only under a change that shows the same."""

@@ -20,7 +20,7 @@ from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.manifest.manifest import Artifact
 from onnxreg.schema.manifest.parts import Check
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 Interval = tuple[float, float]
 Z = 1.959964

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, Matched, NamedItem, Tables, compare, match, same
 from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, kind_words, rule_for
-from onnxreg.schema.core.document import Count, Document, First, Items, JsonValue
+from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
@@ -40,8 +40,8 @@ class Change(Document):
     path: str
     severity: Severity
     artifact: str | None = None
-    old: JsonValue
-    new: JsonValue
+    old: Any
+    new: Any
     message: str
     note: str | None = None
 

@@ -10,7 +10,7 @@ from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 Wanted = Callable[[Artifact], bool]
 """True for the artifacts that a history may choose from."""

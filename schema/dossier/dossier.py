@@ -19,7 +19,6 @@ from onnxreg.schema.core.document import (
     Document,
     First,
     Items,
-    JsonValue,
     ModelName,
     RelPath,
     Table,
@@ -57,7 +56,7 @@ class Citation(Document):
     line: Count | None = None
     digest: Digest | None = None
     pointer: Text
-    value: JsonValue
+    value: Any
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -76,7 +75,7 @@ class Citation(Document):
 class DossierCell(Document):
     """A value with its citations. Without `rule` it is a quotation; without citations it is empty."""
 
-    value: JsonValue
+    value: Any
     rule: Literal["name", "diff", "plan", "signer"] | None = None
     sources: Items[Citation] = ()
 

@@ -23,7 +23,7 @@ from typing import Any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MODEL = "model"
 """The name of a graph that is alone in its version."""

@@ -19,7 +19,7 @@ from onnxreg.schema.log.summary import VersionSummary, effective_state, operator
 from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 

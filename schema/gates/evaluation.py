@@ -13,16 +13,16 @@ refuses without naming a suite: `suite` is then the digest of that manifest, sin
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import flag, items, mapping, number, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Items, JsonObject, RelPath, Text
+from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES
 from onnxreg.schema.manifest.parts import Check
-from onnxreg.schema.manifest.rules import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS
 from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "urn:onnxreg:evaluation:v1"
@@ -75,7 +75,7 @@ class MetricRecord(Document):
     groups: Count
     state: Literal["certified", "refused", "unknown"]
     reasons: Items[Text] = ()
-    settings: JsonObject = Field(default_factory=FrozenDict)
+    settings: JsonObject = {}
     item_scores: ItemScores | None = None
 
 

@@ -17,16 +17,16 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from onnxreg.schema.core.document import (
     Count,
     First,
-    FrozenDict,
     Items,
     JsonObject,
     ModelName,
     RelPath,
     Table,
     Text,
+    WrittenDocument,
 )
 from onnxreg.schema.core.units import size
-from onnxreg.schema.inputs.recipe_file import EvaluationRequest, Strict
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.family import ClassId
 from onnxreg.schema.manifest.manifest import Description
 
@@ -39,14 +39,14 @@ Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
 
-class BackboneOutputs(Strict):
+class BackboneOutputs(WrittenDocument):
     """The outputs of a module by their key in the dict that it returns, or by their position from 0."""
 
     logits: Count | Text
     embedding: Count | Text
 
 
-class BackboneSpec(Strict):
+class BackboneSpec(WrittenDocument):
     """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of its graphs.
 
     `classes` are its class ids in order; the checkpoint's config must have the same.
@@ -59,7 +59,7 @@ class BackboneSpec(Strict):
     file: RelPath = "swin-species"
     classes: Items[ClassId] | None = None
     factory: Text | None = None
-    arguments: JsonObject = Field(default_factory=FrozenDict)
+    arguments: JsonObject = {}
     input: tuple[Pixels, Pixels, Pixels] | None = None
     outputs: BackboneOutputs | None = None
 
@@ -73,7 +73,7 @@ class BackboneSpec(Strict):
         return self
 
 
-class HeadsSpec(Strict):
+class HeadsSpec(WrittenDocument):
     """The heads of a family.
 
     `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
@@ -85,12 +85,12 @@ class HeadsSpec(Strict):
 
     folder: Text
     none: Items[ClassId] = ()
-    classes: Table[Items[ClassId]] = Field(default_factory=FrozenDict)
+    classes: Table[Items[ClassId]] = {}
     activation: Literal["Relu", "Tanh"] = "Relu"
     file: RelPath = "disease-heads"
 
 
-class DetectorSpec(Strict):
+class DetectorSpec(WrittenDocument):
     """Rows for the fit, for the threshold, and outliers: `.npz` files with `input` or `embedding`.
 
     `percentile` is that of the distances of `calibrate`. `shrinkage` of the covariance is by default Ledoit
@@ -104,7 +104,7 @@ class DetectorSpec(Strict):
     shrinkage: Share | None = None
 
 
-class VariantsSpec(Strict):
+class VariantsSpec(WrittenDocument):
     """The precisions of each role besides float32; for the optional fused graph, all of them."""
 
     backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
@@ -112,7 +112,7 @@ class VariantsSpec(Strict):
     fused: Items[Literal["float32", "int8"]] = ()
 
 
-class ParityLimits(Strict):
+class ParityLimits(WrittenDocument):
     """The largest difference of an output.
 
     For float32 it is the absolute difference from the checkpoint; for the others the difference from float32,
@@ -124,7 +124,7 @@ class ParityLimits(Strict):
     int8: Above0 | None = 0.1
 
 
-class BackboneSizes(Strict):
+class BackboneSizes(WrittenDocument):
     """Size limits of the backbone, a little above a Swin-T of 28 million parameters."""
 
     float32: Bytes | None = 120_000_000
@@ -132,7 +132,7 @@ class BackboneSizes(Strict):
     int8: Bytes | None = 32_000_000
 
 
-class HeadSizes(Strict):
+class HeadSizes(WrittenDocument):
     """Size limits of a head; in float32 about 65 classes of a 768 wide embedding reach it."""
 
     float32: Bytes | None = 200_000
@@ -140,20 +140,20 @@ class HeadSizes(Strict):
     int8: Bytes | None = 200_000
 
 
-class DetectorSizes(Strict):
+class DetectorSizes(WrittenDocument):
     """Size limit of the detector, which has only float32."""
 
     float32: Bytes | None = None
 
 
-class FusedSizes(Strict):
+class FusedSizes(WrittenDocument):
     """Size limits of the fused graph, by precision."""
 
     float32: Bytes | None = None
     int8: Bytes | None = None
 
 
-class SizeLimits(Strict):
+class SizeLimits(WrittenDocument):
     """The most bytes of one file, by role and precision.
 
     A number, or a text such as `32MB`; null removes those of a role.
@@ -165,7 +165,7 @@ class SizeLimits(Strict):
     fused: FusedSizes | None = FusedSizes()
 
 
-class FamilyLimits(Strict):
+class FamilyLimits(WrittenDocument):
     """The limits of a release; null removes one.
 
     `accuracy_loss` is the greatest loss of a reduced precision against float32's accuracy on `evaluation`;
@@ -180,7 +180,7 @@ class FamilyLimits(Strict):
     latency_p95: Above0 | None = 200.0
 
 
-class FamilyFile(Strict):
+class FamilyFile(WrittenDocument):
     """A model family: backbone, heads, detector, variants and limits.
 
     `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
@@ -202,7 +202,7 @@ class FamilyFile(Strict):
     preprocessing: JsonObject | None = None
     variants: VariantsSpec = VariantsSpec()
     limits: FamilyLimits = FamilyLimits()
-    certify: Table[EvaluationRequest] = Field(default_factory=FrozenDict)
+    certify: Table[EvaluationRequest] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

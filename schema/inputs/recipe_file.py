@@ -25,22 +25,20 @@ A key that is not here is an error. What was done is another document: `recipe.R
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from onnxreg.schema.core.document import (
     Count,
-    Document,
     First,
-    FrozenDict,
     Items,
     JsonObject,
     ModelName,
     RelPath,
     Table,
     Text,
+    WrittenDocument,
     value_error,
 )
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import MemberName
 from onnxreg.schema.manifest.license import check_license
@@ -55,13 +53,7 @@ LABELLED = frozenset({"accuracy", "accuracy_loss"})
 """The metrics that need to know what is right."""
 
 
-class Strict(Document):
-    """A document that people write: an unknown key is a mistake, not the future."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class RecipeStep(Strict):
+class RecipeStep(WrittenDocument):
     """One pass to run. `input` names the step whose result it takes (absent: the source).
 
     `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to
@@ -72,7 +64,7 @@ class RecipeStep(Strict):
     name: StepName
     pass_: Annotated[Text, Field(alias="pass")]
     input: StepName | None = None
-    params: JsonObject = Field(default_factory=FrozenDict)
+    params: JsonObject = {}
     data: Text | None = None
     scales_from: Text | None = None
     optional: bool = False
@@ -84,7 +76,7 @@ class RecipeStep(Strict):
         return self
 
 
-class RecipeOutput(Strict):
+class RecipeOutput(WrittenDocument):
     """A step's result to publish.
 
     The default `format` is read from the graph. `golden` is the tolerance of this artifact's golden vectors
@@ -99,7 +91,7 @@ class RecipeOutput(Strict):
     member: MemberName | None = None
 
 
-class RecipeCheck(Strict):
+class RecipeCheck(WrittenDocument):
     """A limit on a measurement of an output; if it does not hold, nothing is published.
 
     `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the
@@ -129,7 +121,7 @@ class RecipeCheck(Strict):
         return self
 
 
-class MetricLimit(Strict):
+class MetricLimit(WrittenDocument):
     """A metric to judge by.
 
     `limit` is the loss against the source that an artifact must stay below. `settings` are those of the metric's rule,
@@ -138,10 +130,10 @@ class MetricLimit(Strict):
 
     metric: Text
     limit: Annotated[float, Field(gt=0)] | None = None
-    settings: JsonObject = Field(default_factory=FrozenDict)
+    settings: JsonObject = {}
 
 
-class EvaluationRequest(Strict):
+class EvaluationRequest(WrittenDocument):
     """Judge outputs on a suite: see docs/certification.md.
 
     `suite` is a file, its path relative to the recipe. `name` goes before the names of the metrics, as in
@@ -159,13 +151,13 @@ class EvaluationRequest(Strict):
     artifacts: Items[RelPath] = ()
     item_scores: bool = False
     margin: bool = False
-    label_map: Table[Text | None] = Field(default_factory=FrozenDict)
+    label_map: Table[Text | None] = {}
     label_names: Literal["openmed"] | None = None
     half: Literal["choose", "confirm"] | None = None
     seed: Count = 0
 
 
-class SearchCandidate(Strict):
+class SearchCandidate(WrittenDocument):
     """A candidate of a search: steps, each taking the result of the one before, the first that of the search's `input`."""
 
     name: StepName
@@ -179,7 +171,7 @@ class SearchCandidate(Strict):
         return self
 
 
-class SearchRequest(Strict):
+class SearchRequest(WrittenDocument):
     """Find the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
 
     Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner
@@ -202,7 +194,7 @@ class SearchRequest(Strict):
     checks: Items[RecipeCheck] = ()
 
 
-class Benchmark(Strict):
+class Benchmark(WrittenDocument):
     """Time the outputs on the CPU.
 
     `runs` of each size of `batches` are timed after a warm-up, with one thread or the given number.
@@ -218,7 +210,7 @@ class Benchmark(Strict):
     )
 
 
-class FieldTranslation(Strict):
+class FieldTranslation(WrittenDocument):
     """The translation of one field of another tool's document.
 
     `value` is the given one, or the field's default; null if the field is not used.
@@ -229,7 +221,7 @@ class FieldTranslation(Strict):
     became: Text
 
 
-class ModelStatements(Strict):
+class ModelStatements(WrittenDocument):
     """Statements of people about a model: an SPDX expression or a name of the Hub, and one line of text."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
@@ -256,7 +248,7 @@ class RecipeFile(ModelStatements):
     name: ModelName | None = None
     source: Text | None = None
     task: Text
-    options: JsonObject = Field(default_factory=FrozenDict)
+    options: JsonObject = {}
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=1_000)]
     outputs: Items[RecipeOutput] = ()
     checks: Items[RecipeCheck] = ()
@@ -291,13 +283,6 @@ class RecipeFile(ModelStatements):
         return self.from_json({**self.to_json(), "evaluation": evaluation}, "the recipe")
 
 
-def _check_version(text: str) -> str:
-    try:
-        return str(Version.parse(text))
-    except InputError as error:
-        raise ValueError(error.message) from error
-
-
 class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths start at the job file.
 
@@ -308,11 +293,11 @@ class JobRow(ModelStatements):
 
     source: Text | None = None
     name: ModelName | None = None
-    version: Annotated[Text, AfterValidator(_check_version)] | None = None
+    version: Annotated[Text, AfterValidator(value_error(lambda text: str(Version.parse(text))))] | None = None
     profile: Text | None = None
     recipe: Text | None = None
     task: Text | None = None
-    options: JsonObject = Field(default_factory=FrozenDict)
+    options: JsonObject = {}
     evaluation: EvaluationRequest | None = None
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest import manifest as doc
-from onnxreg.schema.manifest.rules import FILENAME, UNJUDGED
+from onnxreg.schema.manifest.vocabulary import FILENAME, UNJUDGED
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,39 @@ other, `check_artifacts` that the tensor contracts of the artifacts do.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, FrozenDict, Items, RelPath, RuledDocument, Table, Text
+from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import Advice, InputError
-from onnxreg.schema.manifest.family_rules import ClassesRules, Graph, MemberRules, ModelFamilyRules, Tensor
 
 Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
 MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
-
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
+MAX_STAGES = 64
+"""Stages of a pipeline: the index file lists the artifacts of each."""
 MEMBERS_ADVICE = Advice("name-members")
 
+Tensor = tuple[str, tuple[int | None, ...]]
+"""An input or output: its type, and the size of each axis, None if that is dynamic."""
 
-class Classes(ClassesRules, RuledDocument):
+
+class Graph(NamedTuple):
+    """The part of an artifact that a family needs: its digest, and its inputs and outputs by name."""
+
+    digest: Digest
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+
+
+class Classes(Document):
     """The meaning of the last axis of the output `output`, in order.
 
     `digest` is `classes_digest` of the list in the order of training, as recorded with the checkpoint.
@@ -36,6 +49,19 @@ class Classes(ClassesRules, RuledDocument):
     ids: Annotated[Items[ClassId], Field(min_length=1, max_length=100_000)]
     digest: Digest
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if repeated := _repeated(self.ids):
+            raise ValueError(f"class {repeated[:80]!r} is listed twice")
+        if self.digest != classes_digest(self.ids):
+            raise ValueError("digest is not that of ids: the classes are not in the order of training")
+        return self
+
+
+def classes_digest(ids: Sequence[str]) -> Digest:
+    """The SHA-256 of the canonical JSON array of class ids, in order."""
+    return Digest.of(canonical.encode(list(ids)))
+
 
 class StackedHead(Document):
     """A head that was stacked into a fused graph: the member, and the digest of its artifact that was read."""
@@ -44,7 +70,7 @@ class StackedHead(Document):
     digest: Digest
 
 
-class Member(MemberRules, RuledDocument):
+class Member(Document):
     """One graph of a family with its variants (`artifacts`, by path), or files about it (`files`, by path).
 
     `heads` of a fused graph are the heads in the order of its index input.
@@ -57,6 +83,18 @@ class Member(MemberRules, RuledDocument):
     classes: Classes | None = None
     heads: Items[StackedHead] = ()
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.role == "metadata" and (self.artifacts or not self.files):
+            raise ValueError(f"member {self.name} of role metadata has files and no artifacts")
+        if self.role != "metadata" and not self.artifacts:
+            raise ValueError(f"member {self.name} has no artifact")
+        if self.role in ("backbone", "head") and self.classes is None:
+            raise ValueError(f"member {self.name} does not say what its classes are")
+        if bool(self.heads) != (self.role == "fused"):
+            raise ValueError(f"member {self.name}: a fused graph names its heads, and nothing else does")
+        return self
+
 
 class Edge(Document):
     """The output of the member `source` that is the input `input` of every member of the role `target`."""
@@ -67,7 +105,7 @@ class Edge(Document):
     input: Text
 
 
-class ModelFamily(ModelFamilyRules, RuledDocument):
+class ModelFamily(Document):
     """The members of a family, their connections, and the head of each class of the backbone.
 
     `routing` maps every class id of the backbone to the name of its head, or to null if it deliberately has
@@ -77,7 +115,155 @@ class ModelFamily(ModelFamilyRules, RuledDocument):
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=10_000)]
     edges: Annotated[Items[Edge], Field(max_length=64)] = ()
-    routing: Table[MemberName | None] = Field(default_factory=FrozenDict)
+    routing: Table[MemberName | None] = {}
+
+    @property
+    def stages(self) -> list[Member]:
+        """The members of a pipeline that have artifacts; none of another family."""
+        return self.of_role("stage")
+
+    @property
+    def entries(self) -> list[Member]:
+        """The members that an app asks for first: the backbone, or every stage."""
+        return self.stages or self.of_role("backbone")
+
+    def of_role(self, role: Role) -> list[Member]:
+        """The members of a role, in the family's order."""
+        return [member for member in self.members if member.role == role]
+
+    def member(self, name: str) -> Member | None:
+        """The member of this name."""
+        return next((member for member in self.members if member.name == name), None)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if repeated := _repeated(member.name for member in self.members):
+            raise ValueError(f"two members are called {repeated}")
+        if self.stages:
+            self._check_stages()
+        else:
+            self._check_routing()
+            self._check_edges()
+        return self
+
+    def _check_stages(self) -> None:
+        if others := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
+            raise ValueError(f"member {others[0]} is not a stage, and the others are")
+        if self.edges or self.routing:
+            raise ValueError("stages have neither edges nor routing")
+        if len(self.stages) > MAX_STAGES:
+            raise ValueError(f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}")
+
+    def _check_routing(self) -> None:
+        """Each class has its head or a null, and each head a class; a fused graph stacks exactly the heads."""
+        if len(self.of_role("backbone")) != 1:
+            raise ValueError(f"a family has one backbone, this one {len(self.of_role('backbone'))}")
+        (backbone,) = self.of_role("backbone")
+        classes = set(backbone.classes.ids if backbone.classes else ())
+        heads = {member.name for member in self.of_role("head")}
+        routed = {head for head in self.routing.values() if head is not None}
+        if missing := sorted(classes - self.routing.keys()):
+            raise ValueError(f"class {missing[0][:80]} has neither a head nor a null in routing")
+        if unrelated := sorted(self.routing.keys() - classes):
+            raise ValueError(
+                f"routing speaks of class {unrelated[0][:80]}, which {backbone.name} does not have"
+            )
+        if unknown := sorted(routed - heads):
+            raise ValueError(f"routing names {unknown[0]}, which is not a head of this family")
+        if orphans := sorted(heads - routed):
+            raise ValueError(f"member {orphans[0]} is an orphan: no class is routed to it")
+        for fused in self.of_role("fused"):
+            stacked = [head.member for head in fused.heads]
+            if repeated := _repeated(stacked):
+                raise ValueError(f"member {fused.name} stacks {repeated} twice")
+            if different := sorted(heads ^ set(stacked)):
+                raise ValueError(
+                    f"member {fused.name} does not stack exactly the heads: {different[0]} is on one side only"
+                )
+
+    def _check_edges(self) -> None:
+        names = {member.name for member in self.members}
+        for edge in self.edges:
+            if edge.source not in names:
+                raise ValueError(f"an edge comes from {edge.source}, which is not a member")
+            if not self.of_role(edge.target):
+                raise ValueError(f"an edge leads to the role {edge.target}, which no member has")
+        fed = {"backbone", "metadata", *(edge.target for edge in self.edges)}
+        for member in self.members:
+            if member.role not in fed:
+                raise ValueError(f"member {member.name} is fed by no edge")
+
+    def check_artifacts(self, graphs: Mapping[str, Graph], files: Collection[str]) -> None:
+        """Raise ValueError, naming the member, if the family does not fit the artifacts and companions of its manifest.
+
+        Every artifact belongs to exactly one member; the classes are as many as their output has columns; both ends of
+        an edge have the same type and sizes, in every variant; a fused graph was stacked from heads that are there.
+
+        Args:
+            graphs: the artifacts by path.
+            files: the paths of the companions.
+        """
+        self._check_owners(graphs.keys(), set(files))
+        digests = {member.name: {graphs[path].digest for path in member.artifacts} for member in self.members}
+        for member in self.members:
+            for head in member.heads:
+                if head.digest not in digests[head.member]:
+                    raise ValueError(
+                        f"member {member.name} was stacked from another {head.member} than is in this manifest"
+                    )
+            for path in member.artifacts if member.classes else ():
+                assert member.classes is not None
+                dims = _tensor(member, path, "output", member.classes.output, graphs)[1]
+                if not dims or dims[-1] != len(member.classes.ids):
+                    columns = dims[-1] if dims and dims[-1] is not None else "no fixed number of"
+                    raise ValueError(
+                        f"member {member.name} has {len(member.classes.ids)} classes, and {member.classes.output} "
+                        f"of {path} {columns} columns"
+                    )
+        for edge in self.edges:
+            source = self.member(edge.source)
+            assert source is not None
+            produced = {_tensor(source, path, "output", edge.output, graphs) for path in source.artifacts}
+            for member in self.of_role(edge.target):
+                for path in member.artifacts:
+                    accepted = _tensor(member, path, "input", edge.input, graphs)
+                    if unlike := sorted(produced - {accepted}, key=repr):
+                        raise ValueError(
+                            f"member {member.name}: {edge.input} of {path} is {_shown(accepted)}, and "
+                            f"{edge.output} of {edge.source} {_shown(unlike[0])}"
+                        )
+
+    def _check_owners(self, artifacts: Collection[str], files: Collection[str]) -> None:
+        owned: set[str] = set()
+        for member in self.members:
+            sides = (("artifact", member.artifacts, artifacts), ("file", member.files, files))
+            for kind, path, allowed in ((kind, path, all) for kind, paths, all in sides for path in paths):
+                if path not in allowed:
+                    raise ValueError(
+                        f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
+                    )
+                if path in owned:
+                    raise ValueError(f"member {member.name} names {path[:80]}, which another member has")
+                owned.add(path)
+        if orphans := sorted(set(artifacts) - owned):
+            raise ValueError(f"artifact {orphans[0][:80]} belongs to no member of the family")
+
+
+def _tensor(member: Member, path: str, side: str, name: str, graphs: Mapping[str, Graph]) -> Tensor:
+    """The input or output of this name of one variant of a member."""
+    tensor = (graphs[path].inputs if side == "input" else graphs[path].outputs).get(name)
+    if tensor is None:
+        raise ValueError(f"member {member.name}: {path} has no {side} called {name[:80]}")
+    return tensor
+
+
+def _shown(tensor: Tensor) -> str:
+    dtype, dims = tensor
+    return f"{dtype}[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
@@ -114,17 +300,11 @@ def _difference(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tenso
     """The first tensor that the two sides do not agree on, in words; "" if they agree."""
     if alone := sorted(tensors.keys() ^ other_tensors.keys()):
         return f"{alone[0][:80]} is in one of them only"
-    return next(_unlike(tensors, other_tensors), "")
-
-
-def _unlike(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tensor]) -> Iterator[str]:
     for name, (dtype, dims) in tensors.items():
         other_dtype, other_dims = other_tensors[name]
         if len(dims) != len(other_dims):
-            yield f"{name[:80]} has {len(dims)} axes in one and {len(other_dims)} in the other"
-        elif _kind(dtype) != _kind(other_dtype):
-            yield f"{name[:80]} is {dtype} in one and {other_dtype} in the other"
-
-
-def _kind(dtype: str) -> str:
-    return "float" if "float" in dtype or dtype == "double" else dtype
+            return f"{name[:80]} has {len(dims)} axes in one and {len(other_dims)} in the other"
+        kinds = {"float" if "float" in kind or kind == "double" else kind for kind in (dtype, other_dtype)}
+        if len(kinds) > 1:
+            return f"{name[:80]} is {dtype} in one and {other_dtype} in the other"
+    return ""

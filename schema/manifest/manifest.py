@@ -9,41 +9,34 @@ become tensors in the same way. `docs/resolve.md` specifies its document; a quer
 `contract`.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.descriptor import Piece, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
     Document,
-    FrozenDict,
     Items,
     JsonObject,
     ModelName,
     RelPath,
-    RuledDocument,
     Size,
     Table,
     Text,
     value_error,
 )
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.family import ModelFamily
+from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.core.units import MAX_SIZE_BYTES
+from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
 from onnxreg.schema.manifest.license import MAX_DESCRIPTION_CHARS, PATTERN, check_description
 from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
-from onnxreg.schema.manifest.rules import (
-    FILENAME,
-    ArtifactRules,
-    DimRules,
-    FileEntryRules,
-    ManifestRules,
-    PieceDigestsRules,
-    TensorSpecRules,
-    WeightCountRules,
-)
+from onnxreg.schema.manifest.vocabulary import ASIDE, FILENAME, LIMIT, LOSS
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
@@ -72,30 +65,43 @@ Description = Annotated[
 """One line of plain text, see `description.check_description`."""
 
 
-class PieceDigests(PieceDigestsRules, Document):
+class PieceDigests(Document):
     """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter.
 
-    Only files over 8 MiB have them.
-
-    They follow from the file's bytes and add no information; with them a download can be checked and repaired
-    part by part.
+    Only files over 8 MiB have them. They follow from the file's bytes and add no information; with them a download can
+    be checked and repaired part by part.
     """
 
     size: Annotated[Size, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
-class FileEntry(FileEntryRules, RuledDocument):
-    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
+class StoredFile(Document):
+    """The path of a file in its version, and the facts to fetch and check it."""
 
-    role: Text
     path: RelPath
     digest: Digest
     size: Size
     pieces: PieceDigests | None = None
 
+    @model_validator(mode="after")
+    def _check_pieces(self) -> Self:
+        if self.pieces is not None and -(-self.size // self.pieces.size) != len(self.pieces.digests):
+            raise ValueError("pieces are not as many as the size asks for")
+        return self
 
-class Dim(DimRules, RuledDocument):
+
+class FileEntry(StoredFile):
+    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
+
+    role: Text
+
+    def spans(self) -> tuple[Piece, ...]:
+        """The pieces in order; none if their digests are not known."""
+        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else ()
+
+
+class Dim(Document):
     """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
 
     A dynamic axis without a name in the graph has the name "".
@@ -105,14 +111,36 @@ class Dim(DimRules, RuledDocument):
     name: Text | None = None
     value: Count | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "static") != (self.value is not None):
+            raise ValueError("a static axis has a value, a dynamic axis has none")
+        return self
 
-class TensorSpec(TensorSpecRules, RuledDocument):
+
+class TensorSpec(Document):
     """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
 
     name: Text
     dtype: Text
     axes: Items[Text] = ()
     shape: Items[Dim] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.axes and len(self.axes) != len(self.shape):
+            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
+        return self
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.dtype, tuple(dim.value for dim in self.shape)
+
+    @property
+    def shape_text(self) -> str:
+        """`[batch, 384]`; a dynamic axis without a name is `?`."""
+        axes = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in self.shape)
+        return f"[{', '.join(axes)}]"
 
 
 class Operator(Document):
@@ -126,11 +154,11 @@ class Operator(Document):
     domain: Text
     name: Text
     opset: Count
-    inputs: Table[Items[str]] = Field(default_factory=FrozenDict)
-    outputs: Table[Items[str]] = Field(default_factory=FrozenDict)
+    inputs: Table[Items[str]] = {}
+    outputs: Table[Items[str]] = {}
 
 
-class WeightCount(WeightCountRules, RuledDocument):
+class WeightCount(Document):
     """The share of a graph's constant weights that a quantization reached, read from the file.
 
     Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
@@ -140,6 +168,12 @@ class WeightCount(WeightCountRules, RuledDocument):
     weights_total: Count
     bytes_quantized: Count
     bytes_total: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
+            raise ValueError("more is quantized than there is")
+        return self
 
 
 class Quantization(Document):
@@ -184,7 +218,7 @@ class ArtifactMetadata(Document):
     warnings: Items[Text] = ()
 
 
-class Artifact(ArtifactRules, RuledDocument):
+class Artifact(StoredFile):
     """One runnable export: its main file, its sidecars, and their properties.
 
     `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
@@ -195,15 +229,11 @@ class Artifact(ArtifactRules, RuledDocument):
     """
 
     format: FormatName
-    path: RelPath
     precision: PrecisionName
-    digest: Digest
-    size: Size
-    pieces: PieceDigests | None = None
     files: Items[FileEntry] = ()
     parent: Digest | None = None
     metadata: ArtifactMetadata = ArtifactMetadata()
-    opset_imports: Table[Count] = Field(default_factory=FrozenDict)
+    opset_imports: Table[Count] = {}
     ir_version: Count | None = None
     ort_format: Count | None = None
     semantic: SemanticDigest | None = None
@@ -214,6 +244,40 @@ class Artifact(ArtifactRules, RuledDocument):
     checks: Items[Check] = ()
     certification: ArtifactCertification = ArtifactCertification(state="unknown")
     reproducible: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        evidence = self.certification.evidence
+        if evidence is not None and evidence.artifact != self.digest:
+            raise ValueError("certification.evidence.artifact is about other bytes than digest")
+        failed = any(check.name == LOSS and check.verdict == "fail" for check in self.checks)
+        if failed and self.certification.state == "certified":
+            raise ValueError(f"certified, and the verdict of its check {LOSS} is fail")
+        return self
+
+    @property
+    def reaches_limit(self) -> bool:
+        """True if it is certified, and the interval of a loss reaches the limit."""
+        return self.certification.state == "certified" and any(
+            check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
+            for check in self.checks
+        )
+
+    @property
+    def own_size(self) -> int:
+        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`.
+
+        At most the largest size that a document can have.
+        """
+        size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
+        return min(size, MAX_SIZE_BYTES)
+
+    @property
+    def graph(self) -> Graph:
+        """The part of it that a family needs."""
+        sides = (self.metadata.inputs, self.metadata.outputs)
+        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
+        return Graph(self.digest, inputs, outputs)
 
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
@@ -249,11 +313,17 @@ class TokenizerFiles(Document):
     files: Items[RelPath] = ()
 
 
-class Manifest(ManifestRules, RuledDocument):
+class Manifest(Document):
     """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth.
 
     `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
     that work together.
+
+    Keys of version 1 that repeat a verdict are checked against the verdicts of the artifacts. They are at the top, in
+    `quantization`, and beside each artifact in `metadata`:
+
+        certified            true: an artifact is certified, and none is refused; false: not all that were judged are certified
+        quant_recall_delta   the value of the check of that name; beside `certified` at most the limit
     """
 
     format: Literal["openmed-onnx"]
@@ -288,11 +358,127 @@ class Manifest(ManifestRules, RuledDocument):
     recall_delta_path: RelPath | None = None
     certification: JsonObject | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
+            raise ValueError("formats does not list exactly the formats of artifacts, each once")
+        self._check_files()
+        self._check_artifacts()
+        self._check_repeated_verdicts()
+        if self.model_family is not None:
+            graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
+            self.model_family.check_artifacts(graphs, {entry.path for entry in self.files})
+        return self
+
+    def _check_files(self) -> None:
+        by_path: dict[str, tuple[Digest, int]] = {}
+        own_files = [entry for artifact in self.artifacts for entry in (artifact, *artifact.files)]
+        for entry in (*own_files, *self.files):
+            if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
+                raise ValueError(f"path {entry.path[:80]!r} names two different files")
+        check_distinct([FILENAME, *by_path])
+
+    def _check_artifacts(self) -> None:
+        parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
+        keys: set[tuple[str, str, str]] = set()
+        for index, artifact in enumerate(self.artifacts):
+            key = (artifact.format, artifact.precision, artifact.path)
+            if key in keys:
+                raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
+            keys.add(key)
+            if artifact.parent is not None:
+                if artifact.parent not in parents:
+                    raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
+                parents[artifact.digest].add(artifact.parent)
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            raise ValueError("artifacts are each other's parents") from error
+
+    def _check_repeated_verdicts(self) -> None:
+        limit = (self.certification or {}).get("limit")
+        top = {"certified": self.certified, LOSS: self.quant_recall_delta}
+        places: list[tuple[str, Mapping[str, Any], Collection[Artifact]]] = [("", top, self.artifacts)]
+        places.append(("quantization.", self.quantization or {}, self.artifacts))
+        for index, artifact in enumerate(self.artifacts):
+            path, metadata = f"artifacts.{index}.metadata.", artifact.metadata.model_extra or {}
+            places.append((path, metadata, (artifact,)))
+            if isinstance(quantization := metadata.get("quantization"), Mapping):
+                places.append((f"{path}quantization.", quantization, (artifact,)))
+        for path, keys, artifacts in places:
+            _check_certified(path, keys, [artifact.certification.state for artifact in artifacts])
+            _check_loss(path, keys, artifacts, keys.get("certification_limit", limit))
+
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""
         for artifact in self.artifacts:
             yield from artifact.all_files()
         yield from self.files
+
+    def ancestors(self, artifact: Artifact) -> list[Artifact]:
+        """The artifacts of the version that one was made from, the nearest first."""
+        by_digest = {item.digest: item for item in self.artifacts}
+        lineage: list[Artifact] = []
+        while artifact.parent is not None:
+            artifact = by_digest[artifact.parent]
+            lineage.append(artifact)
+        return lineage
+
+    @property
+    def entry_artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts that an app loads first: of a family those of its backbone or its stages, else all."""
+        if self.model_family is None:
+            return self.artifacts
+        first = {path for member in self.model_family.entries for path in member.artifacts}
+        return tuple(artifact for artifact in self.artifacts if artifact.path in first)
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The member of each artifact of a family, also of a pipeline, by path."""
+        members = self.model_family.members if self.model_family else ()
+        return {path: member.name for member in members for path in member.artifacts}
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The member of each artifact of a pipeline, by path."""
+        return self.members if self.model_family and self.model_family.stages else {}
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """The paths of the heads of a family."""
+        members = self.model_family.of_role("head") if self.model_family else ()
+        return frozenset(path for member in members for path in member.artifacts)
+
+
+def _check_certified(path: str, keys: Mapping[str, Any], states: Collection[str]) -> None:
+    value, is_proven = keys.get("certified"), "certified" in states and "refused" not in states
+    if value is None:
+        return
+    if not isinstance(value, bool):
+        raise ValueError(f"{path}certified is neither true nor false")  # noqa: TRY004
+    if value and not is_proven:
+        raise ValueError(
+            f"{path}certified is true, and certification.state of the artifacts is not certified"
+        )
+    if not value and is_proven and "unknown" not in states:
+        raise ValueError(f"{path}certified is false, and certification.state of the artifacts is certified")
+
+
+def _check_loss(path: str, keys: Mapping[str, Any], artifacts: Collection[Artifact], limit: Any) -> None:
+    if (loss := keys.get(LOSS)) is None:
+        return
+    if not is_number(loss):
+        raise ValueError(f"{path}{LOSS} is not a number")
+    measured = {check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS}
+    if measured and loss not in measured:
+        raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
+    most = limit if is_number(limit) else LIMIT
+    if keys.get("certified") is True and loss > most:
+        raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 FORMAT = "openmed-onnx"

@@ -3,26 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import (
-    Count,
-    Document,
-    FrozenDict,
-    Items,
-    JsonObject,
-    RuledDocument,
-    Table,
-    Text,
-)
+from onnxreg.schema.core.document import Count, Document, Items, JsonObject, Table, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.rules import CHANNELS, ArtifactCertificationRules, CheckRules, PreprocessingRules
+from onnxreg.schema.manifest.vocabulary import CHANNELS, LOSS
 
 Pixels = Annotated[Count, Field(gt=0)]
 
 
-class Preprocessing(PreprocessingRules, RuledDocument):
+class Preprocessing(Document):
     """The conversion of an image to numbers.
 
     The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1),
@@ -38,6 +29,15 @@ class Preprocessing(PreprocessingRules, RuledDocument):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     color: Literal["RGB", "BGR", "L"] = "RGB"
     resize: Pixels | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        channels = CHANNELS[self.color]
+        if (len(self.mean), len(self.std)) != (channels, channels):
+            raise ValueError(f"{self.color} has {channels} channels: mean and std need one value for each")
+        if self.resize is not None and self.resize < max(self.size):
+            raise ValueError("size cannot be cut out of an image whose shorter edge is smaller")
+        return self
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
@@ -68,7 +68,7 @@ class Step(Document):
     version: Count
     params: JsonObject
     input: Text | None = None
-    result: JsonObject = Field(default_factory=FrozenDict)
+    result: JsonObject = {}
     skipped: Text | None = None
 
 
@@ -98,12 +98,12 @@ class Recipe(Document):
     profile_version: Count
     steps: Items[Step]
     tools: Table[str]
-    parameters: JsonObject = Field(default_factory=FrozenDict)
+    parameters: JsonObject = {}
     trust_remote_code: bool = False
     code: Code | None = None
 
 
-class Check(CheckRules, RuledDocument):
+class Check(Document):
     """A measured claim.
 
     `value` is None if it could not be measured; `dataset` is the digest of the data it was measured on;
@@ -120,6 +120,27 @@ class Check(CheckRules, RuledDocument):
     interval: tuple[float, float] | None = None
     direction: Literal["higher", "lower"] | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise ValueError("the interval ends before it begins")
+        if self.name == LOSS and self.verdict == "pass" and self.exceeds:
+            raise ValueError(
+                f"{LOSS} is {self.value:g}, its limit is {self.limit:g}, and its verdict is pass"
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """The name, with the metric unless the name has it: each check with a direction names its metric."""
+        is_named = self.direction is not None or self.name.startswith(self.metric)
+        return self.name if is_named else f"{self.name}/{self.metric}"
+
+    @property
+    def exceeds(self) -> bool:
+        """True if the value of a loss is above its limit."""
+        return self.value is not None and self.limit is not None and self.value > self.limit
+
 
 class Evidence(Document):
     """The bytes that a verdict is bound to: artifact, full-precision parent, evaluation suite, report.
@@ -134,10 +155,17 @@ class Evidence(Document):
     synthetic: bool | None = None
 
 
-class ArtifactCertification(ArtifactCertificationRules, RuledDocument):
+class ArtifactCertification(Document):
     """The certification of an artifact: its state, the rule, and the reasons."""
 
     state: Literal["certified", "refused", "unknown"]
     rule: Text | None = None
     reasons: Items[Text] = ()
     evidence: Evidence | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key in ("artifact", "parent", "suite") if self.state == "certified" else ():
+            if getattr(self.evidence, key, None) is None:
+                raise ValueError(f"certified without evidence of the {key}")
+        return self

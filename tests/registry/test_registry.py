@@ -17,7 +17,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
 
 MakeDraft = Callable[..., Draft]

@@ -6,8 +6,14 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.family import ModelFamily, check_alternatives, pipeline_of
-from onnxreg.schema.manifest.family_rules import MAX_STAGES, Graph, Tensor
+from onnxreg.schema.manifest.family import (
+    MAX_STAGES,
+    Graph,
+    ModelFamily,
+    Tensor,
+    check_alternatives,
+    pipeline_of,
+)
 
 PIPELINE = pipeline_of({"det.onnx": "detector", "rec.onnx": "recognizer", "det-int8.onnx": "detector"})
 IMAGES: Tensor = ("float32", (None, 3, None, None))

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.schema.core.document import Count, ModelName, Text
+from onnxreg.schema.core.document import Count, ModelName, Text, WrittenDocument
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.inputs.recipe_file import RecipeFile, Strict
+from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 SECTIONS = (
     "task_type",
@@ -33,7 +33,7 @@ WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
 BLOCK_SIZE = 32
 
 
-class OrchardExport(Strict):
+class OrchardExport(WrittenDocument):
     """The section. Flags are true or false, and nothing that merely looks like it."""
 
     format: Literal["onnx"] = "onnx"
@@ -62,7 +62,7 @@ class OrchardExport(Strict):
         return self.quantization_type in ("int4", "uint4")
 
 
-class OrchardFiles(Strict):
+class OrchardFiles(WrittenDocument):
     """Keys beside the section that Orchard does not know."""
 
     name: ModelName | None = None

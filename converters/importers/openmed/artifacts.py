@@ -18,8 +18,8 @@ from onnxreg.converters.source.source_files import below, role_of
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.manifest import is_number
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
-from onnxreg.schema.manifest.rules import is_number
 
 NO_EVIDENCE = (
     "the claim of format version 1 names no digest of the artifact, its parent or the evaluation suite"

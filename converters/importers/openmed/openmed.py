@@ -34,7 +34,7 @@ from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 PROFILE = "openmed-v1"
 _VERDICTS = ("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification")
@@ -289,8 +289,4 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _line(specs: tuple[TensorSpec, ...]) -> str:
-    parts = []
-    for spec in specs:
-        dims = ",".join(dim.text for dim in spec.shape)
-        parts.append(f"{spec.name} {spec.dtype}[{dims}]")
-    return "; ".join(parts)
+    return "; ".join(f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in specs)

@@ -14,7 +14,7 @@ from onnxreg.registry.store.net.http_rules import variable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.formats.hub_layout import LayoutFile, pipeline_tag
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.rules import ASIDE
+from onnxreg.schema.manifest.vocabulary import ASIDE
 
 OPTIMUM_CLASSES = {
     "token-classification": "ORTModelForTokenClassification",

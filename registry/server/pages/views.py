@@ -30,7 +30,7 @@ from onnxreg.schema.log.summary import (
 )
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check
-from onnxreg.schema.manifest.rules import LOSS, UNJUDGED
+from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 
 class LogView:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 NAME = "acme/pii"
 Reg = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from onnxreg.converters.importers.openmed.openmed import import_openmed
 from onnxreg.registry import Registry
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]

@@ -17,7 +17,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]

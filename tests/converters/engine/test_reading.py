@@ -102,13 +102,13 @@ def test_unsafe_documents_are_refused(tmp_path: Path, text: str, said: str) -> N
         ),
         (
             "task: onnx\nsteps:\n  - {name: a, pass: b}\n  - {name: c}\n",
-            r"line 4, is not valid at steps\[c\].pass",
+            r"line 4, is not valid at steps.1.pass",
         ),
         (
             "task: 1\nsteps: [{name: a, pass: b}]\n",
-            "line 1, is not valid at task: it must be text: write it in quotes",
+            "line 1, is not valid at task: Input should be a valid string: write it in quotes",
         ),
-        ("task: onnx\n", "is not valid at steps: it is missing"),
+        ("task: onnx\n", "is not valid at steps: Field required"),
     ],
 )
 def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: str) -> None:

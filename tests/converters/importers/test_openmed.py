@@ -30,7 +30,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FIXTURES = Path(__file__).parents[1].parent / "fixtures/openmed-v1"
 CONFIG = "model.required_operators_and_types.config"
@@ -366,7 +366,7 @@ def test_two_exports_in_one_directory(export: Path, workspace: Path) -> None:
     shutil.copytree(FIXTURES / "distilbert-over-bert", export, dirs_exist_ok=True)
     error = refusal(export, workspace)
     assert error.message.startswith(
-        "model.ort and model.onnx have different inputs: input_ids int64[batch,sequence]"
+        "model.ort and model.onnx have different inputs: input_ids int64[batch, sequence]"
     )
     assert "mixes files of two exports" in error.hint
 

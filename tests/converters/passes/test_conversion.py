@@ -166,7 +166,11 @@ def test_an_import_that_fails_within_the_exporter_names_the_package(monkeypatch:
 
 @pytest.mark.parametrize(
     ("opset", "told"),
-    [(6, "it must be at least 7"), (27, "it must be at most 26"), (24, "is above 23: add use_dynamo")],
+    [
+        (6, "Input should be greater than or equal to 7"),
+        (27, "Input should be less than or equal to 26"),
+        (24, "is above 23: add use_dynamo"),
+    ],
 )
 def test_an_opset_that_no_exporter_has_is_told_before_anything_runs(opset: int, told: str) -> None:
     with pytest.raises(InputError, match=f"target_opset:? {told}"):

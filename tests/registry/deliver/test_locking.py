@@ -16,7 +16,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 

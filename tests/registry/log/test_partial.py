@@ -30,7 +30,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Event, Hold, Purge
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.rules import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
 
 NAME = "acme/pii"

@@ -53,7 +53,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "a manifest of a format": ({"from": "manifest", "value": "/a", "format": "x"}, "format chooses"),
     "no pointer": ({"from": "manifest", "value": "a"}, "not a JSON pointer"),
     "a misspelt key": ({"from": "manifest", "value": "/a", "lable": "x"}, "there is no such key"),
-    "an owner's key in capitals": ({"owner": "Provider"}, "does not match"),
+    "an owner's key in capitals": ({"owner": "Provider"}, "should match pattern"),
 }
 
 

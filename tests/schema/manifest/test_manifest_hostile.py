@@ -1,6 +1,5 @@
 """Documents that are refused, each with the path to the reason, and soon."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ from support.sampling import sampled
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.plain_manifest import plain_manifest
 
 
 def sha(number: int) -> str:
@@ -179,14 +177,10 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 def test_a_wrong_value_is_refused(
     pointer: str, value: Any, reason: str, replaced: Callable[[str, Any], dict[str, Any]]
 ) -> None:
-    """Also without pydantic."""
-    document = replaced(pointer, value)
     with pytest.raises(InputError) as caught:
-        Manifest.from_json(document, "openmed-onnx.json")
+        Manifest.from_json(replaced(pointer, value), "openmed-onnx.json")
     assert caught.value.message.startswith("openmed-onnx.json is not valid")
     assert reason in caught.value.message
-    with pytest.raises((InputError, ValueError)):
-        plain_manifest(json.dumps(document).encode())
 
 
 HEAD = (
@@ -213,9 +207,6 @@ LARGE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("tail", sampled(LARGE.values(), 2), ids=LARGE.keys())
 def test_large_hostile_document_is_refused_at_once(tail: Callable[[], bytes]) -> None:
     data = HEAD + tail()
-    with no_quadratic_time():
-        with pytest.raises(InputError) as caught:
-            Manifest.decode(data)
-        with pytest.raises((InputError, ValueError)):
-            plain_manifest(data)
+    with no_quadratic_time(), pytest.raises(InputError) as caught:
+        Manifest.decode(data)
     assert len(caught.value.message) < 500

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.family_rules import classes_digest
+from onnxreg.schema.manifest.family import classes_digest
 
 NAME = "acme/crops"
 Variant = tuple[str, str, str]
