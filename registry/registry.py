@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """Outcome of a takedown: its versions, the blobs that are banned, the blobs deleted now, and other
-    versions that share files with it.
+    """Outcome of a takedown: its versions, the blobs that are banned, the blobs deleted now, and other versions
+    that use some of the same files, which therefore stay.
     """
 
     versions: list[Ref]
@@ -368,20 +368,15 @@ class Registry:
         return usage(store, names)
 
     def purge(
-        self,
-        ref: Ref | str,
-        reason: str,
-        paths: Collection[str] = (),
-        everywhere: bool = False,
-        remote: RegistryStore | None = None,
+        self, refs: Ref | str | Collection[Ref | str], reason: str, remote: RegistryStore | None = None
     ) -> PurgeResult:
-        """Take a version down and delete its bytes now; see `Decisions.purge`."""
+        """Take versions down and delete their bytes now; see `Decisions.purge`."""
         from onnxreg.registry.log.collect import collect
 
         store = _check_registry(remote or self.store)
         self._check_logs(store, remote)
-        decisions = Decisions(store, self.actor)
-        versions, blobs, sharing = decisions.purge(_ref(ref), reason, paths, everywhere)
+        named = [_ref(ref) for ref in ([refs] if isinstance(refs, Ref | str) else refs)]
+        versions, blobs, sharing = Decisions(store, self.actor).purge(named, reason)
         return PurgeResult([located.ref for located in versions], blobs, collect(store, only=blobs), sharing)
 
     def _decisions_on(self, name: str, remote: RegistryStore | None = None) -> Decisions:

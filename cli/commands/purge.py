@@ -5,41 +5,43 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import ExactRefArgument, Json, TargetRemote
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, TargetRemote
 from onnxreg.cli.render import output
 
 EXAMPLES = (
     "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
     "reg purge acme/pii-small:1.2.0 --remote origin --reason 'trained on unlicensed data'",
-    "reg purge acme/pii-small:1.2.0 --path tokenizer.json --everywhere --reason 'takedown 4711'",
+    "reg purge acme/pii-small:1.2.0 acme/pii-small:1.2.1 --reason 'takedown 4711'",
 )
 
 
 def command(
     context: typer.Context,
-    ref: ExactRefArgument,
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            help="NAME:TAG or NAME@sha256:...; a name alone is refused.",
+            metavar="REF...",
+            autocompletion=complete_ref,
+        ),
+    ],
     reason: Annotated[str, typer.Option(help="The reason, for the log.")],
-    path: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this file of the version, even if others use it; may be repeated."),
-    ] = None,
-    everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Take down every version that has the same bytes.")
-    ] = False,
     remote: TargetRemote = None,
     as_json: Json = False,
 ) -> None:
-    """Take a version down and delete its bytes at once: they can never come back into this model.
+    """Take versions down and delete their bytes at once: they can never come back into these models.
 
-    By default these are the files that no other version uses. The manifest and a tombstone in the log stay,
-    so verify and mirrors know about it. Other registries keep their own copies: purge there too, with --remote.
+    Files that a version outside the list uses stay, and that version is named: add it to take them down too. The
+    manifests and tombstones in the log stay, so verify and mirrors know about it. Other registries keep their own
+    copies: purge there too, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
-    versions that keep some of the same files.
+    versions outside the list that use some of the same files.
     """
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    result = registry.purge(ref, reason, path or (), everywhere, store)
+    result = registry.purge(refs, reason, store)
     freed = result.collected
     if as_json:
         value = {
@@ -53,4 +55,4 @@ def command(
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
     if result.sharing:
         names = ", ".join(sorted(map(str, result.sharing)))
-        session.say(f"files that {names} use too stay; --everywhere takes those versions down as well")
+        session.say(f"files that {names} use too stay; to delete them, take these versions down as well")

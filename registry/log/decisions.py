@@ -15,7 +15,7 @@ from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import (
     Attest,
@@ -219,60 +219,39 @@ class Decisions:
         return self._about(Restore, lookup.LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(
-        self, ref: Ref, reason: str, paths: Collection[str] = (), everywhere: bool = False
+        self, refs: Collection[Ref], reason: str
     ) -> tuple[list[lookup.LocatedVersion], set[Digest], set[Ref]]:
-        """Take a version down.
+        """Take versions down: the log may never refer again to the blobs that no version outside the list uses.
 
-        Returns the versions taken down, the blobs that may not come back, and other versions that share files
-        with it, which stay.
-
-        The blobs are the files that no other version uses; or, with `paths`, exactly these files: then
-        ConflictError if other versions use them too. `everywhere` takes down all files, or these, with
-        every version that uses them.
+        Returns the versions, these blobs, and the versions outside the list that use other files of them: to take these
+        files down too, name those versions as well. ConflictError if a version is taken down already.
         """
-        target = self._exactly(ref, gone=True)
-        if target.entry.gone is not None and target.entry.gone.how == "purged":
-            raise ConflictError(f"{target.ref} is taken down already", Advice("log-reason", name=target.name))
-        blobs = self._blobs(target, paths)
-        users = {
-            digest: versions for digest, versions in self._users(blobs).items() if versions != {target.ref}
-        }
-        others = sorted({other for versions in users.values() for other in versions} - {target.ref}, key=str)
-        sharing: set[Ref] = set()
-        if not paths and not everywhere:
-            blobs, others, sharing = blobs - users.keys(), [], set(others)
-        if others and not everywhere:
-            raise ConflictError(
-                f"{', '.join(map(str, others[:5]))}{' ...' if len(others) > 5 else ''} "
-                f"{'has' if len(others) == 1 else 'have'} the same bytes",
-                Advice("purge-everywhere"),
-            )
-        targets = [target, *(lookup.find(self.store, other, yanked=True) for other in others)]
-        for name in {located.name for located in targets}:
-            versions = [located.version for located in targets if located.name == name]
-            blobs |= delta_blobs(load(self.store, name)[0], versions)
-        ordered = sorted(blobs)
-        starts = range(0, max(len(ordered), 1), MAX_BLOBS_PER_PURGE)
-        parts = [tuple(ordered[start : start + MAX_BLOBS_PER_PURGE]) for start in starts]
-        events = [self._about(Purge, version, reason, blobs=part) for version in targets for part in parts]
+        targets = {target.ref: target for target in (self._exactly(ref, gone=True) for ref in refs)}
+        for ref, target in targets.items():
+            if target.entry.gone is not None and target.entry.gone.how == "purged":
+                raise ConflictError(f"{ref} is taken down already", f"`reg log {target.name}` says why")
+        files_of = {ref: self._files(target) for ref, target in targets.items()}
+        users = self._users(set[Digest]().union(*files_of.values()))
+        outside = {digest: refs - targets.keys() for digest, refs in users.items() if refs - targets.keys()}
+        events: list[Purge] = []
+        for ref, target in targets.items():
+            deltas = delta_blobs(load(self.store, target.name)[0], [target.version])
+            blobs = sorted(files_of[ref] - outside.keys() | deltas)
+            for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
+                part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
+                events.append(self._about(Purge, target, reason, blobs=part))
         for event in events:
             load_own(self.store, event.name)[0].append(event)
         for event in events:
             self._append(event.name, [event])
-        return targets, blobs, sharing
+        banned = {digest for event in events for digest in event.blobs}
+        return list(targets.values()), banned, set[Ref]().union(*outside.values())
 
-    def _blobs(self, target: lookup.LocatedVersion, paths: Collection[str]) -> set[Digest]:
-        """The files of a version; only those at these paths, if given.
-
-        Raise NotFoundError if a path is not in the version.
-        """
+    def _files(self, target: lookup.LocatedVersion) -> set[Digest]:
+        """The files of a version, as its manifest lists them."""
         data = load(self.store, target.name)[0].fetch(target.entry.manifest)
         manifest = read_manifest(data, target.entry.manifest, target.name)
-        digests = {file.path: file.digest for file in manifest.all_files()}
-        for path in paths:
-            if path not in digests:
-                raise NotFoundError(f"{target.ref} has no file {path}", Advice("list-files", ref=target.ref))
-        return {digests[path] for path in paths or digests}
+        return {file.digest for file in manifest.all_files()}
 
     def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:
         """The versions, of all models, that use each of these blobs."""

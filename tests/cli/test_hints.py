@@ -39,7 +39,6 @@ def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:
     ("advice", "text"),
     [
         ("check the path", "check the path"),
-        (Advice("list-files", ref="acme/pii:1.0.0"), "`reg show acme/pii:1.0.0` lists them"),
         (
             Advice("import-directory", directory="my model"),
             "take it whole: reg import 'my model' --name NAME",

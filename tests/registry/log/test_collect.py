@@ -214,7 +214,7 @@ def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_dra
     remote = memory_remote()
     copy(filled.store, remote, TransferRequest("acme/pii", [filled.find("acme/pii:0.1.2").version]))
     weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
-    Decisions(remote).purge(Ref.parse("acme/pii:0.1.2"), "leak")
+    Decisions(remote).purge([Ref.parse("acme/pii:0.1.2")], "leak")
     collect(remote)
     filled.add(make_draft(seed="c"), "9.0.0")
     with pytest.raises(ConflictError, match="taken down"):
@@ -277,12 +277,15 @@ def test_purge_takes_the_bytes_at_once_and_for_good(filled: Registry, make_draft
         filled.add(make_draft(seed="c"))
 
 
-def test_purge_of_shared_bytes_needs_a_word(filled: Registry) -> None:
-    with pytest.raises(ConflictError, match="same bytes"):
-        filled.purge("acme/pii:0.1.2", "no licence", ["tokenizer.json"])
-    assert versions(filled) == ["0.1.0", "0.1.1", "0.1.2", "0.1.3", "0.1.4"]
-    filled.purge("acme/pii:0.1.2", "no licence", ["tokenizer.json"], everywhere=True)
-    assert versions(filled) == []
+def test_shared_bytes_stay_until_every_user_is_named(filled: Registry) -> None:
+    every = [f"acme/pii:0.1.{number}" for number in range(5)]
+    tokenizer = next(file for file in filled.get(every[2]).manifest.files if file.path == "tokenizer.json")
+    first = filled.purge(every[2], "no licence")
+    assert tokenizer.digest not in first.blobs
+    assert sorted(map(str, first.sharing)) == [ref for ref in every if ref != every[2]]
+    done = filled.purge([ref for ref in every if ref != every[2]], "no licence")
+    assert tokenizer.digest in done.blobs and not done.sharing and versions(filled) == []
+    assert not filled.store.has([tokenizer.digest])
     assert not filled.verify().damages
 
 

@@ -113,7 +113,7 @@ def pin(version: str) -> Act:
 
 
 def purge(version: str) -> Act:
-    return lambda remote: Decisions(remote).purge(Ref(NAME, version), "leaked", ["model.onnx"], True)
+    return lambda remote: Decisions(remote).purge([Ref(NAME, version)], "leaked")
 
 
 def expire(remote: RegistryStore) -> object:
@@ -354,7 +354,7 @@ class Registries(RuleBasedStateMachine):
     @rule(at=own, version=version)
     def purge(self, at: int, version: str) -> None:
         def act() -> None:
-            _, blobs, _ = Decisions(self.own_ones[at]).purge(Ref(NAME, version), "leaked")
+            _, blobs, _ = Decisions(self.own_ones[at]).purge([Ref(NAME, version)], "leaked")
             collect(self.own_ones[at], only=blobs)
 
         self.attempt(act)
