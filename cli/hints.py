@@ -68,8 +68,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "verify-source": "run `reg verify` in the registry that it comes from",
     "verify-index": "the index file was tampered with or damaged: run `reg verify` on it",
     "restore-index": "restore it from a mirror (reg verify shows more)",
-    "check-disk": "see whether the directory exists and the disk is healthy (reg verify)",
-    "replace-irregular-file": "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place",
     "copy-archive-again": "copy it again, or have it made again: reg archive create",
     "list-collectors": "`reg doctor` names the collectors that never ended",
     "list-leftovers": "`reg doctor` names what may be cleared",
@@ -146,7 +144,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "pull-elsewhere": "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
     "package-format": "a model package needs an .onnx or .ort file; name its format with --format",
     # Registries, remotes, mirrors and archives
-    "create-registry": "check the path; `reg push` to it makes a new one, and here also `reg add`, `reg export` and `reg pull`",
     "fill-registry": "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some",
     "give-url": "reg remote add {name} PATH|URL",
     "add-remote": "name a path or URL, or give one a name: reg remote add origin PATH|URL",

@@ -26,7 +26,7 @@ from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
 from onnxreg.registry.store.protocol import LocalStore, RegistryStore, TreeFile
 from onnxreg.registry.store.require_cas import unguarded
-from onnxreg.registry.support.disk import READ_ONLY, host_errors, syncs_directories
+from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.plan import missing_lines
 from onnxreg.schema.core.errors import (
     Advice,
@@ -311,7 +311,11 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
             faults = list(disk.attempt(scratch))
             if len(set(devices.values())) > 1:
                 faults.append(f"{', '.join(devices)} are on different file systems")
-            less = "" if syncs_directories(directory) else "; a power cut may undo the last command: no fsync"
+            less = (
+                ""
+                if Disk().sync_directory(directory)
+                else "; a power cut may undo the last command: no fsync"
+            )
             yield _summary(disk.name, faults, disk.sentence + less, move)
             yield _summary(locks.name, list(locks.attempt(scratch)), locks.sentence, move)
             swapper = IndexSwapper(DirectoryRegistry.create(directory / "registry", remote.disk))

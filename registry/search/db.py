@@ -287,7 +287,7 @@ def read_rows(
     `sealed`: the versions of a catalog that was read before.
     """
     try:
-        return _rows(remote, directory, mark, lookup.state_of(remote, name, remote.view_index(name)), sealed)
+        return _rows(remote, directory, mark, lookup.state_of(remote, name, remote.read_index(name)), sealed)
     except (IntegrityError, NotFoundError, HostError) as error:
         return damaged(name, directory, error.message)
 

@@ -98,9 +98,6 @@ class ServedRegistry(DirectoryRegistry):
         with host_errors(f"reading the index of {name}"):
             return self.cached_index(name) or self._read_index(name)
 
-    def view_index(self, name: str) -> IndexFile | None:
-        return self.read_index(name)
-
     def cached_index(self, name: str) -> IndexFile | None:
         """The cached index file of a model, if it did not change. Costs one stat."""
         token = self.cached_token(name)

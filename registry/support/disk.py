@@ -1,4 +1,4 @@
-"""Durable writing on a local file system. Everything the store asks of one passes through here."""
+"""Durable writing on a local file system. Everything that the store asks of one passes through `Disk`."""
 
 import errno
 import os
@@ -6,16 +6,31 @@ import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors of the machine, whatever the call."""
+NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
+"""Errors of fsync(2) on a directory of a file system that cannot sync one, such as SMB."""
+SYNCFS_THRESHOLD = 32
+"""From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
+_NO_SPACE = (
+    "free some space on that disk, then run the command again; a large download continues where it stopped"
+)
+_MANY_FILES = "raise the limit of open files (ulimit -n)"
+_HINTS = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: READ_ONLY,
+    errno.EXDEV: "blobs, index and local of a registry must be on one file system: mount the whole registry",
+    errno.EMFILE: _MANY_FILES,
+    errno.ENFILE: _MANY_FILES,
+}
 
 
 @contextmanager
@@ -24,25 +39,13 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
     try:
         yield
     except OSError as error:
-        if only is not None and error.errno not in only:
+        number = error.errno or 0
+        if only is not None and number not in only:
             raise
-        raise HostError(f"{operation} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
-
-
-def _hint(error: OSError) -> str | Advice:
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return "free some space on that disk, then run the command again; a large download continues where it stopped"
-        case errno.EROFS:
-            return READ_ONLY
-        case errno.EACCES | errno.EPERM:
-            return f"check who owns {error.filename or 'the directory'}, and its permissions"
-        case errno.EXDEV:
-            return "blobs, index and local of a registry must be on one file system: mount the whole registry"
-        case errno.EMFILE | errno.ENFILE:
-            return "raise the limit of open files (ulimit -n)"
-        case _:
-            return Advice("check-disk")
+        hint = _HINTS.get(number, "see whether the directory exists and the disk is healthy (reg verify)")
+        if number in (errno.EACCES, errno.EPERM):
+            hint = f"check who owns {error.filename or 'the directory'}, and its permissions"
+        raise HostError(f"{operation} failed: {os.strerror(number)}", hint) from error
 
 
 def path_text(path: Path) -> str:
@@ -71,10 +74,10 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def share(path: Path, target: Path | None = None) -> None:
-    """Give a new file or directory the permissions and the group of the directory that it is in, whatever the umask.
+    """Give a new file or directory the permissions and the group of its directory, whatever the umask.
 
     Args:
-        target: the path that a temporary file will have; a file that is there keeps its permissions.
+        target: the path that a temporary file will have; a file that is replaced passes on its permissions.
     """
     goal, status = target or path, path.stat()
     parent = next(above for above in goal.parents if above.exists())
@@ -95,43 +98,6 @@ def refuse_unlisted(error: OSError) -> None:
         raise error
 
 
-def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file atomically; its directory is made. It need not survive a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    try:
-        scratch.write_bytes(data)
-        if times is not None:
-            os.utime(scratch, times)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
-"""Errors of fsync(2) on a directory of a file system that cannot do that, such as SMB: nothing is left to sync."""
-KEEP_SIZE = 1
-"""FALLOC_FL_KEEP_SIZE of fallocate(2)."""
-SYNCFS_THRESHOLD = 32
-"""From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
-MAX_FILE_BYTES = 2**44
-"""The largest file of ext4: 16 TiB."""
-
-
-def syncs_directories(directory: Path) -> bool:
-    """True if the file system can make the names in a directory durable, or the system never asks it to."""
-    if os.name != "posix":
-        return True
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        return error.errno not in NO_DIRECTORY_SYNC
-    finally:
-        os.close(descriptor)
-    return True
-
-
 class Disk:
     """The calls that reach the file system. Tests replace it to simulate a power cut."""
 
@@ -143,32 +109,16 @@ class Disk:
         """Open a file for reading and writing at any offset; it is made if there is none."""
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
-    def reserve(self, file: BinaryIO, size: int) -> None:
-        """Reserve the space of a file without changing its size; nothing happens if the system cannot.
-
-        A size that no file can have is not reserved: the bytes that arrive decide.
-        """
-        libc = _libc()
-        if libc is None or not hasattr(libc, "fallocate64") or size > MAX_FILE_BYTES:
-            return
-        import ctypes
-
-        offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
-        if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets):
-            number = ctypes.get_errno()
-            if number in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(number, os.strerror(number))
-
     def mkdir(self, path: Path) -> None:
         """A directory in one that exists; nothing happens if it is there."""
         path.mkdir(exist_ok=True)
 
-    def make_directory(self, path: Path, root: Path | None = None) -> None:
+    def make_directory(self, path: Path, root: Path) -> None:
         """The directory and those above it, each durable in its parent; below `root` see `share`.
 
         So is the lowest one that exists already: another process may have made it and not synced it yet.
         """
-        missing = self._missing(path)
+        missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
             with suppress(PermissionError):
                 self.sync_directory(missing[0].parent.parent)
@@ -178,14 +128,6 @@ class Disk:
                 share(directory)
             self.sync_directory(directory.parent)
 
-    def _missing(self, path: Path) -> list[Path]:
-        """The directories to be made so that there is this one, the uppermost first."""
-        missing = []
-        while not path.is_dir():
-            missing.append(path)
-            path = path.parent
-        return missing[::-1]
-
     def sync_file(self, path: Path) -> None:
         """Make a file's bytes durable."""
         descriptor = os.open(path, os.O_RDONLY)
@@ -194,23 +136,25 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def sync_directory(self, path: Path) -> None:
-        """Make a directory's names durable."""
-        if os.name == "posix":
-            try:
+    def sync_directory(self, path: Path) -> bool:
+        """Make a directory's names durable; False if its file system cannot."""
+        try:
+            if os.name == "posix":
                 self.sync_file(path)
-            except OSError as error:
-                if error.errno not in NO_DIRECTORY_SYNC:
-                    raise
+        except OSError as error:
+            if error.errno not in NO_DIRECTORY_SYNC:
+                raise
+            return False
+        return True
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of many files of one file system durable: all at once if there are many (Linux: syncfs)."""
+        """Make the bytes of files of one file system durable: all at once if there are many (Linux: syncfs)."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in many directories of one file system durable, in this order or all at once."""
+        """Make the names in directories of one file system durable, in this order or all at once."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -229,6 +173,7 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
+        """Remove a directory and what is in it, as far as that is possible."""
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
@@ -246,102 +191,98 @@ class Disk:
         those of the files `relied` upon, which another process may just have renamed. `shared`: see `share`.
         """
         pairs = list(files)
-        if shared:
-            for source, target in pairs:
-                share(source, target)
+        for source, target in pairs if shared else ():
+            share(source, target)
         self.sync_files([source for source, _ in pairs])
-        targets = [target for _, target in pairs]
-        for parent in sorted({target.parent for target in targets}):
-            for directory in self._missing(parent):
+        above = {target: _up_to(root, target) for target in (*relied, *(target for _, target in pairs))}
+        for directory in sorted({directory for _, target in pairs for directory in above[target]}):
+            if not directory.is_dir():
                 self.mkdir(directory)
                 if shared:
                     share(directory)
         for source, target in pairs:
             self.rename(source, target)
-        directories = {above for target in (*relied, *targets) for above in _between(target, root)}
-        self.sync_directories(sorted(directories, reverse=True))
+        self.sync_directories(
+            sorted({directory for directories in above.values() for directory in directories}, reverse=True)
+        )
 
 
-def _between(path: Path, root: Path) -> Iterator[Path]:
+def _up_to(root: Path, path: Path) -> list[Path]:
     """The directories above a path, up to and with `root`."""
-    for above in path.parents:
-        yield above
-        if above == root:
-            return
-
-
-def _libc() -> Any:
-    """The C library of Linux; None elsewhere."""
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    parents = list(path.parents)
+    return parents[: parents.index(root) + 1]
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the whole file system of a file, as syncfs(2) does since Linux 5.8, errors included."""
+    """Sync the whole file system of a file, as syncfs(2) does since Linux 5.8, errors included; False if it cannot."""
     import ctypes
 
-    libc = _libc()
-    if libc is None or not hasattr(libc, "syncfs"):
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
         return False
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        if libc.syncfs(descriptor):
-            if (number := ctypes.get_errno()) in MACHINE_ERRNOS:
-                raise OSError(number, os.strerror(number), str(path))
-            return False
+        is_synced = not syncfs(descriptor)
     finally:
         os.close(descriptor)
-    return True
+    if not is_synced and (number := ctypes.get_errno()) in MACHINE_ERRNOS:
+        raise OSError(number, os.strerror(number), str(path))
+    return is_synced
 
 
-IRREGULAR = Advice("replace-irregular-file")
+def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
+    """Replace a small file atomically; its directory is made. It need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        scratch.write_bytes(data)
+        if times is not None:
+            os.utime(scratch, times)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    """True for a regular file; False for anything else, a link to one, or nothing."""
+    return regular_size(path) is not None
 
 
 def regular_size(path: Path) -> int | None:
-    """A regular file's size in bytes; None if the path is something else, -1 if it is gone."""
+    """A regular file's size in bytes; None if the path is something else, or nothing."""
     try:
         status = path.lstat()
-    except FileNotFoundError:
-        return -1
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file; IntegrityError for a FIFO, device or symlink."""
-    return os.fdopen(_descriptor(path), "rb")
-
-
-def _descriptor(path: Path) -> int:
+    refused = IntegrityError(
+        f"{path.name} is not a regular file",
+        "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place",
+    )
+    flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
     try:
-        descriptor = os.open(path, _READ_FLAGS)
+        descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR) from error
+            raise refused from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR)
-    return descriptor
-
-
-_READ_FLAGS = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-)
+        raise refused
+    return os.fdopen(descriptor, "rb")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    with FileIO(_descriptor(path)) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise IntegrityError(f"{path.name} is larger than {limit} bytes")
-        return file.readall()
+    """Read a regular file whole. IntegrityError if it has more than `limit` bytes, or is not regular."""
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise IntegrityError(f"{path.name} is larger than {limit} bytes")
+    return data
 
 
 def check_outfile(target: Path) -> None:

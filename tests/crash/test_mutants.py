@@ -28,8 +28,9 @@ class NoFileSync(Recorder):
 class NoDirectorySync(Recorder):
     """Forgets to sync directories."""
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path) -> bool:
         self._did(None)
+        return True
 
 
 class NoParentSync(Recorder):
@@ -39,6 +40,9 @@ class NoParentSync(Recorder):
         self, files: Files, root: Path, relied: Collection[Path] = (), shared: bool = False
     ) -> None:
         for source, target in files:
+            for above in reversed(target.parents):
+                if not above.is_dir():
+                    self.mkdir(above)
             super().write_all([(source, target)], target.parent)
 
 
@@ -79,7 +83,7 @@ def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> N
 
 def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) -> None:
     def publish(self: Any, name: str, index: bytes, expected: str | None) -> None:
-        self._remote.swap_index(name, index, expected, self.directory)
+        self._registry.swap_index(name, index, expected, self.directory)
         self.flush()
 
     workload = next(workload for workload in WORKLOADS if workload.name == "second add")
@@ -101,7 +105,13 @@ def careless(name: str) -> Callable[[], Any]:
                 lambda self, files, root, relied=(), shared=False: write_all(self, files, root),
             )
         case "logs that allow a deletion":
-            return lambda: patch.object(DirectoryRegistry, "_sync_logs", nothing)
+            delete = DirectoryRegistry.delete
+
+            def delete_at_once(self: DirectoryRegistry, keys: Any) -> None:
+                with patch.object(Recorder, "sync_directory", nothing):
+                    delete(self, keys)
+
+            return lambda: patch.object(DirectoryRegistry, "delete", delete_at_once)
         case _:
 
             @contextmanager

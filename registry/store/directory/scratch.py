@@ -8,19 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
-
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.support import notices
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, Disk, host_errors, set_mode, share
 from onnxreg.schema.core.errors import HostError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 POLL_SECONDS = 0.01
 """The time between two tries to take a lock."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """Errors of flock(2) on a file system that has none."""
 NOTICE_SECONDS = 3.0
-"""A wait of so long for another command is worth a word."""
+"""The user learns of a longer wait for another command."""
 PROBE = "probe-"
 """Prefix of a probe's scratch. If its process is dead, the next probe removes it."""
 
@@ -29,24 +31,39 @@ PROBE = "probe-"
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock between processes; the system releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = take(path, NOTICE_SECONDS)
-    except Timeout:
+    lock = take(path, NOTICE_SECONDS)
+    if lock is None:
         notices.tell(f"waiting for another command, which holds {path}")
         lock = take(path)
-    with lock:
+    assert lock is not None, "without a limit it is waited for"
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def take(path: Path, timeout: float = -1) -> AcquireReturnProxy[FileLock]:
-    """Lock a file, which is made if there is none, until the end of a `with` block or a release of `lock`.
+def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
+    """Lock a file, which is made if there is none, until `release`; None if another process holds it for that long.
 
-    Timeout if another process holds it for so many seconds; HostError if the file system has no locks.
+    HostError if the file system has no locks. FileNotFoundError if no file can be made, such as below /proc: waiting
+    for the lock would never end.
     """
-    _make_lock_file(path)
+    from filelock import FileLock, Timeout
+
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        os.close(os.open(path, flags, 0o600))
+        if not path.parent.stat().st_mode & stat.S_ISVTX:
+            with suppress(FileNotFoundError):  # another command swept it, and locking makes it again
+                share(path)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise  # of the other errors, locking meets those that matter
     lock = FileLock(path, poll_interval=POLL_SECONDS, thread_local=False, fallback_to_soft=False)
     try:
-        return lock.acquire(timeout)
+        lock.acquire(seconds)
+    except Timeout:
+        return None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
@@ -54,23 +71,7 @@ def take(path: Path, timeout: float = -1) -> AcquireReturnProxy[FileLock]:
             f"the file system of {path.parent} has no locks (flock: {os.strerror(error.errno)})",
             "mount it with locks (Lustre: -o flock), or keep the registry on another disk and push to a remote",
         ) from error
-
-
-def _make_lock_file(path: Path) -> None:
-    """Make the file for everyone who may write to its directory.
-
-    FileNotFoundError if no file can be created, such as below /proc: waiting for the lock would never end.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    try:
-        os.close(os.open(path, flags, 0o600))
-        if not path.parent.stat().st_mode & stat.S_ISVTX:
-            with suppress(FileNotFoundError):  # another command swept it, and locking makes it again
-                share(path)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        return  # what else is wrong the lock says
+    return lock
 
 
 @contextmanager
@@ -91,6 +92,26 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
             disk.unlink(marker)
 
 
+def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
+    """Remove directories whose lock is free, and those locks; after a power cut either may be missing.
+
+    Renames of a dead command are made durable first, since we may rely on them.
+    """
+    names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
+    paths = [path for path in scratch.iterdir() if not path.is_symlink()]
+    for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
+        directory, marker = scratch / name, scratch / f"{name}.lock"
+        with suppress(OSError):
+            if (lock := take(marker, 0)) is not None:
+                try:
+                    disk.sync_all(scratch)
+                    if directory.is_dir() and not directory.is_symlink():
+                        disk.remove_tree(directory)
+                    disk.unlink(marker)
+                finally:
+                    lock.release()
+
+
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
     """A directory for one command's unfinished files, which nobody else may read; see `staging`.
@@ -102,10 +123,7 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
         with suppress(OSError):
             parent.mkdir(0o700, parents=True, exist_ok=True)
             base = parent if os.access(parent, os.W_OK) else base
-    with (
-        host_errors(f"writing to {base}", MACHINE_ERRNOS),
-        staging(base, Disk(), "onnxreg-") as directory,
-    ):
+    with host_errors(f"writing to {base}", MACHINE_ERRNOS), staging(base, Disk(), "onnxreg-") as directory:
         set_mode(directory, 0o700)
         yield directory
 
@@ -115,25 +133,9 @@ def is_held(marker: Path) -> bool | None:
     if not marker.exists():
         return False
     try:
-        with take(marker, 0):
-            return False
-    except Timeout:
-        return True
+        lock = take(marker, 0)
     except PermissionError:
         return None
-
-
-def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories whose lock is free, and those locks; after a power cut either may be missing.
-
-    Renames of a dead command are made durable first, since we may rely on them.
-    """
-    name_pattern = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
-    paths = [path for path in scratch.iterdir() if not path.is_symlink()]
-    for name in sorted({match[1] for path in paths if (match := name_pattern.fullmatch(path.name))}):
-        directory, marker = scratch / name, scratch / f"{name}.lock"
-        with suppress(Timeout, OSError), take(marker, 0):
-            disk.sync_all(scratch)
-            if directory.is_dir() and not directory.is_symlink():
-                disk.remove_tree(directory)
-            disk.unlink(marker)
+    if lock is not None:
+        lock.release()
+    return lock is None

@@ -338,7 +338,7 @@ def test_locks_that_do_not_exclude(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
     class Broken(Disk):
-        def sync_directory(self, path: Path) -> None:
+        def sync_directory(self, path: Path) -> bool:
             raise OSError(22, "Invalid argument")
 
     disk, _ = promises.DIRECTORY

@@ -20,7 +20,7 @@ from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 
-CALLS = ("create", "extend", "mkdir", "reserve", "rename", "sync_directory", "sync_file", "write")
+CALLS = ("create", "extend", "mkdir", "rename", "sync_directory", "sync_file", "write")
 LARGE = 150_000
 """A size whose drafts have one file that a pull resumes."""
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT}
@@ -57,17 +57,13 @@ class Failing(Disk):
         self.check("mkdir")
         super().mkdir(path)
 
-    def reserve(self, file: BinaryIO, size: int) -> None:
-        self.check("reserve")
-        super().reserve(file, size)
-
     def rename(self, source: Path, target: Path) -> None:
         self.check("rename")
         super().rename(source, target)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path) -> bool:
         self.check("sync_directory")
-        super().sync_directory(path)
+        return super().sync_directory(path)
 
     def sync_file(self, path: Path) -> None:
         self.check("sync_file")
@@ -196,19 +192,3 @@ def test_reading(
         check_whole(other.store.root)
     other.pull("acme/pii", str(registry.store.root))
     check_whole(other.store.root)
-
-
-def test_a_quota_is_noticed_before_the_bytes_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ctypes
-
-    from onnxreg.registry.support import disk
-
-    class Library:
-        @staticmethod
-        def fallocate64(*_: object) -> int:
-            ctypes.set_errno(errno.EDQUOT)
-            return -1
-
-    monkeypatch.setattr(disk, "_libc", lambda: Library)
-    with Disk().extend(tmp_path / "x") as file, pytest.raises(OSError, match="quota"):
-        Disk().reserve(file, 5)

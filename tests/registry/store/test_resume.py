@@ -1,6 +1,7 @@
 """Large blobs on their way in: cut off, garbled, torn, fetched by two at once."""
 
 import errno
+import io
 import itertools
 import random
 import signal
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 from support.servers import static
@@ -20,10 +21,11 @@ from support.servers.faults import Proxy, proxy
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
-from onnxreg.registry.store.directory import directory_push
+from onnxreg.registry.store.directory import directory_push, partial_download
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
+from onnxreg.registry.support.disk import Disk
 from onnxreg.registry.transfer import copy
 from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
 from onnxreg.schema.core.digest import Digest
@@ -118,7 +120,7 @@ KILLED = """
 import sys
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
-from onnxreg.registry.store.directory import directory_push
+from onnxreg.registry.store.directory import directory_push, partial_download
 range_stream.RANGE_BYTES = 2**20
 range_stream.MAX_BLOCKS_AHEAD, directory_push.MIN_RESUMABLE_BYTES = 0, 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
@@ -141,35 +143,40 @@ def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: PublishedVersi
     assert is_intact(other, made)
 
 
-class FullDisk:
-    """A sink that has room for so many more bytes."""
+class FullDisk(Disk):
+    """A disk on which a partial download has room for so many more bytes."""
 
-    def __init__(self, sink: Any, room: int) -> None:
-        self.sink, self.room = sink, room
+    def __init__(self, room: int) -> None:
+        self.room = room
 
-    def write(self, data: memoryview) -> object:
-        self.room -= len(data)
-        if self.room < 0:
+    def extend(self, path: Path) -> BinaryIO:
+        path.touch()
+        return cast(BinaryIO, Limited(path, self))
+
+
+class Limited(io.FileIO):
+    """A file on a full disk."""
+
+    def __init__(self, path: Path, disk: FullDisk) -> None:
+        super().__init__(path, "r+")
+        self._disk = disk
+
+    def write(self, data: Any, /) -> int:
+        self._disk.room -= len(data)
+        if self._disk.room < 0:
             raise OSError(errno.ENOSPC, "")
-        return self.sink.write(data)
+        return super().write(data)
 
 
 def test_goes_on_after_a_full_disk_as_the_hint_says(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, monkeypatch: pytest.MonkeyPatch
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
 ) -> None:
-    past_cache = directory_push.past_cache
-
-    @contextmanager
-    def full(file: Any, offset: int) -> Iterator[FullDisk]:
-        with past_cache(file, offset) as sink:
-            yield FullDisk(sink, 7 * MIB)
-
-    monkeypatch.setattr(directory_push, "past_cache", full)
+    other.store.disk = FullDisk(7 * MIB)
     with pytest.raises(HostError) as caught:
         other.pull("acme/large", site.url)
     assert "a large download continues where it stopped" in str(caught.value.hint)
     assert arriving(other, weights).stat().st_size == 7 * MIB
-    monkeypatch.setattr(directory_push, "past_cache", past_cache)
+    other.store.disk = Disk()
     site.seen.clear()
     other.pull("acme/large", site.url)
     assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
@@ -326,9 +333,9 @@ def test_a_source_that_is_damaged_is_given_up(
 def test_two_pulls_at_once_do_not_share_a_file(
     other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
 ) -> None:
-    held = directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
-    assert directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk) is None
+    assert partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk) is None
     other.pull("acme/large", site.url)
     assert is_intact(other, made)
     held.release()
@@ -340,7 +347,7 @@ def test_a_collection_clears_what_nobody_goes_on_with(
     site.plan = from_request(7, "reset", blob_path(weights))
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    held = directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
     other.gc()
     assert arriving(other, weights).exists()

@@ -213,11 +213,12 @@ class Recorder(Disk):
         for path in paths:
             self.sync_directory(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path) -> bool:
         self._before()
         assert path.is_dir()
         if path.is_relative_to(self.base) and not is_ephemeral(self._relative(path)):
             self._did(Sync(self._relative(path)))
+        return True
 
     def sync_all(self, path: Path) -> None:
         self._before()

@@ -8,14 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
-
-from filelock import FileLock, Timeout
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.store.directory import directory as local
+from onnxreg.registry.store.directory import scratch
+from onnxreg.registry.support import notices
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
@@ -150,11 +149,11 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
         middle, start = observe(base), len(recorder.steps)
         try:
             pair.second(base)
-        except (HostError, Timeout) as error:
+        except HostError as error:
             raise BlockedError from error
         traces.append(Trace(recorder, start, before, middle, observe(base), pair.promised))
 
-    with on(recorder), patch("onnxreg.registry.store.directory.scratch.FileLock", Impatient):
+    with on(recorder), patch.object(scratch, "NOTICE_SECONDS", 0), patch.object(notices, "tell", _blocked):
         for earlier in pair.before:
             earlier(base)
         before = observe(base)
@@ -170,11 +169,8 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
     return traces[0]
 
 
-class Impatient(FileLock):
-    """A lock that nobody waits for."""
-
-    def acquire(self, timeout: float | None = None, **options: Any) -> Any:
-        return super().acquire(0, **options)
+def _blocked(line: str) -> None:
+    raise BlockedError(line)
 
 
 @contextmanager

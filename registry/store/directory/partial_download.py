@@ -1,0 +1,115 @@
+"""A large blob that is being fetched, in a file that outlives the command, so that an interrupted pull resumes.
+
+`local/partial/<64 hex>` holds the blob's first bytes; its size says how many. Its content is not trusted: it is hashed
+again from its beginning before anything is added.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory.scratch import take
+from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
+from onnxreg.registry.support.disk import Disk, is_regular, set_mode
+from onnxreg.schema.core.digest import Digest
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+MAX_FILE_BYTES = 2**44
+"""The largest file of ext4: of a larger one, the bytes that arrive decide."""
+
+
+class PartialDownload:
+    """The file of one blob, locked by this process until `release`."""
+
+    def __init__(self, path: Path, lock: "BaseFileLock", disk: Disk) -> None:
+        self.path = path
+        self._lock = lock
+        self._disk = disk
+
+    @classmethod
+    def take(cls, directory: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
+        """Lock the file of a blob; None if another process has it."""
+        disk.make_directory(directory, directory.parent)
+        lock = take(directory / f"{digest.hex}.lock", 0)
+        return None if lock is None else cls(directory / digest.hex, lock, disk)
+
+    def release(self) -> None:
+        """Release the lock and remove its file."""
+        self._disk.unlink(Path(self._lock.lock_file))
+        self._lock.release()
+
+    def fill(self, blob: IncomingBlob) -> int:
+        """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong.
+
+        Pieces whose digests are stated are fetched again if they are damaged. A link, or a file that this user may not
+        write, is removed first: its bytes belong to somebody else.
+        """
+        if is_regular(self.path) and self.path.lstat().st_nlink == 1:
+            set_mode(self.path, 0o600)
+        with suppress(FileNotFoundError):
+            is_own = is_regular(self.path) and self.path.lstat().st_nlink == 1
+            if not is_own or not os.access(self.path, os.R_OK | os.W_OK):
+                self._disk.unlink(self.path)
+        with self._disk.extend(self.path) as file:
+            free = shutil.disk_usage(self.path.parent).free + file.seek(0, os.SEEK_END)
+            if free < blob.size <= MAX_FILE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            digest, size = _append(file, blob)
+            if digest != blob.digest:
+                damaged = [
+                    piece for piece in blob.pieces() if _digest(file, piece.start, piece.stop) != piece.digest
+                ]
+                for piece in damaged:
+                    file.seek(piece.start)
+                    with blob.open(piece.start) as stream:
+                        left = piece.stop - piece.start
+                        while left and (data := stream.read(min(CHUNK_BYTES, left))):
+                            left -= file.write(data)
+                digest = _digest(file, 0, size) if damaged else digest
+        if digest != blob.digest:
+            self._disk.unlink(self.path)
+            streams.check(digest, blob.digest, f"blob {blob.digest}")
+        return size
+
+
+def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
+    """Hash the bytes that are there and fetch the rest; returns digest and size of the whole."""
+    if file.seek(0, os.SEEK_END) > blob.size:
+        file.truncate(0)
+    file.seek(0)
+    hasher = hashlib.sha256()
+    _, start = streams.pump(file, None, hasher=hasher)
+    with blob.open(start) as remainder:
+        digest, size = streams.pump(remainder, file, hasher=hasher)
+    return digest, start + size
+
+
+def _digest(file: BinaryIO, start: int, stop: int) -> Digest:
+    """The digest of a part of a file."""
+    hasher = hashlib.sha256()
+    file.seek(start)
+    while start < stop and (data := file.read(min(CHUNK_BYTES, stop - start))):
+        hasher.update(data)
+        start += len(data)
+    return Digest(hasher.hexdigest())
+
+
+def clear_partial(directory: Path, disk: Disk) -> int:
+    """Remove the files that no process has locked; returns their size in bytes."""
+    freed = 0
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
+        partial = PartialDownload.take(directory, Digest(path.name), disk) if is_blob else None
+        if partial is not None:
+            freed += path.lstat().st_size
+            disk.unlink(path)
+            partial.release()
+    return freed
