@@ -6,7 +6,7 @@ of a list. A fact that the error does not have reads as its name in capitals, as
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from shlex import join, quote
+from shlex import quote
 from string import Formatter
 from typing import Any
 
@@ -54,12 +54,6 @@ def _finish_mirroring(mirror: str, first: str | Advice) -> str:
     return "; ".join(filter(None, (text(first), again)))
 
 
-def _delete_objects(target: str, endpoint: str = "", profile: str = "", region: str = "") -> str:
-    options = {"--endpoint-url": endpoint, "--profile": profile, "--region": region}
-    words = [word for option in options.items() if option[1] for word in option]
-    return join(["aws", "s3", "rm", "--recursive", target, *words])
-
-
 TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Damage and its repair
     "verify-extent": "run `reg verify`, or `reg verify --remote {place!q}` for a registry elsewhere, to see the extent",
@@ -75,8 +69,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "restore-file": "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; while it is not there, reg gc may free that model's blobs",
     "repair-and-clear": "reg verify --remote {registry!q} --repair --from MIRROR; then reg doctor {registry!q} {paths:--clear}",
     "clear-leftovers": "reg doctor {registry!q} {paths:--clear}",
-    "delete-objects": _delete_objects,
-    "delete-hub-repository": "hf repos delete {repository!q} --type {type!q}",
     "change-owner": "sudo chown -R --reference={root!q} {root!q}",
     "collect-garbage-here": "reg --registry {registry!q} gc",
     "collect-garbage-there": "reg gc --remote {remote!q}",

@@ -1,6 +1,5 @@
 """`reg doctor`: what may be wrong with a registry, and what to type against it."""
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,13 +7,11 @@ import typer
 
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import InputError, RegError, RemoteError
+from onnxreg.schema.core.errors import RegError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.conformance.trial import TrialOutcome
     from onnxreg.registry.maintain.doctor import Diagnosis
     from onnxreg.registry.store.protocol import RegistryStore
 
@@ -23,7 +20,6 @@ EXAMPLES = (
     "reg doctor origin",
     "reg doctor --json",
     "reg doctor s3://models/prod --clear gc/condemned/0123456789abcdef",
-    "reg doctor s3://models/prod --live",
 )
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
 """The families of failures; the exit status is that of the first one that occurs."""
@@ -42,9 +38,6 @@ def command(
             metavar="PATH",
         ),
     ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Try every promise that a registry relies on at this place.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
@@ -54,19 +47,12 @@ def command(
     The exit status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not
     found, 9 environment.
 
-    --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, leftovers of an
-    interrupted trial, or a file that does not belong in a registry, and nothing else. If the owner of the
-    note still runs, files that somebody relies on may then be deleted.
-
-    --live creates scratch (a prefix gc/live-... in a bucket, a private repository onnxreg-live-... beside
-    one of the Hub, a directory in a registry's local/tmp), tries there every promise that a registry relies
-    on (create-only writes, compare-and-swap, races, reads after writes, ranges, checksums, pushes of two
-    writers), and removes it. The registry itself is not touched; a bucket need not have one yet. If a
-    promise is broken, the exit status is 6.
+    --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
+    not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody
+    relies on may then be deleted.
 
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
-    do. With --live also {scratch}, and each finding has {state}: kept, broken or not applicable. With
-    --clear {registry, cleared}.
+    do. With --clear {registry, cleared}.
     """
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -76,10 +62,6 @@ def command(
     session: Session = context.obj
     own = DirectoryRegistry(session.registry or default_root())
     url = own.url if remote is None else Remotes.load(own).url_of(remote)
-    if live and clear:
-        raise InputError("--live and --clear are two things", "do one after the other")
-    if live:
-        return _try(session, url)
     store = own if remote is None else open_url(url)
     if clear:
         return _clear(session, store, clear)
@@ -101,7 +83,7 @@ def _examine(session: Session, store: "RegistryStore", url: str) -> None:
         raise _failure(faults, store.url)
 
 
-def _to_json(finding: "Diagnosis | TrialOutcome") -> dict[str, Any]:
+def _to_json(finding: "Diagnosis") -> dict[str, Any]:
     fix = hints.text(finding.fix)
     return {"check": finding.check, "ok": finding.ok, "detail": finding.detail, "fix": fix}
 
@@ -127,29 +109,3 @@ def _clear(session: Session, store: "RegistryStore", paths: Sequence[str]) -> No
         output.write_json({"registry": store.url, "cleared": cleared})
     else:
         session.say(*(f"deleted {path}" for path in cleared))
-
-
-def _try(session: Session, url: str) -> None:
-    with needs("hf", "a registry on the Hugging Face Hub"):
-        from onnxreg.registry.conformance import conformance
-
-        scratch = conformance.scratch_at(url)
-    if not session.as_json:
-        session.say(f"makes {scratch.description}, and removes it at the end")
-        sys.stdout.flush()
-    with session.steps() as progress:
-        outcomes = conformance.run(scratch, progress)
-    broken = [outcome for outcome in outcomes if not outcome.ok]
-    if session.as_json:
-        documents = [{**_to_json(outcome), "state": outcome.state} for outcome in outcomes]
-        output.write_json(
-            {"registry": url, "scratch": scratch.description, "ok": not broken, "findings": documents}
-        )
-    else:
-        rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
-        _tables(session, rows, [(outcome.check, hints.text(outcome.fix)) for outcome in broken])
-    if broken:
-        checks = ", ".join(outcome.check for outcome in broken)
-        raise RemoteError(
-            f"{output.counted(len(broken), 'promise')} broken at {url}: {checks}", broken[0].fix
-        )

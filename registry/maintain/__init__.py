@@ -4,5 +4,5 @@
 surroundings (`Diagnosis`), `disk_usage` lists the space that each model takes.
 
 Start with `verification.py`.
-Must not import: `server`, `conformance`.
+Must not import: `server`.
 """

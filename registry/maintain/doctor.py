@@ -23,7 +23,7 @@ from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
 from onnxreg.registry.store.layout import LAYOUT_VERSION, NOTE, UPGRADE, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
+from onnxreg.registry.store.promises import IndexSwapper
 from onnxreg.registry.store.protocol import LocalStore, RegistryStore, TreeFile
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
@@ -43,8 +43,6 @@ MAX_LISTED_PATHS = 5
 """Paths that one diagnosis names."""
 PROBE_PATH = re.compile(r"gc/probe-[0-9a-f]{16}")
 """The object that one run of the probes works on."""
-TRIAL_PATH = re.compile(r"(gc/live-[0-9a-f]{16}/).+")
-"""A file in the scratch of one run of `reg doctor --live`; group 1 is the scratch."""
 _NOTE_PATH = re.compile(rf"gc/(intents|condemned)/({NOTE.pattern})")
 
 
@@ -83,7 +81,7 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
     else:
         checks = [lambda: _opened(remote)]
         if not (isinstance(remote, ObjectRegistry) and isinstance(remote.store, ReadOnlyStore)):
-            checks += [lambda: _stray(remote, url), lambda: _notes(remote, url), lambda: _trials(remote, url)]
+            checks += [lambda: _stray(remote, url), lambda: _notes(remote, url)]
             if isinstance(remote, ObjectRegistry):
                 checks.append(lambda: _object_probes(remote, url))
     findings: list[Diagnosis] = []
@@ -100,11 +98,6 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
 def left_probes(files: Iterable[TreeFile]) -> list[str]:
     """The scratch objects of probes, which run or were interrupted."""
     return [file.path for file in files if PROBE_PATH.fullmatch(file.path)]
-
-
-def left_trials(files: Iterable[TreeFile]) -> list[str]:
-    """The scratch of trials, which run or were interrupted: each a prefix that ends with a slash."""
-    return sorted({match[1] for file in files if (match := TRIAL_PATH.fullmatch(file.path))})
 
 
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
@@ -270,13 +263,6 @@ def _is_for_people(remote: RegistryStore, kind: str) -> bool:
     return kind == "condemned" or remote.is_mirror
 
 
-def _trials(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Scratch of `reg doctor --live`, which removes it itself unless it was killed."""
-    prefixes = left_trials(remote.files())
-    faults = [f"{path} is of a live trial that runs, or was killed" for path in prefixes]
-    yield _summary("scratch", faults, "nothing that a trial left", _clear(url, prefixes[:MAX_LISTED_PATHS]))
-
-
 def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """Leftovers of killed commands in `local/tmp`; running commands hold their lock."""
     with host_errors(f"looking at {remote.scratch}"):
@@ -306,9 +292,7 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 if (remote.root / part).is_dir()
             }
             move = f"cp -a {quote(remote.url)} /another/disk"
-            disk, locks = promises.DIRECTORY
-            scratch = DirectoryScratch(directory, remote.disk)
-            faults = list(disk.attempt(scratch))
+            faults = list(promises.disk_faults(directory, remote.disk))
             if len(set(devices.values())) > 1:
                 faults.append(f"{', '.join(devices)} are on different file systems")
             less = (
@@ -316,10 +300,11 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 if Disk().sync_directory(directory)
                 else "; a power cut may undo the last command: no fsync"
             )
-            yield _summary(disk.name, faults, disk.sentence + less, move)
-            yield _summary(locks.name, list(locks.attempt(scratch)), locks.sentence, move)
+            yield _summary("disk", faults, f"files are synced, and renamed over others{less}", move)
+            locks = list(promises.lock_faults(directory))
+            yield _summary("locks", locks, "a lock keeps other processes out", move)
             swapper = IndexSwapper(DirectoryRegistry.create(directory / "registry", remote.disk))
-            faults = promises.faults("doctor", swapper, "probe")
+            faults = promises.faults(swapper, "probe", raced=True)
             yield _summary("compare-and-swap", faults, "one of many writers wins", move)
 
 
@@ -331,7 +316,7 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
     """
     store = unguarded(remote.store)
     before = {path: store.get(path) for path in left_probes(remote.files())}
-    faults = promises.faults("doctor", store, f"gc/{PROBE}{os.urandom(8).hex()}")
+    faults = promises.faults(store, f"gc/{PROBE}{os.urandom(8).hex()}", raced=True)
     fix = Advice("move-registry", registry=url)
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
     dead = [path for path, data in before.items() if data is not None and store.get(path) == data]
@@ -402,6 +387,5 @@ def _check_leftover(remote: RegistryStore, file: TreeFile) -> None:
         (note is None or not _is_for_people(remote, note[1]))
         and is_registry_file(file)
         and not PROBE_PATH.fullmatch(file.path)
-        and not TRIAL_PATH.fullmatch(file.path)
     ):
         raise InputError(f"{file.path} is a part of the registry", Advice("collect-garbage"))

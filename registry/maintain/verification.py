@@ -300,7 +300,7 @@ def _key_of(file: TreeFile) -> BlobKey | None:
 
 
 _FIXED = frozenset({"registry.json", "policy.jsonl", SNAPSHOT, SNAPSHOT_TABLE})
-_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}}|live-[0-9a-f]{{16}}/.+)")
+_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}})")
 """Notes, and the scratch of the probes and trials of `reg doctor`."""
 
 

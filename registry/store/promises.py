@@ -1,13 +1,7 @@
-"""The promises that a registry relies on, in one table: what is promised, how it is tried, and who tries it.
+"""Promises of a place that a registry relies on, and the trials that prove them.
 
-| who | when |
-|---|---|
-| `first write` | before a command writes to an object store for the first time: `require_cas.py` |
-| `doctor` | `reg doctor`, on scratch of the registry: `maintain/doctor.py` |
-| `live` | `reg doctor --live`, on a place of its own: `conformance/`, with more promises of S3 and the Hub |
-| `contract` | the test suite of every store: `contract.py` |
-
-Each try yields the faults in words; nothing if the promise is kept.
+`require_cas` tries the conditional writes of an object store before the first write. `reg doctor` also tries writers at
+once, and for a directory its disk and its locks. Each trial yields the faults in words; nothing if the promise is kept.
 """
 
 import os
@@ -17,41 +11,22 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 from onnxreg.registry.store.directory.scratch import exclusive
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.object_store import ObjectStore
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import LostRaceError, RegError
 
-Runner = Literal["first write", "doctor", "live", "contract"]
-Subject = TypeVar("Subject")
-
 RACERS, ROUNDS = 8, 8
-DELETED_OBJECTS = 20
-"""Objects of a trial that deletes several."""
-LARGE_OBJECT_BYTES = 5 * 2**20
-"""Size of an object that is fetched in more than one range."""
-
-
-@dataclass(frozen=True)
-class Promise(Generic[Subject]):
-    """A promise and its test. `writers` try it at once."""
-
-    name: str
-    sentence: str
-    attempt: Callable[[Subject], Iterable[str]]
-    runners: tuple[Runner, ...]
-    writers: int = 1
+"""Writers at once, and how often they race."""
 
 
 class Swapper(Protocol):
-    """The part of `ObjectStore` that compare-and-swap needs."""
+    """The methods of an `ObjectStore` that compare-and-swap needs."""
 
     def get(self, key: str) -> tuple[bytes, str] | None: ...
 
@@ -60,27 +35,6 @@ class Swapper(Protocol):
     def swap(self, key: str, data: bytes, expected: str | None) -> bool: ...
 
     def delete(self, keys: Iterable[str]) -> None: ...
-
-
-class SwapScratch(NamedTuple):
-    """An object to create and swap, which is absent before."""
-
-    store: Swapper
-    key: str
-
-
-class ObjectScratch(NamedTuple):
-    """A key of which, and of the keys below it, nobody else knows."""
-
-    store: ObjectStore
-    key: str
-
-
-class DirectoryScratch(NamedTuple):
-    """A new directory on the file system of a registry."""
-
-    path: Path
-    disk: Disk
 
 
 class IndexSwapper:
@@ -108,24 +62,24 @@ class IndexSwapper:
         self._remote.discard(map(index_path, keys))
 
 
-def faults(runner: Runner, store: Swapper, key: str) -> list[str]:
-    """Try the promises of conditional writes on one object, which is absent before and after."""
-    messages: list[str] = []
-    scratch = SwapScratch(store, key)
+Trial = Callable[[Swapper, str], Iterable[str]]
+
+
+def faults(store: Swapper, key: str, raced: bool = False) -> list[str]:
+    """Try conditional writes on one object, which is absent before and after; `raced`: by several writers at once too."""
+    trials: list[Trial] = [create_only, compare_and_swap]
+    if raced:
+        trials += [race_create, race_swap, gone]
     try:
-        for promise in SWAPS:
-            if runner in promise.runners:
-                messages += promise.attempt(scratch)
-    except RegError:
-        with suppress(RegError):
+        return [message for trial in trials for message in trial(store, key)]
+    finally:
+        error = sys.exc_info()[1]
+        with suppress(*([RegError] if error else [])):
             store.delete([key])
-        raise
-    store.delete([key])
-    return messages
 
 
-def _create_only(scratch: SwapScratch) -> Iterator[str]:
-    store, key = scratch
+def create_only(store: Swapper, key: str) -> Iterator[str]:
+    """An object that exists is not created again."""
     if not store.create(key, BytesIO(b"first")):
         yield "an object that is not there cannot be created"
     if store.create(key, BytesIO(b"second")) or store.swap(key, b"second", None):
@@ -134,9 +88,9 @@ def _create_only(scratch: SwapScratch) -> Iterator[str]:
         yield "what was created is not what is read"
 
 
-def _compare_and_swap(scratch: SwapScratch) -> Iterator[str]:
-    store, key = scratch
-    token = _token(scratch)
+def compare_and_swap(store: Swapper, key: str) -> Iterator[str]:
+    """Only the bytes that were read are replaced."""
+    token = _token(store, key)
     if not store.swap(key, b"third", token):
         yield "a swap with the right token is refused"
     if store.swap(key, b"fourth", token):
@@ -145,20 +99,18 @@ def _compare_and_swap(scratch: SwapScratch) -> Iterator[str]:
         yield "what was swapped in is not what is read"
 
 
-def _race_create(scratch: SwapScratch) -> Iterator[str]:
-    def remove() -> None:
-        scratch.store.delete([scratch.key])
-
-    yield from _race(scratch, "creating", remove)
+def race_create(store: Swapper, key: str) -> Iterator[str]:
+    """Of several writers that create at once, one wins."""
+    yield from _race(store, key, "creating", lambda: store.delete([key]))
 
 
-def _race_swap(scratch: SwapScratch) -> Iterator[str]:
-    yield from _race(scratch, "swapping", lambda: _token(scratch))
+def race_swap(store: Swapper, key: str) -> Iterator[str]:
+    """Of several writers that swap at once, one wins."""
+    yield from _race(store, key, "swapping", lambda: _token(store, key))
 
 
-def _race(scratch: SwapScratch, activity: str, prepare: Callable[[], str | None]) -> Iterator[str]:
+def _race(store: Swapper, key: str, activity: str, prepare: Callable[[], str | None]) -> Iterator[str]:
     """Several writers at once, several times: exactly one wins, and its bytes are read afterwards."""
-    store, key = scratch
     with ThreadPoolExecutor(RACERS) as pool:
         for _ in range(ROUNDS):
             token = prepare()
@@ -173,9 +125,10 @@ def _race(scratch: SwapScratch, activity: str, prepare: Callable[[], str | None]
                 return
 
 
-def _gone(scratch: SwapScratch) -> Iterator[str]:
-    scratch.store.delete([scratch.key])
-    if scratch.store.get(scratch.key) is not None:
+def gone(store: Swapper, key: str) -> Iterator[str]:
+    """A deleted object is not read."""
+    store.delete([key])
+    if store.get(key) is not None:
         yield "an object that was deleted is still there"
 
 
@@ -184,71 +137,16 @@ def _content(store: Swapper, key: str) -> bytes | None:
     return stored[0] if stored else None
 
 
-def _token(scratch: SwapScratch) -> str | None:
+def _token(store: Swapper, key: str) -> str | None:
     """The token of the object, which is created if it is absent."""
-    store, key = scratch
     stored = store.get(key)
     if stored is None and store.create(key, BytesIO(b"first")):
         stored = store.get(key)
     return stored[1] if stored else None
 
 
-def _read_after_write(scratch: ObjectScratch) -> Iterator[str]:
-    store = scratch.store
-    for number in range(ROUNDS):
-        key, data = f"{scratch.key}/{number}", secrets.token_bytes(100)
-        if store.get(key) is not None or store.has([key]):
-            yield "an object is read that was never written"
-        store.create(key, BytesIO(data))
-        current = store.get(key)
-        if current is None or current[0] != data or not store.has([key]):
-            yield "an object that was just created is not read"
-        elif store.swap(key, data[::-1], current[1]) and (store.get(key) or (b"",))[0] != data[::-1]:
-            yield "the old bytes of an object that was just replaced are read"
-
-
-def _list_after_write(scratch: ObjectScratch) -> Iterator[str]:
-    store, below = scratch.store, f"{scratch.key}/"
-    for number in range(ROUNDS):
-        key = f"{below}{number}"
-        store.create(key, BytesIO(b"listed"))
-        if (key, 6) not in set(store.list(below)):
-            yield "an object that was just created is not listed"
-        store.delete([key])
-        if key in {listed_key for listed_key, _ in store.list(below)}:
-            yield "an object that was just deleted is listed"
-
-
-def _large(scratch: ObjectScratch) -> Iterator[str]:
-    store, key = scratch
-    data = secrets.token_bytes(LARGE_OBJECT_BYTES)
-    store.create(key, BytesIO(data))
-    stream = store.open(key)
-    if stream is None:
-        yield "it is not there"
-        return
-    with stream:
-        if stream.read() != data:
-            yield "it has other bytes than were written"
-
-
-def _delete(scratch: ObjectScratch) -> Iterator[str]:
-    store = scratch.store
-    keys = [f"{scratch.key}/{number}" for number in range(DELETED_OBJECTS)]
-    for key in keys:
-        store.create(key, BytesIO(b"deleted"))
-    store.delete([keys[0]])
-    if store.get(keys[0]) is not None:
-        yield "an object that was deleted is still there"
-    store.delete(keys)
-    if store.has(keys):
-        yield "of objects that were deleted together, some are still there"
-    if not store.create(keys[0], BytesIO(b"again")):
-        yield "an object that was deleted cannot be created again"
-
-
-def _sync_and_rename(scratch: DirectoryScratch) -> Iterator[str]:
-    directory, disk = scratch
+def disk_faults(directory: Path, disk: Disk) -> Iterator[str]:
+    """Try to sync files, and to rename them over others, in an empty directory."""
     target = directory / "deep" / "target"
     try:
         for data in (b"old", b"new"):
@@ -274,58 +172,16 @@ except Timeout:
 """
 
 
-def _lock(scratch: DirectoryScratch) -> Iterator[str]:
-    path = scratch.path / "probe.lock"
+def lock_faults(directory: Path) -> Iterator[str]:
+    """Try whether a lock in this directory keeps other processes out."""
+    path = directory / "probe.lock"
 
     def other() -> str:
-        command_line = [sys.executable, "-c", _LOCKER, str(path)]
-        return subprocess.run(
-            command_line, capture_output=True, text=True, timeout=60, check=False
-        ).stdout.strip()
+        command = [sys.executable, "-c", _LOCKER, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
 
     with exclusive(path):
         if other() != "held":
             yield "two processes can hold the same lock"
     if other() != "free":
         yield "a lock that was given back is still held"
-
-
-SWAPS: tuple[Promise[SwapScratch], ...] = (
-    Promise(
-        "create-only",
-        "an object that is there is not created again",
-        _create_only,
-        ("first write", "doctor", "live", "contract"),
-    ),
-    Promise(
-        "compare-and-swap",
-        "only the bytes that were read are replaced",
-        _compare_and_swap,
-        ("first write", "doctor", "live", "contract"),
-    ),
-    Promise(
-        "create-only, raced",
-        f"of {RACERS} writers that create at once, one wins",
-        _race_create,
-        ("doctor", "live", "contract"),
-        RACERS,
-    ),
-    Promise(
-        "compare-and-swap, raced",
-        f"of {RACERS} writers that swap at once, one wins",
-        _race_swap,
-        ("doctor", "live", "contract"),
-        RACERS,
-    ),
-    Promise("gone", "what was deleted is not read", _gone, ("doctor", "contract")),
-)
-OBJECTS: tuple[Promise[ObjectScratch], ...] = (
-    Promise("read-after-write", "what was written is read at once", _read_after_write, ("live",)),
-    Promise("list-after-write", "what was written is listed at once", _list_after_write, ("live",)),
-    Promise("large object", "an object of 5 MiB comes back in ranges", _large, ("live",)),
-    Promise("delete", "what was deleted is gone at once, and may be created again", _delete, ("live",)),
-)
-DIRECTORY: tuple[Promise[DirectoryScratch], ...] = (
-    Promise("disk", "files are synced, and renamed over others", _sync_and_rename, ("doctor", "live")),
-    Promise("locks", "a lock keeps other processes out", _lock, ("doctor", "live")),
-)

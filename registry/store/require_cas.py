@@ -121,7 +121,7 @@ class CasGuardedStore:
     def _probe(self) -> None:
         from onnxreg.registry.store.promises import faults
 
-        broken = faults("first write", self.store, f"gc/{PROBE}{os.urandom(8).hex()}")
+        broken = faults(self.store, f"gc/{PROBE}{os.urandom(8).hex()}")
         if broken:
             raise RemoteError(
                 f"{self.url} cannot be written safely: {broken[0]}",

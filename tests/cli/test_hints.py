@@ -45,11 +45,6 @@ def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:
         ),
         (Advice("import-directory"), "take it whole: reg import DIRECTORY --name NAME"),
         (Advice("clear-leftovers", registry="m", paths=["a", "b c"]), "reg doctor m --clear a --clear 'b c'"),
-        (
-            Advice("delete-objects", target="s3://m/gc/", region="eu", endpoint="http://h"),
-            "aws s3 rm --recursive s3://m/gc/ --endpoint-url http://h --region eu",
-        ),
-        (Advice("delete-hub-repository", repository="a/b", type="model"), "hf repos delete a/b --type model"),
         (Advice("change-owner", root="my reg"), "sudo chown -R --reference='my reg' 'my reg'"),
         (
             Advice("name-member", nearest="d is one stage", member="det"),

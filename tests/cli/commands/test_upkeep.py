@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from support.servers.static import Manners, serve
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.memory import MemoryStore, share
@@ -386,14 +384,12 @@ def test_nothing_is_collected_at_a_web_server(reg: Reg, home: Path, served: str)
 def test_a_web_server_is_looked_at_as_far_as_it_can_be(reg: Reg, served: str) -> None:
     found = reg("doctor", served, "--json")
     assert (found.status, [item["check"] for item in found.json["findings"]]) == (0, ["registry.json"])
-    assert reg("doctor", served, "--live").status == 2
 
 
 LEFT = {
     "condemned": "gc/condemned/0123456789abcdef",
     "stray files": "photo.jpg",
     "index and blobs": "index/Bad Name.jsonl",
-    "scratch": "gc/live-0123456789abcdef/create-only",
 }
 
 
@@ -439,34 +435,6 @@ def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: R
         assert refused.status == 5 and "runs" in refused.err
     assert reg("doctor", "--clear", f"gc/condemned/{push.id}").status == 0
     assert reg("doctor").status == 0
-
-
-@pytest.mark.usefixtures("quick_probes")
-def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
-    before = files(home)
-    done = reg("doctor", "--live")
-    assert done.status == 0
-    first, header, *rows = done.out.splitlines()
-    assert first == f"makes a directory in {home}/local/tmp, and removes it at the end"
-    assert header.split() == ["CHECK", "STATE", "WHAT"]
-    assert all("  kept  " in row for row in rows)
-    found = reg("doctor", home, "--live", "--json")
-    assert (found.err, found.json["ok"]) == ("", True)
-    assert all(item.keys() == {"check", "ok", "state", "detail", "fix"} for item in found.json["findings"])
-    assert files(home) == before
-    assert reg("doctor", "--live", "--clear", "x").status == 2
-
-
-@pytest.mark.usefixtures("quick_probes")
-def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    locks = promises.DIRECTORY[1]
-    broken = replace(locks, attempt=lambda scratch: ["nobody is kept out"])
-    monkeypatch.setattr(promises, "DIRECTORY", (broken,))
-    found = reg("doctor", "--live", "--json")
-    assert found.status == 6
-    assert found.error["message"].endswith(": locks")
-    (bad,) = (item for item in found.json["findings"] if not item["ok"])
-    assert (bad["check"], bad["state"], bad["detail"]) == ("locks", "broken", "nobody is kept out")
 
 
 @pytest.mark.parametrize(("blob", "place"), [("weights", "COPIED"), ("manifest", "PLACE")])

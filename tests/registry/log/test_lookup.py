@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from conformance.contract import put
 
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote

@@ -316,7 +316,7 @@ class Lying(MemoryStore):
 )
 def test_a_store_that_breaks_a_promise_is_found(kind: type[MemoryStore], word: str) -> None:
     store = kind()
-    assert word in "; ".join(promises.faults("doctor", store, "probe"))
+    assert word in "; ".join(promises.faults(store, "probe", raced=True))
     if kind is not Hoarding:
         assert store.objects == {}
 
@@ -327,13 +327,11 @@ def test_a_careless_store_is_a_finding_for_writers() -> None:
 
 
 def test_locks_that_do_not_exclude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, locks = promises.DIRECTORY
-    scratch = promises.DirectoryScratch(tmp_path, Disk())
-    assert list(locks.attempt(scratch)) == []
+    assert list(promises.lock_faults(tmp_path)) == []
     monkeypatch.setattr(promises, "exclusive", lambda path: threading.Lock())
-    assert list(locks.attempt(scratch)) == ["two processes can hold the same lock"]
+    assert list(promises.lock_faults(tmp_path)) == ["two processes can hold the same lock"]
     with FileLock(tmp_path / "probe.lock"):
-        assert "still held" in "".join(locks.attempt(scratch))
+        assert "still held" in "".join(promises.lock_faults(tmp_path))
 
 
 def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
@@ -341,10 +339,9 @@ def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
         def sync_directory(self, path: Path) -> bool:
             raise OSError(22, "Invalid argument")
 
-    disk, _ = promises.DIRECTORY
-    assert list(disk.attempt(promises.DirectoryScratch(tmp_path, Disk()))) == []
+    assert list(promises.disk_faults(tmp_path, Disk())) == []
     shutil.rmtree(tmp_path / "deep")
-    assert "fails: Invalid argument" in "".join(disk.attempt(promises.DirectoryScratch(tmp_path, Broken())))
+    assert "fails: Invalid argument" in "".join(promises.disk_faults(tmp_path, Broken()))
 
 
 def test_an_unknown_collection_of_an_object_store_needs_a_person() -> None:

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
+from conformance.contract import StoreContract
 
-from onnxreg.registry.store.contract import StoreContract
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ListingStore

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.contract import StoreContract, put
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import fsspec_store
-from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.fsspec_store import FileStore, opened
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.errors import InputError, RemoteError

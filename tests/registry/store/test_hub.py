@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.contract import StoreContract, put
 from huggingface_hub.utils import close_session
 from support.servers.hub import READER, TOKEN, Hub, running
 
@@ -26,7 +27,6 @@ from onnxreg.registry.log.commit import load, read_condemned
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.hub import commits, hub_client, repo_card
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
 from onnxreg.registry.store.hub.hub_client import HubUrl

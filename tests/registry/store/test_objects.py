@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from conformance.contract import put
 
-from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.require_cas import CasGuardedStore, remember

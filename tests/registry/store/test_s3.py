@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.contract import StoreContract, put
 from support.registries import growing
 from support.registries.bucket import assert_nothing_lost, push_at_once
 from support.servers import s3servers
@@ -17,7 +18,6 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.contract import put
 from support.registries.bucket import damages, direct, finished, sent_again, versions
 from support.sampling import sampled
 from support.servers import s3servers
@@ -15,7 +16,6 @@ from support.servers.faults import FAULTS, Proxy, at
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.s3.bucket import s3_remote

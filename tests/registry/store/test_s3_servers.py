@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from conformance.contract import StoreContract, put
 from support.registries.bucket import (
     assert_nothing_lost,
     damages,
@@ -24,7 +25,6 @@ from support.servers.faults import proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore

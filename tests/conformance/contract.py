@@ -1,17 +1,19 @@
-"""The contract of a backend, as tests: subclass, provide a `remote` fixture, and pytest runs the suite.
+"""The contract of a store, as tests: subclass, provide a `remote` fixture, and pytest runs the suite.
 
-class TestMine(StoreContract):
+class TestMine(ObjectContract):
     @pytest.fixture
-    def remote(self): return MyRemote(...)
+    def remote(self): return ObjectRegistry.create(MyObjectStore(...))
 """
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store.promises import SWAPS, IndexSwapper, Promise, SwapScratch
+from onnxreg.registry.store import promises
+from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IndexLister, PathStore, RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
@@ -26,10 +28,6 @@ def put(
         for blob in blobs:
             push.put(BytesIO(blob))
         push.publish(name, index, expected)
-
-
-def name_of(promise: Promise[SwapScratch]) -> str:
-    return promise.name
 
 
 class StoreContract:
@@ -81,10 +79,17 @@ class StoreContract:
             remote.open_blob(Digest.of(b"nowhere"))
 
     @pytest.mark.parametrize(
-        "promise", [promise for promise in SWAPS if "contract" in promise.runners], ids=name_of
+        "trial",
+        [
+            promises.create_only,
+            promises.compare_and_swap,
+            promises.race_create,
+            promises.race_swap,
+            promises.gone,
+        ],
     )
-    def test_keeps_the_promise(self, remote: RegistryStore, promise: Promise[SwapScratch]) -> None:
-        assert list(promise.attempt(SwapScratch(IndexSwapper(remote), "org/m"))) == []
+    def test_keeps_the_promise(self, remote: RegistryStore, trial: promises.Trial) -> None:
+        assert list(trial(promises.IndexSwapper(remote), "org/m")) == []
 
     def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: RegistryStore) -> None:
         assert remote.read_index(POLICY_LOG) is None
@@ -168,3 +173,46 @@ class StoreContract:
             list(pool.map(lambda blob: push.put(BytesIO(blob)), blobs))
             push.publish("m", b"{}\n", None)
         assert len(remote.has(Digest.of(blob) for blob in blobs)) == 50
+
+
+class ObjectContract(StoreContract):
+    """The obligations of an `ObjectStore` too; `remote` is the registry over it."""
+
+    def test_objects_are_read_as_soon_as_they_are_written(self, remote: ObjectRegistry) -> None:
+        for number in range(8):
+            key, data = f"gc/trial-read/{number}", secrets.token_bytes(100)
+            assert remote.store.get(key) is None and not remote.store.has([key])
+            assert remote.store.create(key, BytesIO(data))
+            current = remote.store.get(key)
+            assert current is not None and current[0] == data and remote.store.has([key])
+            assert remote.store.swap(key, data[::-1], current[1])
+            assert (remote.store.get(key) or (b"",))[0] == data[::-1]
+            assert not remote.store.swap(key, b"stale", current[1])
+
+    def test_objects_are_listed_as_soon_as_they_are_written(self, remote: ObjectRegistry) -> None:
+        for number in range(8):
+            key = f"gc/trial-list/{number}"
+            remote.store.create(key, BytesIO(b"listed"))
+            assert list(remote.store.list("gc/trial-list/")) == [(key, 6)]
+            remote.store.delete([key])
+            assert list(remote.store.list("gc/trial-list/")) == []
+
+    def test_a_large_object_comes_back(self, remote: ObjectRegistry) -> None:
+        data = secrets.token_bytes(12 * 2**20 + 1)
+        assert remote.store.create("gc/trial-large", BytesIO(data))
+        for start in (0, 1, 2**20, len(data) - 1, len(data)):
+            stream = remote.store.open("gc/trial-large", start)
+            assert stream is not None
+            with stream:
+                assert stream.read() == data[start:]
+        assert remote.store.open("gc/trial-absent") is None
+
+    def test_deleted_objects_are_gone_at_once(self, remote: ObjectRegistry) -> None:
+        keys = [f"gc/trial-delete/{number}" for number in range(20)]
+        for key in keys:
+            remote.store.create(key, BytesIO(b"deleted"))
+        remote.store.delete(keys[:1])
+        assert remote.store.get(keys[0]) is None
+        remote.store.delete([*keys, "gc/trial-delete/absent"])
+        assert remote.store.has(keys) == set()
+        assert remote.store.create(keys[0], BytesIO(b"again"))
