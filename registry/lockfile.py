@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry.deliver.resolution import resolve
-from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.log.contents import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
@@ -92,7 +91,7 @@ def pull_locked(
     lockfile: Lockfile,
     source: str | None = None,
     progress: Progress = SILENT,
-    deltas: DeltaPolicy = "auto",
+    deltas: bool = True,
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock, beside what is here, every byte verified.
 
@@ -104,7 +103,7 @@ def pull_locked(
 
 
 def _pull(
-    registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress, deltas: DeltaPolicy
+    registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress, deltas: bool
 ) -> FetchedEntry:
     selection = Selection(paths=(entry.path,))
     result = registry.pull(entry.ref, source, progress, selection=selection, deltas=deltas)

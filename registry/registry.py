@@ -39,7 +39,6 @@ from onnxreg.schema.manifest.vocabulary import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
-    from onnxreg.registry.delta import DeltaPolicy
     from onnxreg.registry.gates.enforce import BlockedChannel
     from onnxreg.registry.gates.evaluations import AttestResult, SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog
@@ -659,7 +658,7 @@ class Registry:
         restore: bool = False,
         selection: Selection = EVERYTHING,
         channels: Collection[str] = (),
-        deltas: DeltaPolicy = "auto",
+        deltas: bool = True,
     ) -> TransferResult:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 

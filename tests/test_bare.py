@@ -10,7 +10,7 @@ import pytest
 from support.registries import retrained
 from support.servers import static
 
-from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
@@ -126,10 +126,10 @@ def test_without_numpy_an_update_is_fetched_whole_and_says_so(bare: Path, tmp_pa
     source = Registry(tmp_path / "source")
     for step in range(2):
         source.add(retrained.draft(tmp_path / f"draft{step}", step))
-    make_deltas(source, source.store, DeltaRequest(Ref("acme/pii")), SILENT)
+    make_deltas(source, source.store, Ref("acme/pii"), (), SILENT)
     with static.serve(source.store.root) as url:
         assert reg(bare, tmp_path, "pull", "acme/pii:0.1.0", url).returncode == 0
-        done = reg(bare, tmp_path, "pull", "acme/pii", url, "--deltas", "always")
+        done = reg(bare, tmp_path, "pull", "acme/pii", url)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("note: deltas need numpy") == 1
     assert reg(bare, tmp_path, "verify").returncode == 0

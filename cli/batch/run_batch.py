@@ -13,7 +13,7 @@ from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import BUG, JobOutcome, Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
-from onnxreg.cli.options.shared import read_delta_releases
+from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.cli.render import output
 from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError
@@ -41,7 +41,7 @@ def run(session: Session, fleet: Fleet) -> None:
 
     Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
     """
-    delta_releases = read_delta_releases(None)
+    deltas = wants_deltas()
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
         _check(fleet, jobs)
@@ -62,9 +62,12 @@ def run(session: Session, fleet: Fleet) -> None:
     published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
         raise InterruptError(f"interrupted: {summary(rows)}", RERUN_HINT)
-    from onnxreg.cli.services.delta_service import make_deltas_after_batch
+    if deltas:
+        from onnxreg.cli.services.delta_service import offer_deltas
 
-    make_deltas_after_batch(session, published, fleet.to, delta_releases)
+        registry = session.open(create=None)
+        store = None if fleet.to is None else registry.remotes.open(fleet.to)
+        offer_deltas(session, registry, published, store)
     raise_failures(rows)
 
 

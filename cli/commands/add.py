@@ -16,7 +16,7 @@ from onnxreg.cli.options.shared import (
     NewName,
     NewVersion,
     YankedBytes,
-    read_delta_releases,
+    wants_deltas,
 )
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
@@ -109,7 +109,7 @@ def command(
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
     new_version = None if version is None else Version.parse(version)
-    delta_releases = read_delta_releases(None)
+    deltas = wants_deltas()
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -130,9 +130,10 @@ def command(
         report_published(session, published, proofs=proofs)
         if not as_json:
             session.say(*proof_lines(proofs))
-    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+    if deltas and published.new:
+        from onnxreg.cli.services.delta_service import offer_deltas
 
-    make_deltas_after_publish(session, registry, published, delta_releases)
+        offer_deltas(session, registry, [published.ref])
 
 
 def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "Draft":

@@ -19,7 +19,7 @@ from onnxreg.cli.options.shared import (
     NewVersion,
     Output,
     YankedBytes,
-    read_delta_releases,
+    wants_deltas,
 )
 from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
 from onnxreg.cli.services import export_service
@@ -295,7 +295,7 @@ def command(
         options["task"] = task = "onnx"
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
-    delta_releases = read_delta_releases(None)
+    deltas = wants_deltas()
     check_remote(session, push)
     if scales_from is not None:
         options["scales_from"] = find_parent_file(session, scales_from)
@@ -330,10 +330,10 @@ def command(
     write_out(registry, published, output)
     outcome = partial(report_published, session, published, output, latency)
     report_and_push(session, published.ref, push, outcome)
-    if delta_releases:
-        from onnxreg.cli.services.delta_service import make_deltas_after_publish
+    if deltas and published.new:
+        from onnxreg.cli.services.delta_service import offer_deltas
 
-        make_deltas_after_publish(session, registry, published, delta_releases)
+        offer_deltas(session, registry, [published.ref])
 
 
 def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, NewVersion, YankedBytes, read_delta_releases
+from onnxreg.cli.options.shared import Json, NewVersion, YankedBytes, wants_deltas
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
@@ -77,16 +77,17 @@ def command(
     """
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
-    delta_releases = read_delta_releases(None)
+    deltas = wants_deltas()
     if source.startswith("oci://"):
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
             registry.yanked_bytes = yanked_bytes
             published = registry.fetch_oci(source, name, new_version, moving, statements)
         report_published(session, published, differences=[])
-        from onnxreg.cli.services.delta_service import make_deltas_after_publish
+        if deltas and published.new:
+            from onnxreg.cli.services.delta_service import offer_deltas
 
-        make_deltas_after_publish(session, registry, published, delta_releases)
+            offer_deltas(session, registry, [published.ref])
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
@@ -108,9 +109,10 @@ def command(
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
-    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+    if deltas and published.new:
+        from onnxreg.cli.services.delta_service import offer_deltas
 
-    make_deltas_after_publish(session, registry, published, delta_releases)
+        offer_deltas(session, registry, [published.ref])
 
 
 def _read(

@@ -17,7 +17,6 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME
 
 if TYPE_CHECKING:
-    from onnxreg.registry.delta import DeltaPolicy
     from onnxreg.registry.lockfile import FetchedEntry
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.copy import TransferResult
@@ -72,12 +71,11 @@ def command(
             "--locked", help="Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."
         ),
     ] = False,
-    deltas: Annotated[
-        str,
-        typer.Option(help="Take updates as differences from files that are here: auto, always, never."),
-    ] = "auto",
+    no_deltas: Annotated[
+        bool, typer.Option("--no-deltas", help="Fetch whole files, no differences from files that are here.")
+    ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say how each file arrived, and why: whole, or by deltas.")
+        bool, typer.Option("--explain", help="Say how each file arrived, and why: whole, or by a delta.")
     ] = False,
     max_age: MaxAge = None,
     as_json: Json = False,
@@ -106,7 +104,7 @@ def command(
                 "a lock says which artifacts",
                 "leave --format, --precision, --member, --tag and --restore out",
             )
-        run(session, ref, remote, output, _policy(deltas), explain)
+        run(session, ref, remote, output, not no_deltas, explain)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
@@ -119,7 +117,7 @@ def command(
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}") as progress:
-        result = registry.pull(ref, remote, progress, restore, chosen, channels, _policy(deltas))
+        result = registry.pull(ref, remote, progress, restore, chosen, channels, not no_deltas)
     if output is not None:
         _write_out(session, registry, Ref.parse(ref).digest, result, output)
     held_paths = result.held[result.versions[0]]
@@ -133,14 +131,6 @@ def command(
         session.say(
             f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"
         )
-
-
-def _policy(text: str) -> "DeltaPolicy":
-    """The value of --deltas. InputError for another word."""
-    match text:
-        case "auto" | "always" | "never":
-            return text
-    raise InputError(f"--deltas is auto, always or never, not {text[:20]}", "leave it out for auto")
 
 
 def _write_out(
@@ -162,7 +152,7 @@ def run(
     file: str | None,
     remote: str | None,
     out: Path | None,
-    deltas: "DeltaPolicy",
+    deltas: bool,
     explain: bool,
 ) -> None:
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""

@@ -14,7 +14,7 @@ from onnxreg.cli.options.shared import (
     RemoteArgument,
     YankedBytes,
     check_model_first,
-    read_delta_releases,
+    wants_deltas,
 )
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import (
@@ -27,9 +27,10 @@ from onnxreg.cli.reports.transfer_report import (
 from onnxreg.registry.log import lookup
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import is_name
+from onnxreg.schema.core.ref import Ref, is_name
 
 if TYPE_CHECKING:
+    from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.copy import TransferResult
 
 EXAMPLES = (
@@ -79,7 +80,7 @@ def command(
             help="On the Hub, also write the model's usual files: of its newest release, or of a channel.",
         ),
     ] = None,
-    deltas: Deltas = None,
+    deltas: Deltas = False,
     yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
@@ -109,13 +110,13 @@ def command(
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    destination, channels, delta_releases = remote or to, tags or [], read_delta_releases(deltas)
+    destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
     session: Session = context.obj
     choice = None if layout is None else LayoutChoice.parse(layout)
     if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, yanked_bytes)
+        _push_many(session, ref, destination, every, channels, restore, heal, deltas, yanked_bytes)
         return
     registry, watch = session.open(), Stopwatch()
     registry.yanked_bytes = yanked_bytes
@@ -124,10 +125,18 @@ def command(
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
     report_transfer(session, "pushed", result, url, watch, channels, heal=heal)
-    if delta_releases:
-        from onnxreg.cli.services.delta_service import make_deltas_after_push
+    if deltas:
+        _offer_deltas(session, registry, [result], destination)
 
-        make_deltas_after_push(session, registry, [result], destination, delta_releases)
+
+def _offer_deltas(
+    session: Session, registry: "Registry", results: "Sequence[TransferResult]", remote: str | None
+) -> None:
+    """Make the deltas of pushed versions at the remote."""
+    from onnxreg.cli.services.delta_service import offer_deltas
+
+    refs = [Ref(result.name, str(version)) for result in results for version in result.versions]
+    offer_deltas(session, registry, refs, registry.remotes.open(remote) if refs else None)
 
 
 def _push_many(
@@ -138,7 +147,7 @@ def _push_many(
     tags: Sequence[str],
     restore: bool,
     heal: bool,
-    delta_releases: int,
+    deltas: bool,
     yanked_bytes: bool,
 ) -> None:
     from onnxreg.registry.transfer.copy import worst
@@ -158,10 +167,8 @@ def _push_many(
     else:
         _say(session, url, sent, watch)
     new = [model for model in sent if model.has_copied]
-    if delta_releases:
-        from onnxreg.cli.services.delta_service import make_deltas_after_push
-
-        make_deltas_after_push(session, registry, new, remote, delta_releases)
+    if deltas:
+        _offer_deltas(session, registry, new, remote)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:
         raise error

@@ -136,24 +136,17 @@ def check_model_first(verb: str, ref: str, remote: str | None, registry: "Regist
         raise InputError(f"{ref} is not a model", f"the model comes first: reg {verb} {remote} {ref}")
 
 
-MAX_RELEASES = 16
-
 Deltas = Annotated[
-    int | None,
+    bool,
     typer.Option(
-        help="After the push, make deltas there from the N releases before; default: REG_DELTAS.", metavar="N"
+        "--deltas", help="After the push, make deltas there from older versions; default: REG_DELTAS."
     ),
 ]
 
 
-def read_delta_releases(option: int | None) -> int:
-    """The number of earlier releases that `--deltas`, or else `REG_DELTAS`, asks for; 0: no deltas are made."""
-    text = environment.read("REG_DELTAS") if option is None else str(option)
-    if not text:
-        return 0
-    if not text.isdecimal() or int(text) > MAX_RELEASES:
-        raise InputError(
-            f"deltas are made from 0 to {MAX_RELEASES} earlier releases, not {text[:20]}",
-            "set REG_DELTAS or --deltas to such a number",
-        )
-    return int(text)
+def wants_deltas(option: bool = False) -> bool:
+    """True if `--deltas`, or else `REG_DELTAS=1`, asks to make deltas of what is published."""
+    text = environment.read("REG_DELTAS") or "0"
+    if text not in ("0", "1"):
+        raise InputError(f"REG_DELTAS is 1 or 0, not {text[:20]}", "1: make deltas of what is published")
+    return option or text == "1"

@@ -76,24 +76,23 @@ def tell_arrivals(session: Session, arrivals: "Collection[Arrival]", explain: bo
     """Say what deltas saved, and with `explain` how each file arrived; also why one could not arrive by deltas."""
     if explain:
         rows = [
-            (item.path, _way(item), output.size(item.moved), output.size(item.size), item.reason)
+            (
+                item.path,
+                f"by a delta from {item.since}" if item.since else "whole",
+                output.size(item.moved),
+                output.size(item.size),
+                item.reason,
+            )
             for item in arrivals
         ]
         session.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
-    saved = sum(item.size - item.moved for item in arrivals if item.deltas)
+    saved = sum(item.size - item.moved for item in arrivals if item.since)
     if saved:
         session.say(
             f"deltas saved {output.size(saved)} of {output.size(sum(item.size for item in arrivals))}"
         )
     for reason in sorted({item.reason for item in arrivals if item.is_doubt}):
         session.say(f"note: {reason}")
-
-
-def _way(item: "Arrival") -> str:
-    if not item.deltas:
-        return "whole"
-    way = "by a delta" if item.deltas == 1 else f"by {item.deltas} deltas"
-    return f"{way} from {item.since or 'this version'}"
 
 
 def arrival_to_json(item: "Arrival") -> dict[str, Any]:
@@ -103,7 +102,7 @@ def arrival_to_json(item: "Arrival") -> dict[str, Any]:
         "digest": str(item.digest),
         "size": item.size,
         "moved": item.moved,
-        "deltas": item.deltas,
+        "deltas": int(item.since is not None),
         "from": item.since and str(item.since),
         "reason": item.reason,
     }

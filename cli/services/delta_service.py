@@ -1,8 +1,7 @@
 """Make the deltas of a version and offer them in a registry: here, or at a remote after a push."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,247 +10,156 @@ from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import load, read_condemned
 from onnxreg.registry.log.contents import held_files
-from onnxreg.registry.log.delta_log import offered, publish_deltas
-from onnxreg.registry.log.ledger import mirror_error
+from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
+from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.protocol import Push, RegistryStore, local_file
+from onnxreg.registry.store.protocol import RegistryStore, local_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta, DeltaTable
+from onnxreg.schema.delta.table import Delta
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.copy import TransferResult
-    from onnxreg.schema.manifest.manifest import FileEntry, Manifest
+    from onnxreg.schema.manifest.manifest import FileEntry
 
-DEFAULT_RELEASES = 2
-"""Releases before a version from which deltas to it are made, beside the versions of channels."""
 MIN_FILE_BYTES = 64 * 1024
 """Smaller files are always fetched whole."""
-
-
-@dataclass(frozen=True)
-class DeltaRequest:
-    """The deltas to make: those of a version, from files of the versions `since`, or of the `releases` before it."""
-
-    ref: Ref
-    since: Collection[Version] = ()
-    releases: int = DEFAULT_RELEASES
 
 
 @dataclass(frozen=True)
 class DeltaReport:
     """The deltas that a version offers now.
 
-    `paths` has the path of each file that a delta makes, with its size; `unlike` the pairs of files without likeness;
-    `new` counts those that were made now.
+    `new` counts those that were made now; `files` are the files of the version by digest, `unlike` the path and old
+    version of each pair of files without likeness.
     """
 
     ref: Ref
-    table: DeltaTable
+    deltas: list[Delta]
     new: int
-    paths: "Mapping[Digest, FileEntry]"
-    unlike: tuple[tuple[str, Version | None], ...] = ()
+    files: "Mapping[Digest, FileEntry]"
+    unlike: list[tuple[str, Version]]
 
 
 def make_deltas(
-    registry: "Registry", store: RegistryStore, request: DeltaRequest, progress: Progress
+    registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
 ) -> DeltaReport:
-    """Make deltas in `store`, with files of `registry` if it has them.
+    """Make deltas of a version in `store`, with files of `registry` if it has them.
 
-    A delta that is offered already is not made again. Raise NotFoundError if a version is not there; ConflictError
-    if the store is a mirror; HostError if numpy is not installed.
+    From the versions `since`; by default from the newest release before, and from those that channels hold. A delta
+    that is offered already is not made again. Raise NotFoundError if a version is not there; ConflictError if the
+    store is a mirror; HostError if numpy is not installed.
     """
     try:
-        import numpy  # noqa: F401
+        from onnxreg.converters.delta.make import make_delta
     except ImportError as error:
         raise missing_extra("numpy", "onnx", "making deltas") from error
     if store.is_mirror:
         raise mirror_error(store.registry_id)
-    located = registry.find(request.ref, None if store is registry.store else store)
-    work = _Work(registry, store, located.name, located.version, request, progress)
+    located = registry.find(ref, None if store is registry.store else store)
+    ledger, version = load(store, located.name)[0], located.version
+    files = _files(ledger, version)
+    offered = {(delta.new, delta.old) for delta in read_deltas(ledger.fetch, ledger.entries[version].deltas)}
+    fresh, unlike = list[Delta](), list[tuple[str, Version]]()
     with registry.scratch() as scratch, store.push() as push:
         push.avoid(read_condemned(store))
-        deltas = list(work.deltas(push, scratch))
-        table = publish_deltas(store, push, located.name, located.version, deltas, registry.actor)
-    ref = Ref(located.name, str(located.version))
-    return DeltaReport(ref, table, len(deltas), work.files, tuple(work.unlike))
-
-
-def make_deltas_after_publish(
-    session: Session, registry: "Registry", published: "PublishedVersion", delta_releases: int
-) -> None:
-    """Make the deltas of a version that was published here now, from so many releases before it; 0: none."""
-    if published.new and delta_releases:
-        _make_deltas_of(session, registry, registry.store, published.ref, delta_releases)
-
-
-def make_deltas_after_push(
-    session: Session,
-    registry: "Registry",
-    results: "Iterable[TransferResult]",
-    remote: str | None,
-    delta_releases: int,
-) -> None:
-    """Make the deltas of pushed versions at the remote, from so many releases before each; 0: none."""
-    versions = [Ref(result.name, str(version)) for result in results for version in result.versions]
-    if delta_releases and versions:
-        store = registry.remotes.open(remote)
-        for ref in versions:
-            _make_deltas_of(session, registry, store, ref, delta_releases)
-
-
-def make_deltas_after_batch(
-    session: Session, refs: Iterable[Ref], remote: str | None, delta_releases: int
-) -> None:
-    """Make the deltas of versions that a batch published here, or in a remote, from so many releases before each."""
-    if delta_releases:
-        registry = session.open(create=None)
-        store = registry.store if remote is None else registry.remotes.open(remote)
-        for ref in refs:
-            _make_deltas_of(session, registry, store, ref, delta_releases)
-
-
-def _make_deltas_of(
-    session: Session, registry: "Registry", store: RegistryStore, ref: Ref, delta_releases: int
-) -> None:
-    """Make deltas, and say so to people. An error says that the version itself is published."""
-    with prefix_outcome(f"{ref} is published"), session.steps() as progress:
-        report = make_deltas(registry, store, DeltaRequest(ref, releases=delta_releases), progress)
-    if report.new and not session.as_json:
-        deltas = report.table.deltas
-        size = output.size(sum(delta.size for delta in deltas))
-        session.say(f"{ref} offers {output.counted(len(deltas), 'delta')}, {size}")
-
-
-@dataclass
-class _Work:
-    """The work of one request: the pairs of files to compare, and the results."""
-
-    registry: "Registry"
-    store: RegistryStore
-    name: str
-    version: Version
-    request: DeltaRequest
-    progress: Progress
-    unlike: list[tuple[str, Version | None]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.ledger = load(self.store, self.name)[0]
-        self.manifest = self._manifest(self.version)
-
-    @cached_property
-    def files(self) -> "dict[Digest, FileEntry]":
-        """The files of the new version that are worth a delta."""
-        files = self._files(self.version).values()
-        return {file.digest: file for file in files if file.size >= MIN_FILE_BYTES}
-
-    def deltas(self, push: Push, scratch: Path) -> Iterator[Delta]:
-        """Make each delta that is not offered yet, and store it."""
-        from onnxreg.converters.delta.make import make_delta
-
-        present = {(delta.new, delta.old) for delta in offered(self.ledger, self.version)}
-        for since, pairs in self._pairs():
-            pairs = [(old, new) for old, new in pairs if (new.digest, (old.digest,)) not in present]
+        for old_version in _old_versions(ledger, version, since):
+            old_files = _files(ledger, old_version)
+            pairs = [
+                (old_files[path], new)
+                for path, new in files.items()
+                if new.size >= MIN_FILE_BYTES and path in old_files and old_files[path].digest != new.digest
+                if (new.digest, (old_files[path].digest,)) not in offered
+            ]
             if not pairs:
                 continue
-            old_files = self._model_files(since or self.version, scratch)
-            new_files = self._model_files(self.version, scratch)
+            before = _model_files(registry, store, old_files, scratch, progress)
+            after = _model_files(registry, store, files, scratch, progress)
             for old, new in pairs:
-                self.progress.step(f"delta of {new.path} from {since or old.path}")
+                progress.step(f"delta of {new.path} from {old_version}")
                 target = scratch / "delta"
                 with target.open("wb") as sink:
-                    size = make_delta(old_files[old.path], new_files[new.path], sink)
+                    size = make_delta(before[old.path], after[new.path], sink)
                 if size is None:
-                    self.unlike.append((new.path, since))
+                    unlike.append((new.path, old_version))
                     continue
                 digest, _ = push.put_file(target)
-                yield Delta(new.digest, (old.digest,), digest, size, since)
+                fresh.append(Delta(new.digest, (old.digest,), digest, size, old_version))
+        deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
+    by_digest = {file.digest: file for file in files.values()}
+    return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), by_digest, unlike)
 
-    def _pairs(self) -> "Iterator[tuple[Version | None, list[tuple[FileEntry, FileEntry]]]]":
-        """Old and new files to compare, for each old version; None: both are of the new version."""
-        for since in self._old_versions():
-            old_files = self._files(since)
-            yield (
-                since,
-                [
-                    (old_files[new.path], new)
-                    for new in self.files.values()
-                    if new.path in old_files and old_files[new.path].digest != new.digest
-                ],
-            )
-        yield (
-            None,
-            [
-                (self.files[artifact.parent], self.files[artifact.digest])
-                for artifact in self.manifest.artifacts
-                if artifact.digest in self.files and artifact.parent in self.files
-                if artifact.parent is not None and artifact.parent != artifact.digest
-            ],
-        )
 
-    def _old_versions(self) -> list[Version]:
-        """The versions to start from: those that were asked for, or the releases before and those of channels."""
-        entries = self.ledger.entries
-        for version in self.request.since:
-            if version not in entries or entries[version].gone is not None:
-                raise NotFoundError(
-                    f"{self.name} has no files of {version}", "name a version that `reg ls` shows"
-                )
-        if self.request.since:
-            return [version for version in self.request.since if version != self.version]
-        earlier = [
-            version
-            for version, entry in entries.items()
-            if entry.usable and not version.is_prerelease and entry.seq < entries[self.version].seq
-        ]
-        earlier.sort(key=lambda version: version.precedence, reverse=True)
-        holders = {channel.version for channel in self.ledger.channels.values()}
-        chosen = {
-            *earlier[: self.request.releases],
-            *(version for version in holders if entries[version].usable),
-        }
-        return sorted(chosen - {self.version}, reverse=True)
+def offer_deltas(
+    session: Session, registry: "Registry", refs: Iterable[Ref], store: RegistryStore | None = None
+) -> None:
+    """Make the deltas of versions that were published in a store (by default here), and say so to people.
 
-    def _files(self, version: Version) -> "dict[str, FileEntry]":
-        """The files of a version that the store has, by path."""
-        files = held_files(self._manifest(version), self.ledger.entries[version].held)
-        return {file.path: file for file in files}
+    An error says that the version itself is published.
+    """
+    for ref in refs:
+        with prefix_outcome(f"{ref} is published"), session.steps() as progress:
+            report = make_deltas(registry, store or registry.store, ref, (), progress)
+        if report.new and not session.as_json:
+            size = output.size(sum(delta.size for delta in report.deltas))
+            session.say(f"{ref} offers {output.counted(len(report.deltas), 'delta')}, {size}")
 
-    def _manifest(self, version: Version) -> "Manifest":
-        digest = self.ledger.entries[version].manifest
-        return read_manifest(self.ledger.fetch(digest), digest, self.name)
 
-    def _model_files(self, version: Version, scratch: Path) -> "dict[str, ModelFile]":
-        """The files of a version on this machine, with the tensors in them.
+def _old_versions(ledger: Ledger, version: Version, since: Collection[Version]) -> list[Version]:
+    """The versions to start from: those that are named, or the newest release before and those of channels."""
+    entries = ledger.entries
+    for old in since:
+        if old not in entries or entries[old].gone is not None:
+            raise NotFoundError(f"{ledger.name} has no files of {old}", "name a version that `reg ls` shows")
+    if since:
+        return [old for old in since if old != version]
+    earlier = [
+        old
+        for old, entry in entries.items()
+        if entry.usable and not old.is_prerelease and entry.seq < entries[version].seq
+    ]
+    newest = sorted(earlier, key=lambda old: old.precedence)[-1:]
+    holders = {channel.version for channel in ledger.channels.values()}
+    return sorted({*newest, *(old for old in holders if entries[old].usable)} - {version}, reverse=True)
 
-        Small files count too: an ONNX file may locate its tensors in a large one.
-        """
-        from onnxreg.converters.delta.extents import read_extents
-        from onnxreg.converters.delta.make import ModelFile
 
-        files = self._files(version)
-        paths = {path: self._local(file, scratch) for path, file in files.items()}
-        extents = read_extents(paths)
-        return {
-            path: ModelFile(paths[path], Descriptor(file.digest, file.size), extents[path])
-            for path, file in files.items()
-        }
+def _files(ledger: Ledger, version: Version) -> "dict[str, FileEntry]":
+    """The files of a version that the store has, by path."""
+    entry = ledger.entries[version]
+    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+    return {file.path: file for file in held_files(manifest, entry.held)}
 
-    def _local(self, file: "FileEntry", scratch: Path) -> Path:
-        """A file's bytes on this machine; fetched if only the remote has them."""
-        for store in (self.store, self.registry.store):
-            if store.has([file.digest]) and (path := local_file(store, file.digest)) is not None:
-                return path
-        path = scratch / file.digest.hex
-        if not path.exists():
-            self.progress.step(f"fetching {file.path}")
-            with self.store.open_blob(file.digest) as stream, path.open("wb") as sink:
+
+def _model_files(
+    registry: "Registry",
+    store: RegistryStore,
+    files: "Mapping[str, FileEntry]",
+    scratch: Path,
+    progress: Progress,
+) -> "dict[str, ModelFile]":
+    """Files on this machine, fetched if only the store has them, with the tensors in them.
+
+    Small files count too: an ONNX file may locate its tensors in a large one.
+    """
+    from onnxreg.converters.delta.extents import read_extents
+    from onnxreg.converters.delta.make import ModelFile
+
+    paths: dict[str, Path] = {}
+    for file in files.values():
+        holders = (holder for holder in (store, registry.store) if holder.has([file.digest]))
+        local = next((path for holder in holders if (path := local_file(holder, file.digest))), None)
+        paths[file.path] = local or scratch / file.digest.hex
+        if not paths[file.path].exists():
+            progress.step(f"fetching {file.path}")
+            with store.open_blob(file.digest) as stream, paths[file.path].open("wb") as sink:
                 streams.check(streams.pump(stream, sink)[0], file.digest, file.path)
-        return path
+    extents = read_extents(paths)
+    return {
+        path: ModelFile(paths[path], Descriptor(file.digest, file.size), extents[path])
+        for path, file in files.items()
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import read_delta_releases
+from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.cli.services.export_request import flag
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
@@ -141,7 +141,6 @@ def report_and_push(session: Session, ref: Ref, remote: str | None, report: Call
         report()
         return
     from onnxreg.cli.reports import transfer_report
-    from onnxreg.cli.services.delta_service import make_deltas_after_push
 
     if not session.as_json:
         report()
@@ -152,7 +151,11 @@ def report_and_push(session: Session, ref: Ref, remote: str | None, report: Call
     finally:
         if session.as_json:
             report(pushed=pushed)
-    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None))
+    if wants_deltas():
+        from onnxreg.cli.services.delta_service import offer_deltas
+
+        refs = [Ref(result.name, str(version)) for version in result.versions]
+        offer_deltas(session, registry, refs, registry.remotes.open(remote))
 
 
 def check_remote(session: Session, remote: str | None) -> None:

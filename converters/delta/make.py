@@ -23,13 +23,12 @@ from onnxreg.schema.delta.delta_format import (
     DeltaHeader,
     Span,
 )
+from onnxreg.schema.delta.table import MAX_SHARE
 
 LEVEL = 5
 """zlib's level for bytes that can be compressed: 6 saves 0.6 % more and takes 1.7 times as long."""
 NOISE_BITS = 7.9
 """Bits a byte: a plane with a higher entropy is stored as it is."""
-MAX_RATIO = 0.75
-"""A delta with more bytes than this share of the new file is not made: the pair has no likeness."""
 MAX_COPY_BYTES = 2**31
 
 
@@ -48,18 +47,18 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     The same two files give the same spans and modes, and with one build of zlib the same bytes. If None is returned,
     the sink has a part of a delta. Memory: a few blocks.
     """
-    limit = int(new.descriptor.size * MAX_RATIO)
+    limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader(new.descriptor, (old.descriptor,)).encode())
     with map_file(old.path) as old_data, map_file(new.path) as new_data:
         before, after = FileView(old_data, old.tensors), FileView(new_data, new.tensors)
         try:
             for span in _merge(_encode_all(before, after)):
                 size += sink.write(span.encode())
-                if size > limit:
+                if size >= limit:
                     return None
         finally:
             del before, after
-    return size if size <= limit else None
+    return size if size < limit else None
 
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:

@@ -37,18 +37,10 @@ export function piecesOf({ digest, size, pieces }) {
 }
 
 export class Blobs {
-  #bytes = 0
-  #milliseconds = 0
-
   /** @param {Http} http @param {Store} store */
   constructor(http, store) {
     this.http = http
     this.store = store
-  }
-
-  /** Bytes that arrived in a second; undefined until enough did. */
-  get rate() {
-    return this.#milliseconds > 200 ? (this.#bytes / this.#milliseconds) * 1000 : undefined
   }
 
   /**
@@ -166,7 +158,6 @@ export class Blobs {
       await arriving.clear()
     }
     let skip = isPart ? 0 : piece.start
-    const begun = platform.now()
     try {
       arriving.begin(answer.headers.get('ETag'))
       for await (const chunk of answer.chunks) {
@@ -174,11 +165,9 @@ export class Blobs {
         skip -= Math.min(skip, chunk.length)
         await arriving.add(wanted)
         onBytes?.(wanted.length)
-        this.#bytes += chunk.length
         if (arriving.size === piece.size) return
       }
     } finally {
-      this.#milliseconds += platform.now() - begun
       if (arriving.size < piece.size) await arriving.putAway()
     }
     throw new RemoteError(`${path} ended early`, true)

@@ -23,7 +23,7 @@ import { newSeed } from './rollout.mjs'
 import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
-import { offeredDeltas, Updater } from './updates.mjs'
+import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
 import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
@@ -375,16 +375,18 @@ export class Registry {
     const total = files.reduce((sum, file) => sum + file.size, 0)
     let done = 0
     const onBytes = (/** @type {number} */ count) => onProgress?.((done += count), total)
-    const updater = new Updater(this.#blobs, signal)
     const held = new Set(await this.#store.keys('piece/'))
-    for (const file of [...files, ...(await this.#earlierFiles())]) updater.know(file, held)
-    const offered = deltas ? await offeredDeltas(this.#blobs, state, version, signal) : []
-    for (const [file, route] of updater.plan(files, offered)) {
-      const reason = route.deltas.length ? await updater.make(file, route) : 'no delta was better'
+    const isHere = (/** @type {File} */ file) => piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))
+    const present = new Map([...files, ...(await this.#earlierFiles())].filter(isHere).map((file) => [file.digest, file]))
+    const sizes = Object.fromEntries(files.filter((file) => !present.has(file.digest)).map((file) => [file.digest, file.size]))
+    const offered = deltas && Object.keys(sizes).length ? await offeredDeltas(this.#blobs, state, version, signal) : []
+    const chosen = chooseDeltas(offered, sizes, new Set(present.keys()))
+    for (const file of files) {
+      const delta = chosen.get(file.digest)
+      const reason = delta ? await makeByDelta(this.#blobs, file, delta, present, signal) : 'no delta from a file that is here'
       await this.#blobs.fetch(file, { signal, onBytes })
-      updater.arrived(file)
-      const path = files.find((each) => each.digest === file.digest)?.path ?? ''
-      onArrival?.({ path, size: file.size, deltas: route.deltas.length, bytes: route.size, reason })
+      chosen.delete(file.digest)
+      onArrival?.({ path: file.path, size: file.size, deltas: delta ? 1 : 0, bytes: delta?.size ?? 0, reason })
     }
   }
 

@@ -1,57 +1,38 @@
 /**
- * Updates by deltas: files that are made from those of earlier releases, piece by piece, each verified.
+ * Updates by deltas: a file that is made from one of an earlier release, piece by piece, each verified.
  *
- * What cannot be made is left out; the caller fetches it from the whole file. Keys of the store, beside those of
- * `blobs.mjs`: `making/<hex>/<number>`, the parts of a file between two deltas of a chain.
+ * What cannot be made is left out; the caller fetches it from the whole file.
  */
 
 import { piecesOf, sha256 } from './blobs.mjs'
-import { needsOf, planRoutes } from './choose.mjs'
 import { applyDelta } from './delta.mjs'
 import { platform } from './platform.mjs'
-import { canonical } from './summary.mjs'
 import { count, digest, hexOf, IntegrityError, items, mapping, own, RegError } from './values.mjs'
 
 /** @typedef {import('./blobs.mjs').Blobs} Blobs */
 /** @typedef {import('./blobs.mjs').File} File */
-/** @typedef {import('./choose.mjs').Delta} Delta */
-/** @typedef {import('./choose.mjs').Route} Route */
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {{keys: string[], size: number}} Parts the parts of a file in the store, each of `size` bytes but the last */
+/** @typedef {{new: string, old: string[], delta: string, size: number, from?: string}} Delta */
 /**
- * How a file arrived: `deltas` counts those that were applied, `bytes` are the bytes of these; `reason` says why there are none.
+ * How a file arrived: `deltas` is 1 if a delta was applied, `bytes` are its bytes; `reason` says why there is none.
  * @typedef {{path: string, size: number, deltas: number, bytes: number, reason: string}} Arrival
  */
 
-const PART = 2 ** 23
-/** A file between two deltas of a chain is at most so many times as large as the last one. */
-const MAX_GROWTH = 4
-
 /**
- * The deltas that a state offers for a version, and those of others that may lead to it. A malformed offer is none.
+ * The deltas that a state offers for a version; none if their table cannot be read, since they are hints.
  * @param {Blobs} blobs @param {Json} state @param {string} version @param {AbortSignal} [signal]
  * @returns {Promise<Delta[]>}
  */
 export async function offeredDeltas(blobs, state, version, signal) {
-  /** @type {Delta[]} */
-  let found = []
   try {
-    for (const [tag, offer] of Object.entries(mapping(state.deltas?.versions ?? {}))) {
-      const deltas = items(mapping(offer).deltas, readDelta)
-      found = [...found, ...deltas]
-      const entry = own(state.versions, tag)
-      if (tag !== version || !entry) continue
-      const repeated = { deltas: offer.deltas, format: 'onnxreg-deltas', format_version: 1, version }
-      const table = canonical({ ...repeated, manifest: entry.manifest, name: state.name })
-      if (platform.encode(table).length < count(mapping(offer.table).size)) {
-        const bytes = await blobs.document(digest(offer.table.digest), signal)
-        found = [...found, ...items(mapping(JSON.parse(platform.decode(bytes))).deltas, readDelta)]
-      }
-    }
+    const table = own(state.versions, version)?.deltas
+    if (!table) return []
+    const bytes = await blobs.document(digest(table), signal)
+    return items(mapping(JSON.parse(platform.decode(bytes))).deltas, readDelta)
   } catch (error) {
     if (!(error instanceof RegError || error instanceof SyntaxError)) throw error
+    return []
   }
-  return [...new Map(found.map((delta) => [delta.delta, delta])).values()]
 }
 
 /** @param {any} value @returns {Delta} */
@@ -63,89 +44,50 @@ function readDelta(value) {
   return /** @type {Delta} */ (delta)
 }
 
-export class Updater {
-  /** @type {Map<string, File>} files of earlier releases that are here, and those of this update that arrived */
-  #known = new Map()
-
-  /** @param {Blobs} blobs @param {AbortSignal} [signal] */
-  constructor(blobs, signal) {
-    this.blobs = blobs
-    this.store = blobs.store
-    this.signal = signal
+/**
+ * The smallest delta of each file to get whose old files are here, if it has less than half of the file's bytes
+ * (docs/delta.md, "Choosing").
+ * @param {Delta[]} deltas @param {Record<string, number>} sizes by digest @param {Set<string>} present digests of files that are here
+ * @returns {Map<string, Delta>}
+ */
+export function chooseDeltas(deltas, sizes, present) {
+  const chosen = new Map()
+  const ordered = [...deltas].sort((one, other) => one.size - other.size || (one.delta < other.delta ? -1 : 1))
+  for (const delta of ordered) {
+    const isSmall = 2 * delta.size < (own(sizes, delta.new) ?? 0)
+    if (isSmall && !chosen.has(delta.new) && delta.old.every((old) => present.has(old))) chosen.set(delta.new, delta)
   }
+  return chosen
+}
 
-  /** A file that may be here: it is, if every piece is. @param {File} file @param {Set<string>} held keys of the store */
-  know(file, held) {
-    if (piecesOf(file).every(({ hex }) => held.has(`piece/${hex}`))) this.#known.set(file.digest, file)
-  }
-
-  /**
-   * The files of an update in the order in which they are fetched, each with its route.
-   * @param {File[]} files @param {Delta[]} deltas @returns {[File, Route][]}
-   */
-  plan(files, deltas) {
-    const missing = files.filter((file) => !this.#known.has(file.digest))
-    const sizes = Object.fromEntries(missing.map((file) => [file.digest, file.size]))
-    const routes = planRoutes({ sizes, present: new Set(this.#known.keys()), deltas, rate: this.blobs.rate })
-    const byDigest = new Map(files.map((file) => [file.digest, file]))
-    const whole = { deltas: [], size: 0 }
-    const known = files.filter((file) => this.#known.has(file.digest))
-    const ordered = [...routes].map(([key, route]) => [byDigest.get(key), route])
-    return /** @type {[File, Route][]} */ ([...known.map((file) => [file, whole]), ...ordered])
-  }
-
-  /**
-   * Make a file by the deltas of its route, as far as its pieces come out right. Returns why it did not, if so.
-   * @param {File} file @param {Route} route
-   */
-  async make(file, route) {
-    /** @type {Map<string, Parts>} */
-    const links = new Map()
-    const before = new Set(await this.store.keys('piece/'))
-    try {
-      if (!needsOf(route).every((old) => this.#known.has(old))) return 'an old file did not arrive'
-      for (const [number, delta] of route.deltas.entries()) {
-        const isLast = number === route.deltas.length - 1
-        const sink = isLast ? new PieceSink(this.store, file) : new PartSink(this.store, delta.new, MAX_GROWTH * file.size)
-        await this.#apply(delta, links, sink)
-        links.set(delta.new, sink.parts)
-        if (sink instanceof PieceSink && sink.wrong) return `${sink.wrong} of ${piecesOf(file).length} pieces came out wrong`
-      }
-      return ''
-    } catch (error) {
-      if (this.signal?.aborted || !(error instanceof RegError)) throw error
-      return error.message
-    } finally {
-      for (const key of await this.store.keys('making/')) await this.store.delete(key)
-      const fetched = route.deltas.map((delta) => `piece/${hexOf(delta.delta)}`).filter((key) => !before.has(key))
-      for (const key of fetched) await this.store.delete(key)
-    }
-  }
-
-  /** A file of this update is here, and others may be made from it. @param {File} file */
-  arrived(file) {
-    this.#known.set(file.digest, file)
-  }
-
-  /** @param {Delta} delta @param {Map<string, Parts>} links @param {PieceSink | PartSink} sink */
-  async #apply(delta, links, sink) {
-    await this.blobs.fetch({ digest: delta.delta, size: delta.size }, { signal: this.signal })
-    const bytes = await this.store.get(`piece/${hexOf(delta.delta)}`)
-    const old = delta.old.map((key) => new StoredFile(this.store, links.get(key) ?? partsOf(this.#known.get(key))))
+/**
+ * Make a file by a delta, as far as its pieces come out right. Returns why it did not, if so.
+ * @param {Blobs} blobs @param {File} file @param {Delta} delta @param {Map<string, File>} present files that are here, by digest
+ * @param {AbortSignal} [signal]
+ */
+export async function makeByDelta(blobs, file, delta, present, signal) {
+  const { store } = blobs
+  const key = `piece/${hexOf(delta.delta)}`
+  const wasHere = (await store.keys('piece/')).includes(key)
+  try {
+    await blobs.fetch({ digest: delta.delta, size: delta.size }, { signal })
+    const bytes = (await store.get(key)) ?? new Uint8Array()
+    const old = delta.old.map((each) => new StoredFile(store, /** @type {File} */ (present.get(each))))
     const readOld = (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
       old[source].read(offset, length)
-    for await (const block of applyDelta([bytes ?? new Uint8Array()], { digest: delta.new, old: delta.old }, readOld)) {
-      this.signal?.throwIfAborted()
+    const sink = new PieceSink(store, file)
+    for await (const block of applyDelta([bytes], { digest: delta.new, old: delta.old }, readOld)) {
+      signal?.throwIfAborted()
       await sink.write(block)
     }
     await sink.end()
+    return sink.wrong ? `${sink.wrong} of ${piecesOf(file).length} pieces came out wrong` : ''
+  } catch (error) {
+    if (signal?.aborted || !(error instanceof RegError)) throw error
+    return error.message
+  } finally {
+    if (!wasHere) await store.delete(key)
   }
-}
-
-/** @param {File | undefined} file @returns {Parts} */
-function partsOf(file) {
-  if (!file) throw new IntegrityError('an old file is not here')
-  return { keys: piecesOf(file).map(({ hex }) => `piece/${hex}`), size: file.pieces?.size ?? file.size }
 }
 
 /** A file in the store, read anywhere; one part of it is in memory. */
@@ -154,23 +96,24 @@ class StoredFile {
   /** @type {Uint8Array} */
   #part = new Uint8Array()
 
-  /** @param {import('./stores.mjs').Store} store @param {Parts} parts */
-  constructor(store, parts) {
+  /** @param {import('./stores.mjs').Store} store @param {File} file */
+  constructor(store, file) {
     this.store = store
-    this.parts = parts
+    this.keys = piecesOf(file).map(({ hex }) => `piece/${hex}`)
+    this.size = file.pieces?.size ?? file.size
   }
 
   /** @param {number} offset @param {number} length @returns {Promise<Uint8Array>} fewer bytes if the file ends */
   async read(offset, length) {
     const out = new Uint8Array(length)
     for (let done = 0; done < length; ) {
-      const number = Math.floor((offset + done) / this.parts.size)
-      if (number >= this.parts.keys.length) return out.slice(0, done)
+      const number = Math.floor((offset + done) / this.size)
+      if (number >= this.keys.length) return out.slice(0, done)
       if (number !== this.#number) {
-        this.#part = (await this.store.get(this.parts.keys[number])) ?? new Uint8Array()
+        this.#part = (await this.store.get(this.keys[number])) ?? new Uint8Array()
         this.#number = number
       }
-      const start = offset + done - number * this.parts.size
+      const start = offset + done - number * this.size
       const piece = this.#part.subarray(start, start + length - done)
       if (!piece.length) return out.slice(0, done)
       out.set(piece, done)
@@ -180,17 +123,17 @@ class StoredFile {
   }
 }
 
-/** Collects bytes into parts of one size. */
-class Collector {
+/** Collects bytes into the pieces of a new file: only right ones are stored. */
+class PieceSink {
+  wrong = 0
+  #number = 0
   #filled = 0
 
-  /** @param {import('./stores.mjs').Store} store @param {number} size of a part @param {number} total of the file */
-  constructor(store, size, total) {
+  /** @param {import('./stores.mjs').Store} store @param {File} file */
+  constructor(store, file) {
     this.store = store
-    this.size = size
-    this.left = total
-    this.number = 0
-    this.buffer = new Uint8Array(Math.min(size, total))
+    this.pieces = piecesOf(file)
+    this.buffer = new Uint8Array(this.pieces[0].size)
   }
 
   /** @param {Uint8Array} bytes */
@@ -201,61 +144,18 @@ class Collector {
       this.buffer.set(part, this.#filled)
       this.#filled += part.length
       bytes = bytes.subarray(part.length)
-      if (this.#filled === this.buffer.length) await this.#flush()
+      if (this.#filled === this.buffer.length) await this.end()
     }
   }
 
+  /** Store the piece that is collected, if there is one and it is right. */
   async end() {
-    if (this.#filled) await this.#flush()
-  }
-
-  async #flush() {
-    const bytes = this.buffer.subarray(0, this.#filled)
-    this.left -= bytes.length
-    await this.keep(this.number++, bytes)
-    this.buffer = new Uint8Array(Math.min(this.size, Math.max(0, this.left)))
-    this.#filled = 0
-  }
-
-  /** Store a part. @abstract @param {number} _number @param {Uint8Array} _bytes @returns {Promise<void>} */
-  async keep(_number, _bytes) {}
-}
-
-/** The pieces of a new file: only right ones are stored. */
-class PieceSink extends Collector {
-  wrong = 0
-
-  /** @param {import('./stores.mjs').Store} store @param {File} file */
-  constructor(store, file) {
-    super(store, file.pieces?.size ?? Math.max(1, file.size), file.size)
-    this.pieces = piecesOf(file)
-    this.parts = { keys: this.pieces.map(({ hex }) => `piece/${hex}`), size: this.size }
-  }
-
-  /** @param {number} number @param {Uint8Array} bytes */
-  async keep(number, bytes) {
-    const hex = this.pieces[number].hex
-    if ((await sha256(bytes)) === hex) await this.store.put(`piece/${hex}`, bytes)
+    if (!this.#filled) return
+    const piece = this.buffer.subarray(0, this.#filled)
+    const { hex } = this.pieces[this.#number++]
+    if ((await sha256(piece)) === hex) await this.store.put(`piece/${hex}`, piece)
     else this.wrong++
-  }
-}
-
-/** The parts of a file between two deltas. */
-class PartSink extends Collector {
-  /** @type {Parts} */
-  parts
-
-  /** @param {import('./stores.mjs').Store} store @param {string} file its digest @param {number} most its bytes at most */
-  constructor(store, file, most) {
-    super(store, PART, most)
-    this.hex = hexOf(file)
-    this.parts = { keys: [], size: PART }
-  }
-
-  /** @param {number} number @param {Uint8Array} bytes */
-  async keep(number, bytes) {
-    const key = `making/${this.hex}/${number}`
-    await this.store.put(key, bytes)
-    this.parts.keys.push(key)
+    this.buffer = new Uint8Array(this.pieces[this.#number]?.size ?? 0)
+    this.#filled = 0
   }
 }

@@ -5,7 +5,6 @@
  */
 
 import { sha256 } from './blobs.mjs'
-import { planRoutes } from './choose.mjs'
 import { applyDelta } from './delta.mjs'
 import { concat } from './http.mjs'
 import { readNeeds } from './operators.mjs'
@@ -14,6 +13,7 @@ import { resolve } from './resolve.mjs'
 import { admits } from './rollout.mjs'
 import { decide, undone, withdrawals } from './slot.mjs'
 import { checkContinues, readIndex } from './state.mjs'
+import { chooseDeltas } from './updates.mjs'
 import { IntegrityError, RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
 
@@ -133,11 +133,10 @@ export async function runVectors(load, resolveFiles) {
       equal(await outcome, 'new' in vector ? [...fromBase64(vector.new)] : true)
     })
   }
-  for (const { name, sizes, present, deltas, rate, apply_rate: applyRate, routes } of (await load('delta/choose.json')).vectors) {
+  for (const { name, sizes, present, deltas, chosen } of (await load('delta/choose.json')).vectors) {
     await check(`choose: ${name}`, () => {
-      const found = planRoutes({ sizes, present: new Set(present), deltas, rate, applyRate })
-      const taken = [...found].map(([file, route]) => [file, route.deltas.map(({ delta }) => delta)])
-      equal(Object.fromEntries(taken), routes)
+      const found = chooseDeltas(deltas, sizes, new Set(present))
+      equal(Object.fromEntries([...found].map(([file, { delta }]) => [file, delta])), chosen)
     })
   }
   return { passed, failures }

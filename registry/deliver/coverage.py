@@ -3,9 +3,8 @@
 For a device that has older files, estimate also the bytes and the time of its update.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,14 +17,13 @@ from onnxreg.registry.deliver.resolution import (
     resolve_in,
     version_candidates,
 )
-from onnxreg.registry.delta import offered_deltas
-from onnxreg.registry.log.lookup import find_in, read_blob, read_consistently, state_of
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
+from onnxreg.registry.log.lookup import find_in, read_consistently, state_of
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta, DeltaTable, Route, RoutePlanner
+from onnxreg.schema.delta.table import Delta, choose_deltas
 from onnxreg.schema.log.state import State
+from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
 
@@ -35,26 +33,26 @@ MEGABITS = (1, 10)
 
 @dataclass(frozen=True)
 class UpdateCost:
-    """The files that a device lacks, and their routes at the fewest bytes.
-
-    `seconds` has the estimated time for each rate of `MEGABITS`, each with the routes that are fastest at that rate.
-    """
+    """The files that a device with files of version `since` lacks, and the delta by which each arrives, if any."""
 
     since: Version
-    sizes: Mapping[Digest, int]
-    paths: Mapping[Digest, str]
-    routes: Mapping[Digest, Route]
-    seconds: Mapping[int, float]
+    files: Sequence[FileSummary]
+    deltas: Mapping[Digest, Delta]
 
     @property
     def size(self) -> int:
         """Bytes to fetch."""
-        return sum(route.size for route in self.routes.values())
+        return sum(self._bytes(file) for file in self.files)
 
     @property
     def whole(self) -> int:
         """Bytes to fetch without deltas."""
-        return sum(self.sizes.values())
+        return sum(file.size for file in self.files)
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """The time to fetch them, for each rate of `MEGABITS`."""
+        return {megabits: self.size * 8 / (megabits * 1e6) for megabits in MEGABITS}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,44 +62,26 @@ class UpdateCost:
             "seconds": {str(rate): round(seconds, 3) for rate, seconds in self.seconds.items()},
             "files": [
                 {
-                    "path": self.paths[digest],
-                    "bytes": route.size,
-                    "of": self.sizes[digest],
-                    "deltas": len(route.deltas),
+                    "path": file.path,
+                    "bytes": self._bytes(file),
+                    "of": file.size,
+                    "deltas": int(file.digest in self.deltas),
                 }
-                for digest, route in self.routes.items()
+                for file in self.files
             ],
         }
 
+    def _bytes(self, file: FileSummary) -> int:
+        return self.deltas[file.digest].size if file.digest in self.deltas else file.size
 
-def update_cost(
-    answer: Resolution, before: Resolution | None, since: Version, deltas: Collection[Delta]
-) -> UpdateCost:
+
+def update_cost(answer: Resolution, before: Resolution | None, since: Version) -> UpdateCost:
     """Estimate the cost of an answer for a device with the files of the answer `before` (None: no files)."""
-    present = frozenset(file.digest for file, _ in before.files) if before else frozenset()
-    files = {file.digest: file for file, _ in answer.files if file.digest not in present}
-    sizes = {digest: file.size for digest, file in files.items()}
-    seconds = {}
-    for megabits in MEGABITS:
-        planned = RoutePlanner(sizes, present, deltas, megabits * 1e6 / 8).plan()
-        seconds[megabits] = sum(route.seconds or 0.0 for route in planned.values())
-    routes = RoutePlanner(sizes, present, deltas).plan()
-    return UpdateCost(since, sizes, {digest: file.path for digest, file in files.items()}, routes, seconds)
-
-
-def deltas_to(reader: BlobReader, state: State, answer: Resolution) -> list[Delta]:
-    """The deltas that may lead to an answer."""
-    manifests = {answer.located.version: answer.located.entry.manifest}
-    return offered_deltas(state.deltas, state.name, manifests, partial(_read_table, reader))
-
-
-def _read_table(reader: BlobReader, digest: Digest) -> DeltaTable:
-    try:
-        return DeltaTable.decode(read_blob(reader, digest))
-    except InputError as error:
-        raise IntegrityError(
-            f"the table of deltas {digest.short}... cannot be read: {error.message}"
-        ) from error
+    present = {file.digest for file, _ in before.files} if before else set()
+    lacking = {file.digest: file for file, _ in answer.files if file.digest not in present}
+    sizes = {digest: file.size for digest, file in lacking.items()}
+    deltas = choose_deltas((delta for delta, _ in answer.deltas), sizes, present)
+    return UpdateCost(since, tuple(lacking.values()), deltas)
 
 
 @dataclass(frozen=True)
@@ -184,7 +164,7 @@ def _update(
         before = resolve_in(reader, state, Ref(state.name, str(since)), query, device)
     except NoAnswerError:
         before = None
-    return update_cost(answer, before, since, deltas_to(reader, state, answer))
+    return update_cost(answer, before, since)
 
 
 def _questions(reader: RegistryReader, state: State, ref: Ref, query: Query) -> list[Query]:

@@ -54,7 +54,7 @@ class Resolution:
     Args:
         size: bytes of all files. Equal files count once.
         index: the index file of the answer, if one was read.
-        deltas: the deltas of its files that the state line offers, with their URLs.
+        deltas: the deltas of its files that its version offers, with their URLs.
         rollout: the rollout of the channel that was asked for.
     """
 
@@ -289,24 +289,24 @@ def resolve_in(
         (file, reader.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
     located = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    deltas = _deltas(reader, state, located, files)
+    deltas = _deltas(reader, located, files)
     rollout = state.rollouts.get(ref.tag or "")
     return Resolution(located, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
 
 
 def _deltas(
     reader: RegistryReader,
-    state: State,
     located: LocatedVersion,
     files: Collection[tuple[FileSummary, str]],
 ) -> tuple[tuple["Delta", str], ...]:
-    """The deltas of these files that the state line offers."""
-    if "deltas" not in state.more:
+    """The deltas that make these files. Of a version that offers any, their table is read."""
+    if located.entry.deltas is None:
         return ()
-    offer = state.deltas.versions.get(located.version)
+    from onnxreg.registry.log.delta_log import read_deltas
+
     digests = {file.digest for file, _ in files}
-    deltas = [delta for delta in offer.deltas if delta.new in digests] if offer else []
-    return tuple((delta, reader.blob_url(delta.digest)) for delta in deltas)
+    offered = read_deltas(partial(read_blob, reader), located.entry.deltas)
+    return tuple((delta, reader.blob_url(delta.digest)) for delta in offered if delta.new in digests)
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:

@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.delta.table import DeltaOffer, DeltaOffers, DeltaTable, inline
-from onnxreg.schema.log.events import Deltas, Drop, Event, Expire, Purge, Tag, Untag, check_channel
+from onnxreg.schema.log.events import Drop, Event, Expire, Purge, Tag, Untag, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, verify_chain, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
@@ -61,9 +59,9 @@ class _Catalog:
 class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
-    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added, and
-    `deltas`. `documents` are small blobs that new lines name and no store has yet; `fetch_stored` reads a blob that a store has.
-    `derives_deltas` if a changed log decides what is offered. `sign` signs the lines of new events.
+    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added.
+    `documents` are small blobs that new lines name and no store has yet; `fetch_stored` reads a blob that a store has.
+    `sign` signs the lines of new events.
     """
 
     registry: str
@@ -77,7 +75,6 @@ class Ledger(LogReplay):
     summaries: dict[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     mirrored: bool = False
-    derives_deltas: bool = False
     documents: dict[Digest, bytes] = field(default_factory=dict)
     sign: Sign | None = None
 
@@ -115,7 +112,6 @@ class Ledger(LogReplay):
             rollouts=dict(state.rollouts),
             summaries=state.summaries,
             more=state.more,
-            deltas=_offered(state),
         )
 
     @property
@@ -171,7 +167,6 @@ class Ledger(LogReplay):
         """
         self.check_own()
         self._check_rollouts(event)
-        self.derives_deltas = True
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
@@ -236,38 +231,8 @@ class Ledger(LogReplay):
             tuple(self.tombstones),
             tuple(sorted(self.refused)),
             self.rollouts,
-            self._more(shown) if self.derives_deltas else self.more,
+            self.more,
         )
-
-    def _more(self, shown: Iterable[Version]) -> Mapping[str, Any]:
-        """The keys beside those of every build. Reads the tables of deltas that were not in the state before."""
-        offered = DeltaOffers.read(self.more.get("deltas")).versions
-        tables = {version: self.delta_table(version) for version in sorted(shown)}
-        offers = {
-            version: offered[version]
-            if version in offered and offered[version].table == table
-            else DeltaOffer(table, inline(self.read_table(table.digest).deltas))
-            for version, table in tables.items()
-            if table is not None
-        }
-        others = {key: value for key, value in self.more.items() if key != "deltas"}
-        return others | ({"deltas": DeltaOffers(self.seq, offers).to_json()} if offers else {})
-
-    def delta_table(self, version: Version) -> Descriptor | None:
-        """The table of a version's deltas. If neither state nor recent lines tell, the log is searched."""
-        if version not in self.deltas and "deltas" in self.more:
-            tables = {event.version: event.table_file for _, event in self.events(Deltas)}
-            self.deltas = {**dict.fromkeys(self.entries), **tables, **self.deltas}
-        return self.deltas.get(version)
-
-    def read_table(self, digest: Digest) -> DeltaTable:
-        """A table of deltas. IntegrityError or NotFoundError if it cannot be read."""
-        try:
-            return DeltaTable.decode(self.fetch(digest))
-        except InputError as error:
-            raise IntegrityError(
-                f"the table of deltas {digest.short}... cannot be read: {error.message}"
-            ) from error
 
     def _summary(self, version: Version, entry: VersionEntry) -> Any:
         summary = self.summaries.get(str(version))
@@ -284,15 +249,6 @@ class Ledger(LogReplay):
         return b"".join(line + b"\n" for line in (state, *(line.raw for line in self.tail)))
 
 
-def _offered(state: State) -> dict[Version, Descriptor | None]:
-    """The tables of the versions that a state line shows, unless the key is older than the line."""
-    offers = state.deltas
-    if offers.seq != state.seq:
-        return {}
-    tables = {version: offer.table for version, offer in offers.versions.items()}
-    return {**dict.fromkeys(map(Version.parse, state.summaries)), **tables}
-
-
 def mirror_error(registry: str) -> ConflictError:
     """The refusal of a new event in a mirror."""
     return ConflictError(
@@ -306,7 +262,6 @@ def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> 
     ledger = Ledger.empty(registry, name, fetch)
     for line in lines:
         ledger.append_line(line)
-    ledger.derives_deltas = True
     return ledger
 
 
@@ -340,24 +295,15 @@ def is_same(index: bytes, replayed: bytes) -> bool:
     """
     (first, _, lines), (expected, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
     try:
-        value = canonical.decode_canonical(first, "state line")
-        state, derived = known_part(value), canonical.decode(expected, "state line")
+        state = known_part(canonical.decode_canonical(first, "state line"))
+        derived = canonical.decode(expected, "state line")
         state["summaries"] = {
             version: completed(summary, derived["summaries"].get(version, summary))
             for version, summary in state["summaries"].items()
         }
-        if not _same_deltas(value, derived.pop("deltas", None)):
-            return False
         return lines == tail and canonical.encode(state) == canonical.encode(derived)
     except InputError:
         return False
-
-
-def _same_deltas(state: Mapping[str, Any], derived: Any) -> bool:
-    """Compare the key `deltas`. One that a build without deltas left behind belongs to an earlier line."""
-    stated = state.get("deltas")
-    is_current = isinstance(stated, dict) and stated.get("seq") == state.get("seq")
-    return not is_current or stated == derived
 
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError
 from onnxreg.schema.core.ref import Version
@@ -40,7 +39,7 @@ class LogReplay:
     """The versions of a model, those of them that events since the last sealing wrote, and its channels.
 
     Dropped versions are left out. `tombstones` are blobs that may not come back; `refused` are
-    artifacts that an evaluation refused, of whichever version. `rollouts` are those of channels. `deltas` has the tables of deltas (None: a version without).
+    artifacts that an evaluation refused, of whichever version. `rollouts` are those of channels.
     """
 
     name: str
@@ -50,7 +49,6 @@ class LogReplay:
     tombstones: list[Digest] = field(default_factory=list)
     refused: set[Digest] = field(default_factory=set)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
-    deltas: dict[Version, Descriptor | None] = field(default_factory=dict)
 
     def apply(self, event: Event, seq: int) -> None:
         """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
@@ -100,7 +98,6 @@ class LogReplay:
                 "a version never changes: publish under another version",
             )
         if entry is None:
-            self.deltas[event.version] = None
             entry = VersionEntry(event.manifest, event.size, seq)
             if event.manifest in self._judged:
                 for twin in map(self.entries.__getitem__, self._versions_of(event.manifest)):
@@ -149,9 +146,11 @@ class LogReplay:
             self._set(version, entry._replace(attested={**entry.attested, event.artifact: state}))
 
     def _deltas(self, event: Deltas) -> None:
+        entry = self.entries.get(event.version)
         if event.table is not None:
-            self._present(event.version, event.manifest)
-        self.deltas[event.version] = event.table_file
+            entry = self._present(event.version, event.manifest)
+        if entry is not None:
+            self._set(event.version, entry._replace(deltas=event.table))
 
     def _roll_out(self, event: RolloutStep, seq: int) -> None:
         self._expect(event.tag, event.expects)
@@ -208,7 +207,9 @@ class LogReplay:
             )
         self._end_rollouts(event.version)
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
-        self._set(event.version, entry._replace(pinned=False, held=None, gone=Gone(how, event.id)))
+        self._set(
+            event.version, entry._replace(pinned=False, held=None, gone=Gone(how, event.id), deltas=None)
+        )
         if isinstance(event, Drop):
             del self.entries[event.version]
 
@@ -247,7 +248,7 @@ class LogReplay:
 def touches(event: Event, entries: Mapping[Version, VersionEntry]) -> Sequence[Version]:
     """The versions whose entries an event writes."""
     match event:
-        case Publish() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold():
+        case Publish() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold() | Deltas():
             return [event.version]
         case Attest(state=None):
             return []

@@ -11,7 +11,6 @@ from io import BytesIO
 from typing import Any
 
 from onnxreg.registry.deliver.resolution import check_version_trust
-from onnxreg.registry.delta import DeltaRoutes
 from onnxreg.registry.gates.gate_history import attestations, read_attested
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
@@ -277,7 +276,7 @@ def fetch(
             for file in manifest.all_files()
             if file.digest in missing
         }
-        BlobMover(client, DeltaRoutes(), progress).move(push, files)
+        BlobMover(client, progress).move(push, files)
 
     published = replace(publisher, version=publisher.version or version).add_fetched(data, bring)
     decisions = Decisions(publisher.store, publisher.actor)

@@ -14,7 +14,7 @@ VARIABLES = {
     "REG_HOME": "The default registry's directory.",
     "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: the setting, else user@host.",
     "REG_MAX_AGE": "The greatest age of a remote's answer: 12h, 7d.",
-    "REG_DELTAS": "Make deltas from this many earlier releases whenever a version is published or pushed: 2.",
+    "REG_DELTAS": "1: make deltas from older versions whenever a version is published or pushed.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
     "REG_READ_RATE": "The fewest bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0: no limit.",
     "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0: no limit.",

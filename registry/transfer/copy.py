@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaRoutes, DeltaTransfer, RateMeter, plan_routes
+from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, DeltaTransfer, plan_deltas
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.ledger import Ledger
@@ -124,11 +124,11 @@ def copy(
     _check_channels(destination, plan)
     present = destination.has(plan.blobs) if plan.blobs else set()
     moving = {digest: file for digest, file in plan.blobs.items() if digest not in present}
-    routes = DeltaRoutes()
-    if isinstance(destination, LocalStore):
+    deltas = DeltaPlan()
+    if request.deltas and isinstance(destination, LocalStore):
         sizes = {digest: file.size or 0 for digest, file in moving.items()}
-        routes = plan_routes(source, ledger, request.versions, sizes, request.deltas, destination.has)
-    mover = BlobMover(source, routes, progress)
+        deltas = plan_deltas(source, ledger, request.versions, sizes, destination.has)
+    mover = BlobMover(source, progress, deltas)
     work = _Work(mover, destination, plan, dict(destination_ledger.channels))
     if work.plan.changes or moving:
         destination_ledger = work.do(moving, near)
@@ -195,14 +195,14 @@ class _Work:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, the large ones first; files that need others after these.
+    """Moves blobs, several at a time, the large ones first.
 
     Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
     """
 
     source: BlobSource
-    routes: DeltaRoutes
     progress: Progress
+    deltas: DeltaPlan = field(default_factory=DeltaPlan)
     arrivals: list[Arrival] = field(default_factory=list)
     """The arrival of each blob so far."""
 
@@ -210,27 +210,28 @@ class BlobMover:
         """Stream blobs into a push. The first failure stops the rest."""
         self.progress.plan(len(moving), sum(file.size or 0 for file in moving.values()))
         fetch = partial(self._fetch, push, moving)
-        for wave in self.routes.waves(moving):
-            wave.sort(key=lambda digest: -(moving[digest].size or 0))
-            self.arrivals += run_parallel(fetch, wave)
+        ordered = sorted(moving, key=lambda digest: (-(moving[digest].size or 0), digest))
+        self.arrivals += run_parallel(fetch, ordered)
 
     def _fetch(self, push: Push, moving: Mapping[Digest, Reference], digest: Digest) -> Arrival:
         """Fetch a blob by deltas, or else whole."""
         file = moving[digest]
         with self.progress.file(file.path, file.size) as advance, one_file():
-            blob = BlobTransfer(self.source, digest, file, advance, self.routes.meter)
-            route, reason = self.routes.choose(digest, blob.size)
+            blob = BlobTransfer(self.source, digest, file, advance)
+            delta, reason = self.deltas.chosen.get(digest), self.deltas.reason
             is_doubt = reason.startswith(NO_NUMPY)
-            if route is not None and isinstance(push, LocalPush):
-                incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
+            if delta is not None and isinstance(push, LocalPush):
+                incoming = DeltaTransfer(blob, delta, blob.open_delta, push.local_file)
                 try:
                     self._check_size(blob, push.fetch(incoming))
+                    reason = f"{delta.size / blob.size:.1%} of the file"
                     if incoming.is_patched:
                         reason = (
                             f"parts of {file.path} were fetched whole: the delta or an old file is damaged"
                         )
-                    count, since, is_doubt = len(route.deltas), route.deltas[0].since, incoming.is_patched
-                    return Arrival(file.path, digest, blob.size, blob.moved, count, since, reason, is_doubt)
+                    return Arrival(
+                        file.path, digest, blob.size, blob.moved, delta.since, reason, incoming.is_patched
+                    )
                 except IntegrityError as error:
                     reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
             try:
@@ -256,7 +257,6 @@ class BlobTransfer:
     digest: Digest
     file: Reference
     advance: Advance
-    meter: RateMeter
     counted: int = 0
     moved: int = 0
 
@@ -281,14 +281,13 @@ class BlobTransfer:
     def open_delta(self, delta: Delta) -> BinaryIO:
         """The bytes of a delta at the source."""
         stream = self.source.open_blob(delta.digest)
-        return metered(stream, self._arrive, self._action(delta.digest), delta.size or None)
+        return metered(stream, self._arrive, self._action(delta.digest), delta.size)
 
     def _action(self, digest: Digest) -> str:
         return f"reading blob {digest} from {self.source.url}"
 
     def _arrive(self, count: int) -> None:
         self.moved += count
-        self.meter.count(count)
 
     def _receive(self, count: int) -> None:
         self._arrive(count)

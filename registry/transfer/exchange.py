@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
@@ -161,7 +160,7 @@ class Exchange:
         progress: Progress,
         selection: Selection,
         channels: Collection[str],
-        deltas: DeltaPolicy,
+        deltas: bool,
     ) -> TransferResult:
         if not self.store.is_there:
             self.store.check_not_foreign()

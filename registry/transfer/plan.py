@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.contents import (
     EVERYTHING,
@@ -64,7 +63,7 @@ class TransferRequest:
     restore: MakeRestore | None = None
     heal: bool = True
     actor: str | None = None
-    deltas: DeltaPolicy = "auto"
+    deltas: bool = False
     yanked_bytes: bool = True
 
 

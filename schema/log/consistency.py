@@ -7,6 +7,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError
 from onnxreg.schema.log.events import (
     Attest,
+    Deltas,
     Drop,
     Event,
     Expire,
@@ -119,7 +120,7 @@ def _check_versions(name: str, before: Table, after: Table, events: Events, sinc
         if isinstance(event, Attest | Yank | Unyank):
             about = {version for version, digest in manifests.items() if digest == str(event.manifest)}
             touched |= set() if isinstance(event, Attest) and event.state is None else about
-        elif not isinstance(event, Tag | OptionalEvent):
+        elif isinstance(event, Deltas) or not isinstance(event, Tag | OptionalEvent):
             touched.add(str(getattr(event, "version", "")))
     for version, entry in after.items():
         new = version not in manifests and (entry["seq"] > since or not events)

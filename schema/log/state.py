@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import (
@@ -44,9 +44,6 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_tag
 from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
-
-if TYPE_CHECKING:
-    from onnxreg.schema.delta.table import DeltaOffers
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
@@ -86,7 +83,7 @@ class VersionEntry(NamedTuple):
     `yanks` are the ids of the yank events of its manifest that were not taken back; a version is yanked while there
     are any.
     `held` are the paths of the artifacts that are here, if these are not all (None). `attested` has the
-    worst verdict of later evaluations on an artifact, by the artifact's digest.
+    worst verdict of later evaluations on an artifact, by the artifact's digest. `deltas` is the table of its deltas.
     """
 
     manifest: Digest
@@ -97,6 +94,7 @@ class VersionEntry(NamedTuple):
     gone: Gone | None = None
     held: tuple[str, ...] | None = None
     attested: Mapping[Digest, str] = {}
+    deltas: Digest | None = None
 
     @property
     def yanked(self) -> bool:
@@ -143,6 +141,8 @@ class VersionEntry(NamedTuple):
             value["held"] = list(self.held)
         if self.attested:
             value["attested"] = {str(artifact): state for artifact, state in self.attested.items()}
+        if self.deltas is not None:
+            value["deltas"] = str(self.deltas)
         return value
 
     @classmethod
@@ -159,6 +159,7 @@ _ENTRY = record(
         "gone": nullable(Gone.read),
         "held": nullable(sorted_paths),
         "attested": table_of(Digest.parse, text),
+        "deltas": nullable(Digest.parse),
     },
 )
 
@@ -314,13 +315,6 @@ class State:
         """Read a state line; InputError if it is malformed."""
         value = mapping(canonical.decode(line, "its state line"))
         return _STATE({**value, "more": {key: item for key, item in value.items() if key not in STATE_KEYS}})
-
-    @property
-    def deltas(self) -> "DeltaOffers":
-        """The deltas that it offers; none if the key is missing or malformed, since they are hints."""
-        from onnxreg.schema.delta.table import DeltaOffers
-
-        return DeltaOffers.read(self.more.get("deltas"))
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
         """The verdicts of later evaluations on artifacts. A refusal wins.

@@ -13,7 +13,7 @@ from support.registries import retrained
 from support.servers import static
 from support.servers.faults import proxy
 
-from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.progress import SILENT
@@ -28,7 +28,7 @@ def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     source = Registry(tmp_path / "source")
     for step in range(2):
         source.add(retrained.draft(tmp_path / f"draft{step}", step))
-    make_deltas(source, source.store, DeltaRequest(Ref(NAME, None)), SILENT)
+    make_deltas(source, source.store, Ref(NAME, None), (), SILENT)
     client = tmp_path / "client"
     Registry(client).pull(f"{NAME}:0.1.0", str(source.store.root))
     environment = os.environ | {"REG_HOME": str(client)}
@@ -37,7 +37,7 @@ def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with static.serve(source.store.root) as url, proxy(url) as server:
         server.piece = 10_000
         server.plan = lambda method, path: "slow" if "/blobs/" in path else None
-        command = [sys.executable, "-m", "onnxreg.cli", "pull", NAME, server.url, "--deltas", "always"]
+        command = [sys.executable, "-m", "onnxreg.cli", "pull", NAME, server.url]
         for _ in range(12):
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
             time.sleep(chance.uniform(0.4, 2.5))

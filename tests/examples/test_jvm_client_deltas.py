@@ -10,7 +10,7 @@ from support.servers import static
 from support.servers.faults import proxy
 from support.servers.web_client import Call
 
-from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
@@ -34,7 +34,7 @@ def test_a_cancelled_delta_continues(client: Call, tmp_path: Path, monkeypatch: 
         registry.add(retrained.draft(tmp_path / "draft0", 0))
         client(site.url, store, "update", NAME, FLOAT32)
         registry.add(retrained.draft(tmp_path / "draft1", 1))
-        make_deltas(registry, registry.store, DeltaRequest(Ref(NAME)), SILENT)
+        make_deltas(registry, registry.store, Ref(NAME), (), SILENT)
         stopped = client(site.url, store, "update", NAME, FLOAT32, {"cancel_at": 5_000_000})
         assert stopped["error"] == "cancelled"
         (partial,) = (store / "partial").iterdir()

@@ -22,8 +22,11 @@ from support.servers.web_client import Call, driven
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.resolution import contracts_of
+from onnxreg.registry.log.delta_log import publish_deltas
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.delta.table import Delta
 
 NAME = "acme/pii"
 PIECE = 8 * 2**20
@@ -90,9 +93,9 @@ def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
     old = publish(registry, tmp_path / "1", "1.0.0")["model_int8.onnx"]
     call("update", NAME)
     new = publish(registry, tmp_path / "2", "2.0.0")["model_int8.onnx"]
-    lie = {"new": new, "old": [old], "delta": old, "size": 1}
-    offer = {"table": {"digest": old, "size": 1}, "deltas": [lie]}
-    edit_state(registry, lambda state: state.update(deltas={"seq": 1, "versions": {"2.0.0": offer}}))
+    lie = Delta(Digest.parse(new), (Digest.parse(old),), Digest.parse(old), 1, Version.parse("1.0.0"))
+    with registry.store.push() as push:
+        publish_deltas(registry.store, push, NAME, Version.parse("2.0.0"), [lie], None)
     site.plan = lambda method, path: "astray" if new.removeprefix("sha256:") in path else None
     assert "error" in call("update", NAME)
     assert [path for path in (tmp_path / "store").rglob("*") if path.name == old.removeprefix("sha256:")]

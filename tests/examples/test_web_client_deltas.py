@@ -1,8 +1,8 @@
 """The clients in examples/ take updates by deltas, or the whole file on any doubt."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from support.servers import static, web_client
 from support.servers.faults import Proxy, proxy
 from support.servers.web_client import Call
 
-from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.delta_log import offered
-from onnxreg.schema.core import canonical
+from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.delta.table import Delta
 
 NAME = "acme/pii"
 NODE = shutil.which("node")
@@ -30,7 +31,8 @@ INT8 = {"query": {"formats": ["onnx-int8"]}}
 def publish(registry: Registry, root: Path, *steps: int) -> None:
     for step in steps:
         registry.add(retrained.draft(root / f"draft{step}", step))
-        make_deltas(registry, registry.store, DeltaRequest(Ref(NAME)), SILENT)
+        registry.tag(f"{NAME}:0.1.0", "stable")
+        make_deltas(registry, registry.store, Ref(NAME), (), SILENT)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,18 @@ def release(published: tuple[Path, Path], home: Path) -> Callable[[], Registry]:
 
 
 def deltas(registry: Registry) -> set[str]:
-    return {delta.digest.hex for delta in offered(load(registry.store, NAME)[0], Version.parse("0.1.2"))}
+    return {delta.digest.hex for delta in offered(registry)}
+
+
+def offered(registry: Registry) -> list[Delta]:
+    ledger = load(registry.store, NAME)[0]
+    return read_deltas(ledger.fetch, ledger.entries[Version.parse("0.1.2")].deltas)
+
+
+def offer(registry: Registry, delta: Delta) -> None:
+    """Offer a delta of the newest version, in place of one with the same files."""
+    with registry.store.push() as push:
+        publish_deltas(registry.store, push, NAME, Version.parse("0.1.2"), [delta], None)
 
 
 def file_digest(registry: Registry, version: str, path: str) -> str:
@@ -132,21 +145,6 @@ def test_an_update_by_a_delta(
     assert outcome["progress"][-1][0] == outcome["progress"][-1][1]
 
 
-def test_a_chain_of_two(update: Any, release: Any, home: Path) -> None:
-    update(FLOAT32)
-    release()
-    index = home / "index" / f"{NAME}.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    offer = state["deltas"]["versions"]["0.1.2"]
-    offer["deltas"] = [item for item in offer["deltas"] if item.get("from") != "0.1.0"]
-    offer["table"]["size"] = 1
-    index.write_bytes(canonical.encode(state) + b"\n" + lines)
-    outcome = update(FLOAT32)
-    assert arrival(outcome, "model.onnx")["deltas"] == 2
-    assert arrival(outcome, "model.onnx")["reason"] == ""
-
-
 @pytest.mark.parametrize("fault", ["garbled", "astray"])
 def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy, fault: str) -> None:
     update(INT8)
@@ -160,40 +158,26 @@ def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy
     )
 
 
-def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any, home: Path) -> None:
-    update(INT8)
+def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any) -> None:
+    update(FLOAT32)
     registry = release()
-    index = home / "index" / f"{NAME}.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    offer = state["deltas"]["versions"]["0.1.2"]
-    wrong = next(item for item in offer["deltas"] if "from" not in item)
-    new = f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
-    right = next(item for item in offer["deltas"] if item["new"] == new and item.get("from") == "0.1.0")
-    offer["deltas"] = [right | {"delta": wrong["delta"], "size": wrong["size"]}]
-    offer["table"]["size"] = 1
-    index.write_bytes(canonical.encode(state) + b"\n" + lines)
-    outcome = update(INT8)
-    assert "other files" in arrival(outcome, "model_int8.onnx")["reason"]
-    assert (
-        outcome["files"]["model_int8.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
-    )
+    new, other = (Digest(file_digest(registry, "0.1.2", path)) for path in ("model.onnx", "model_int8.onnx"))
+    right = next(item for item in offered(registry) if item.new == new and str(item.since) == "0.1.0")
+    wrong = next(item for item in offered(registry) if item.new == other)
+    offer(registry, replace(right, digest=wrong.digest, size=wrong.size))
+    outcome = update(FLOAT32)
+    assert "other files" in arrival(outcome, "model.onnx")["reason"]
+    assert outcome["files"]["model.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model.onnx')}"
 
 
 def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
-    client: Call, update: Any, release: Any, site: Proxy, home: Path, tmp_path: Path
+    client: Call, update: Any, release: Any, site: Proxy, tmp_path: Path
 ) -> None:
     """The table names the old file itself as the delta; then the update fails, and the old release still works."""
     update(INT8)
     registry = release()
     old, new = (file_digest(registry, version, "model_int8.onnx") for version in ("0.1.0", "0.1.2"))
-    index = home / "index" / f"{NAME}.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    lie = {"new": f"sha256:{new}", "old": [f"sha256:{old}"], "delta": f"sha256:{old}", "size": 1}
-    state["deltas"]["versions"]["0.1.2"] |= {"deltas": [lie]}
-    state["deltas"]["versions"]["0.1.2"]["table"]["size"] = 1
-    index.write_bytes(canonical.encode(state) + b"\n" + lines)
+    offer(registry, Delta(Digest(new), (Digest(old),), Digest(old), 1, Version.parse("0.1.0")))
     site.plan = lambda method, path: "astray" if new in path else None
     assert "error" in client(site.url, tmp_path / "store", "update", NAME, INT8)
     assert [path for path in (tmp_path / "store").rglob("*") if old in path.name]
@@ -214,20 +198,6 @@ def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: P
     outcome = update(FLOAT32)
     assert arrival(outcome, "model.onnx")["reason"] == "1 of 2 pieces came out wrong"
     assert outcome["files"]["model.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model.onnx')}"
-
-
-@pytest.mark.parametrize(
-    "value", [None, [], {"versions": []}, {"versions": {"0.1.2": {"deltas": [{"new": "x"}]}}}]
-)
-def test_a_malformed_offer_is_none(update: Any, release: Any, home: Path, value: Any) -> None:
-    update(INT8)
-    release()
-    index = home / "index" / f"{NAME}.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    index.write_bytes(canonical.encode(json.loads(first) | {"deltas": value}) + b"\n" + lines)
-    outcome = update(INT8)
-    assert outcome["version"] == "0.1.2"
-    assert {item["deltas"] for item in outcome["arrivals"]} == {0}
 
 
 def test_nothing_of_a_delta_stays(update: Any, release: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ queries.
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -16,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.lookup import read_consistently
+from onnxreg.registry.log.delta_log import read_deltas
+from onnxreg.registry.log.lookup import read_blob, read_consistently
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, as_served, base_url, of_bytes
@@ -199,6 +201,7 @@ class Pages:
             model = ModelSnapshot(self._registry, ref.name, index)
             row = model.find(ref)
             manifest = model.manifest(row.entry)
+            deltas = read_deltas(partial(read_blob, self._registry), row.entry.deltas)
             return self._rendering.page(
                 "version.html",
                 name=ref.name,
@@ -207,7 +210,7 @@ class Pages:
                 parents=model.parent_recalls(manifest),
                 proofs=model.proofs(row.entry, manifest),
                 snippets=self._snippets(model, row, manifest, base),
-                updates=views.update_rows(model.state, row.version, manifest) if manifest else [],
+                updates=views.update_rows(deltas, manifest) if manifest else [],
                 previous=model.before(row.version),
             )
 

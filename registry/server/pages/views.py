@@ -1,6 +1,6 @@
 """View models of a model, a version and a difference: plain data for the templates; nothing is read here."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -313,10 +313,9 @@ def absent_files(row: VersionRow, manifest: Manifest) -> set[str]:
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """A delta that a version offers: its file, the old version (None: the same one), and sizes in bytes."""
+    """A delta that a version offers, and its file."""
 
     file: FileEntry
-    since: Version | None
     delta: Delta
 
     def seconds(self, megabits: int) -> float:
@@ -324,12 +323,10 @@ class UpdateRow:
         return self.delta.size * 8 / (megabits * 1e6)
 
 
-def update_rows(state: State, version: Version, manifest: Manifest) -> list[UpdateRow]:
-    """The deltas that the state line offers to files of a version, in its order."""
-    offer = state.deltas.versions.get(version)
+def update_rows(deltas: Iterable[Delta], manifest: Manifest) -> list[UpdateRow]:
+    """The deltas that a version offers of its files, the smallest first."""
     files = {file.digest: file for file in manifest.all_files()}
-    deltas = offer.deltas if offer else ()
-    return [UpdateRow(files[delta.new], delta.since, delta) for delta in deltas if delta.new in files]
+    return [UpdateRow(files[delta.new], delta) for delta in deltas if delta.new in files]
 
 
 @dataclass(frozen=True)

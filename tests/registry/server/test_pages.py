@@ -16,7 +16,7 @@ from support.registries import retrained
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
 
-from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.contents import Selection
@@ -699,7 +699,7 @@ def test_a_version_shows_what_its_updates_take(tmp_path: Path) -> None:
         registry.add(retrained.draft(tmp_path / f"draft{step}", step))
     with running(registry.store.root) as site:
         assert "Updates" not in Reader(site.get("/models/acme/pii:0.1.1")).text
-    make_deltas(registry, registry.store, DeltaRequest(Ref("acme/pii")), SILENT)
+    make_deltas(registry, registry.store, Ref("acme/pii"), (), SILENT)
     with running(registry.store.root) as site:
         page = Reader(site.get("/models/acme/pii:0.1.1")).text
     assert "At 10 Mbit/s" in page and "model_int8.onnx 0.1.0" in page

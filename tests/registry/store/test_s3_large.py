@@ -22,7 +22,6 @@ from support.servers import s3servers
 from support.servers.faults import Proxy, at
 
 from onnxreg.registry import Registry
-from onnxreg.registry.delta import RateMeter
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -305,7 +304,7 @@ class TestParts:
         }
         reports: list[int] = []
         file = Reference(Digest.of(data), len(data), "artifact m.onnx", tuple(stated[said]))
-        blob = BlobTransfer(source, file.digest, file, reports.append, RateMeter())
+        blob = BlobTransfer(source, file.digest, file, reports.append)
         assert blob.path is not None
         remote = s3_remote(bucket_url, create=True)
         s3_proxy.plan = at_first_tries(fault)

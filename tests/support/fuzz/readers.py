@@ -30,7 +30,7 @@ from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import DeltaHeader
-from onnxreg.schema.delta.table import Delta, DeltaTable
+from onnxreg.schema.delta.table import Delta, decode_table, encode_table
 from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
@@ -83,7 +83,7 @@ def readers(directory: Path) -> dict[str, Reader]:
     vectors = json.loads(DELTAS.read_text())["vectors"][7:10]
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
-    table = DeltaTable("acme/pii", Version.parse("1.1.0"), Digest.of(b"manifest"), (delta,)).encode()
+    table = encode_table([delta])
     rotation = KeyRotation(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
     proof = FaithfulnessReport.from_json(
@@ -146,8 +146,8 @@ def _delta(data: bytes, old: list[str]) -> None:
 
 
 def _table(data: bytes) -> None:
-    table = DeltaTable.decode(data)
-    assert DeltaTable.decode(table.encode()) == table
+    deltas = decode_table(data)
+    assert decode_table(encode_table(deltas)) == deltas
 
 
 def _published() -> list[tuple[str, str]]:

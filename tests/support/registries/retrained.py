@@ -25,7 +25,7 @@ def weights(step: int) -> np.ndarray:
     random = np.random.default_rng(7)
     values = random.normal(0, 0.05, ELEMENTS)
     for _ in range(step):
-        values = values * (1 + random.normal(0, 1e-3, ELEMENTS))
+        values = values * (1 + random.normal(0, 3e-4, ELEMENTS))
     return values.astype(np.float32).reshape(500, -1)
 
 

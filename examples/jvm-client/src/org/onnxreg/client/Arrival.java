@@ -6,18 +6,18 @@ public final class Arrival {
     public final String path;
     /** Bytes of the file. */
     public final long size;
-    /** The deltas of its route; 0 if it was fetched whole, or was here. */
+    /** 1 if a delta was applied; 0 if it was fetched whole, or was here. */
     public final int deltas;
-    /** Bytes of these deltas. */
+    /** Bytes of the delta. */
     public final long deltaBytes;
-    /** Why the deltas did not make the whole file; empty if they did. */
+    /** Why the delta did not make the whole file; empty if it did. */
     public final String reason;
 
-    Arrival(ReleaseFile file, Route route, String reason) {
+    Arrival(ReleaseFile file, Delta delta, String reason) {
         path = file.path;
         size = file.size;
-        deltas = route.deltas.size();
-        deltaBytes = route.size;
+        deltas = delta == null ? 0 : 1;
+        deltaBytes = delta == null ? 0 : delta.size;
         this.reason = reason;
     }
 }

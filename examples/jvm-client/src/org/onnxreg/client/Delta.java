@@ -18,6 +18,11 @@ final class Delta {
         size = Values.count(value.get("size"));
     }
 
+    /** Return true if this one is the better choice: it is smaller, or has the lesser digest. */
+    boolean isBefore(Delta other) {
+        return size < other.size || (size == other.size && digest.compareTo(other.digest) < 0);
+    }
+
     static List<Delta> readAll(Object value) {
         List<Delta> deltas = new ArrayList<Delta>();
         for (Map<String, Object> item : Values.mappings(value)) {

@@ -12,12 +12,9 @@ import java.util.Map;
 final class Downloads {
     private static final int BUFFER = 1 << 18;
     private static final int GENERATIONS = 8;
-    private static final long MIN_MEASURED_NANOSECONDS = 200000000;
 
     final Storage storage;
     private final Http http;
-    private long bytes;
-    private long nanoseconds;
 
     /** Takes the bytes of a part of a blob. */
     private interface Target {
@@ -29,11 +26,6 @@ final class Downloads {
     Downloads(Http http, Storage storage) {
         this.http = http;
         this.storage = storage;
-    }
-
-    /** Return the bytes that arrived in a second; 0 until enough were measured. */
-    double rate() {
-        return nanoseconds > MIN_MEASURED_NANOSECONDS ? bytes * 1e9 / nanoseconds : 0;
     }
 
     /** Read a small blob, from the storage or the registry. */
@@ -189,13 +181,10 @@ final class Downloads {
         byte[] buffer = new byte[BUFFER];
         long left = skip;
         while (target.position() < end) {
-            long begin = System.nanoTime();
             int count = response.read(buffer);
-            nanoseconds += System.nanoTime() - begin;
             if (count < 0) {
                 throw new RemoteException("the registry sent fewer bytes than the manifest says", true);
             }
-            bytes += count;
             int offset = (int) Math.min(left, count);
             left -= offset;
             target.write(buffer, offset, (int) Math.min(count - offset, end - target.position()));

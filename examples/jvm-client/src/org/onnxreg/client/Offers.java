@@ -1,60 +1,50 @@
 package org.onnxreg.client;
 
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
-/** The deltas that a state offers: docs/delta.md, "The table of a version". A malformed offer is none. */
+/** The deltas that a version offers, and the choice among them: docs/delta.md, "Choosing". */
 final class Offers {
     private Offers() {}
 
-    /** Return the deltas of a version, and those of others that may lead to it. */
+    /** Return the deltas of a version; none if their table cannot be read, since they are hints. */
     static List<Delta> read(State state, String version, Documents documents) {
-        Map<String, Delta> offered = new LinkedHashMap<String, Delta>();
         try {
-            Map<String, Object> key = Values.mappingOrEmpty(state.value.get("deltas"));
-            for (Map.Entry<String, Object> entry : Values.mappingOrEmpty(key.get("versions")).entrySet()) {
-                Map<String, Object> offer = Values.mapping(entry.getValue());
-                add(offer.get("deltas"), offered);
-                if (entry.getKey().equals(version) && isCut(state, version, offer)) {
-                    String table = Values.digest(Values.mapping(offer.get("table")).get("digest"));
-                    add(IndexFile.document(documents.read(table)).get("deltas"), offered);
-                }
-            }
+            Map<String, Object> entry = state.version(version);
+            Object table = entry == null ? null : entry.get("deltas");
+            return table == null ? Collections.<Delta>emptyList()
+                    : Delta.readAll(IndexFile.document(documents.read(Values.digest(table))).get("deltas"));
         } catch (InputException error) {
-            // The deltas that were read before are enough: they are hints.
+            return Collections.emptyList();
         } catch (IntegrityException error) {
-            // The same.
+            return Collections.emptyList();
         } catch (NotFoundException error) {
-            // The same.
+            return Collections.emptyList();
         } catch (RemoteException error) {
-            // The same.
-        }
-        return new ArrayList<Delta>(offered.values());
-    }
-
-    private static void add(Object list, Map<String, Delta> offered) {
-        for (Delta delta : Delta.readAll(list)) {
-            offered.put(delta.digest, delta);
+            return Collections.emptyList();
         }
     }
 
-    /** Return true if the table of a version has more deltas than the state. */
-    private static boolean isCut(State state, String version, Map<String, Object> offer) {
-        Map<String, Object> entry = state.version(version);
-        if (entry == null) {
-            return false;
+    /**
+     * Return the smallest delta of each file to get whose old files are here, if it has less than half of the
+     * file's bytes.
+     *
+     * @param sizes bytes of the files to get, by digest
+     * @param present digests of the files that are here
+     */
+    static Map<String, Delta> choose(List<Delta> offered, Map<String, Long> sizes, Set<String> present) {
+        Map<String, Delta> chosen = new HashMap<String, Delta>();
+        for (Delta delta : offered) {
+            Long size = sizes.get(delta.newDigest);
+            Delta other = chosen.get(delta.newDigest);
+            if (size != null && delta.size < size - delta.size && present.containsAll(delta.oldDigests)
+                    && (other == null || delta.isBefore(other))) {
+                chosen.put(delta.newDigest, delta);
+            }
         }
-        Map<String, Object> table = new LinkedHashMap<String, Object>();
-        table.put("format", "onnxreg-deltas");
-        table.put("format_version", 1L);
-        table.put("name", state.name);
-        table.put("version", version);
-        table.put("manifest", entry.get("manifest"));
-        table.put("deltas", offer.get("deltas"));
-        long size = JsonWriter.write(table).getBytes(StandardCharsets.UTF_8).length;
-        return size < Values.count(Values.mapping(offer.get("table")).get("size"));
+        return chosen;
     }
 }

@@ -41,7 +41,7 @@ public final class RunVectors {
         run.history();
         run.device();
         run.deltas();
-        run.routes();
+        run.choices();
         System.out.println(run.passed + " passed, " + run.failed + " failed");
         System.exit(run.failed == 0 ? 0 : 1);
     }
@@ -358,29 +358,18 @@ public final class RunVectors {
         return Base64.getEncoder().encodeToString(made.toByteArray());
     }
 
-    private void routes() throws IOException {
+    private void choices() throws IOException {
         for (Map<String, Object> vector : Values.mappings(load("delta/choose.json").get("vectors"))) {
             Map<String, Long> sizes = new LinkedHashMap<>();
             for (Map.Entry<String, Object> entry : Values.mapping(vector.get("sizes")).entrySet()) {
                 sizes.put(entry.getKey(), Values.count(entry.getValue()));
             }
-            double applyRate = number(vector, "apply_rate", RoutePlan.APPLY_RATE);
-            RoutePlan plan = new RoutePlan(sizes, new HashSet<>(Values.texts(vector.get("present"))),
-                    Delta.readAll(vector.get("deltas")), number(vector, "rate", 0), applyRate);
             Map<String, Object> actual = new HashMap<>();
-            for (Map.Entry<String, Route> entry : plan.routes().entrySet()) {
-                List<Object> names = new ArrayList<>();
-                for (Delta delta : entry.getValue().deltas) {
-                    names.add(delta.digest);
-                }
-                actual.put(entry.getKey(), names);
-            }
-            check("choose: " + vector.get("name"), vector.get("routes"), actual);
+            Offers.choose(Delta.readAll(vector.get("deltas")), sizes,
+                    new HashSet<>(Values.texts(vector.get("present"))))
+                    .forEach((file, delta) -> actual.put(file, delta.digest));
+            check("choose: " + vector.get("name"), vector.get("chosen"), actual);
         }
-    }
-
-    private static double number(Map<String, Object> vector, String key, double absent) {
-        return vector.get(key) == null ? absent : Values.number(vector.get(key));
     }
 
     private static byte[] bytes(Object text) {
