@@ -69,7 +69,7 @@ class Document(BaseModel):
     """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
 
     model_config = ConfigDict(
-        frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True
+        frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
     )
 
     def to_json(self) -> dict[str, Any]:
