@@ -36,8 +36,8 @@ def command(
 
     The package has one component, named after the model; a directory for each artifact, with a variant for
     the CPU and for each of its execution providers; and the files that all artifacts share as shared
-    assets, addressed by digest. Every byte is verified, and the same version gives the same bytes. `reg
-    import` reads such a directory. See docs/ort-packages.md.
+    assets, addressed by digest. Every byte is verified, and the same version gives the same bytes. See
+    docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
     digest, directory}], shared_assets, bytes, left_out}: directory is the digest of the variant's
@@ -55,11 +55,7 @@ def command(
             {"ref": str(published.ref), "output": str(directory), **_value(published.digest, layout)}
         )
         return
-    rows = [
-        (name, ep, build.artifact.path, build.artifact.digest.short)
-        for build in layout.builds
-        for name, ep in build.variants.items()
-    ]
+    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest.short) for item in layout.variants]
     session.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows)
     if layout.left_out:
         session.say(f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}")
@@ -69,16 +65,15 @@ def command(
 def _value(manifest: "Digest", layout: "PackageLayout") -> dict[str, Any]:
     variants = [
         {
-            "name": name,
-            "ep": ep,
-            "artifact": build.artifact.path,
-            "format": build.artifact.format,
-            "precision": build.artifact.precision,
-            "digest": str(build.artifact.digest),
-            "directory": str(build.directory),
+            "name": item.name,
+            "ep": item.ep,
+            "artifact": item.artifact.path,
+            "format": item.artifact.format,
+            "precision": item.artifact.precision,
+            "digest": str(item.artifact.digest),
+            "directory": str(item.directory),
         }
-        for build in layout.builds
-        for name, ep in build.variants.items()
+        for item in layout.variants
     ]
     return {
         "manifest": str(manifest),

@@ -22,7 +22,7 @@ from typing import Any
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.license import hub_license
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MODEL = "model"
@@ -71,6 +71,8 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """The files of a version by path.
 
+    The aliases of one graph are added together, or none: if a path has other bytes already, or leads out of its folder.
+
     Args:
         digest, size: those of the manifest's bytes.
         states: for each artifact's path its certification today; a missing one counts as `unknown`.
@@ -79,27 +81,21 @@ def layout(
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
+    own_files = [entry for artifact in (present if refused else sound) for entry in artifact.all_files()]
     files: dict[str, LayoutFile] = {}
-    for entry in (*_own(present if refused else sound), *manifest.files):
+    for entry in (*own_files, *manifest.files):
         files.setdefault(entry.path, LayoutFile(entry.path, entry.digest, entry.size))
     files[FILENAME] = LayoutFile(FILENAME, digest, size)
-    for alias in (*_companions(manifest), *_graphs_of(manifest, sound, states)):
-        _add(files, alias)
+    stages = dict.fromkeys(stage for stage in manifest.stages.values() if ":" not in stage)
+    graphs = [([item for item in sound if manifest.stages.get(item.path) == name], name) for name in stages]
+    if manifest.model_family is None:
+        graphs.append((sound, MODEL))
+    for aliases in (*_companions(manifest), *(group for item in graphs for group in _graphs(*item, states))):
+        is_inside = not any(".." in item.path.split("/") for item in aliases)
+        if is_inside and all(files.get(item.path, item).digest == item.digest for item in aliases):
+            for item in aliases:
+                files.setdefault(item.path, item)
     return files
-
-
-def _own(artifacts: Collection[Artifact]) -> Iterator[FileEntry]:
-    for artifact in artifacts:
-        yield from artifact.all_files()
-
-
-def _add(files: dict[str, LayoutFile], aliases: Collection[LayoutFile]) -> None:
-    """Add the aliases of one graph together, or none: if a path has other bytes already, or leads out of its folder."""
-    if not any(".." in item.path.split("/") for item in aliases) and all(
-        files.get(item.path, item).digest == item.digest for item in aliases
-    ):
-        for item in aliases:
-            files.setdefault(item.path, item)
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
@@ -112,41 +108,26 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
             yield [_alias(entry, basename(entry.path))]
 
 
-def _graphs_of(
-    manifest: Manifest, artifacts: Collection[Artifact], states: Mapping[str, str]
-) -> Iterator[list[LayoutFile]]:
-    """The graphs of a version: those of a pipeline by the names of their stages, none of another family."""
-    if manifest.model_family is None:
-        yield from _graphs(artifacts, states, MODEL)
-    for stage in dict.fromkeys(manifest.stages.values()):
-        if ":" not in stage:
-            of_stage = [item for item in artifacts if manifest.stages.get(item.path) == stage]
-            yield from _graphs(of_stage, states, stage)
-
-
 def _graphs(
-    artifacts: Collection[Artifact], states: Mapping[str, str], name: str
+    artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """One graph for each name in each folder, with its external data; `name` is in place of `model`."""
+    """One graph for each name in each folder; `name` is in place of `model`.
+
+    Its external data keeps its path from the graph, which names it.
+    """
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
         candidates.sort(key=lambda item: (states.get(item.path) != "certified", formats.index(item.format)))
         for artifact in candidates:
+            data = [entry for entry in artifact.all_files() if entry.role == "external-data"]
+            home = dirname(artifact.path) or "."
             for stem in STEMS.get(artifact.precision, ()):
-                yield list(_renamed(artifact, folder, f"{name}{stem.removeprefix(MODEL)}.onnx"))
+                graph = _alias(artifact, join(folder, f"{name}{stem.removeprefix(MODEL)}.onnx"))
+                yield [graph, *(_alias(entry, join(folder, relpath(entry.path, home))) for entry in data)]
 
 
-def _renamed(artifact: Artifact, folder: str, name: str) -> Iterator[LayoutFile]:
-    """A graph under another name. Its external data keeps its path from the graph, which names it."""
-    for entry in artifact.all_files():
-        if entry.role == "artifact":
-            yield _alias(entry, join(folder, name))
-        elif entry.role == "external-data":
-            yield _alias(entry, join(folder, relpath(entry.path, dirname(artifact.path) or ".")))
-
-
-def _alias(entry: FileEntry, path: str) -> LayoutFile:
-    return LayoutFile(path, entry.digest, entry.size, None if path == entry.path else entry.path)
+def _alias(file: StoredFile, path: str) -> LayoutFile:
+    return LayoutFile(path, file.digest, file.size, None if path == file.path else file.path)
 
 
 def pipeline_tag(manifest: Manifest) -> str | None:
@@ -181,14 +162,24 @@ def stem_of(path: str) -> str:
     return _VARIANT.sub("", basename(path).rpartition(".")[0])
 
 
-Json = dict[str, Any]
-
-
-def card_metadata(manifest: Manifest, paths: Collection[str]) -> Json:
+def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
     """The keys `license` (with `license_name`), `pipeline_tag`, `base_model` and `model-index`; `paths` are the artifacts to speak of."""
-    tag = pipeline_tag(manifest)
-    artifacts = [item for item in manifest.artifacts if item.path in paths]
-    results = [result for item in artifacts for result in _results(item, tag)]
+    tag, results = pipeline_tag(manifest), []
+    for artifact in manifest.artifacts:
+        by_dataset: dict[str, list[dict[str, Any]]] = {}
+        for check in artifact.checks if artifact.path in paths else ():
+            if check.dataset is not None and check.value is not None:
+                name = f"{check.label} of {artifact.path}"
+                metric = {"type": check.metric, "name": name, "value": check.value}
+                by_dataset.setdefault(str(check.dataset), []).append(metric)
+        results += [
+            {
+                "task": {"type": tag or "other"},
+                "dataset": {"type": "evaluation-suite", "name": dataset},
+                "metrics": metrics,
+            }
+            for dataset, metrics in by_dataset.items()
+        ]
     origin = manifest.source_model_id or (manifest.source and manifest.source.id)
     if origin == manifest.name and not (manifest.source and manifest.source.revision):
         origin = None  # local files have the model's own name
@@ -210,20 +201,3 @@ def loading(repository: str, manifest: Manifest, paths: Collection[str]) -> list
         module = "import { pipeline } from '@huggingface/transformers'"
         lines += ["", "```js", module, "", f"const run = await pipeline({task}, {name})", "```"]
     return lines
-
-
-def _results(artifact: Artifact, tag: str | None) -> list[Json]:
-    """The measured values of an artifact, one result for each dataset."""
-    by_dataset: dict[str, list[Json]] = {}
-    for check in artifact.checks:
-        if check.dataset is not None and check.value is not None:
-            metric = {"type": check.metric, "name": f"{check.label} of {artifact.path}", "value": check.value}
-            by_dataset.setdefault(str(check.dataset), []).append(metric)
-    return [
-        {
-            "task": {"type": tag or "other"},
-            "dataset": {"type": "evaluation-suite", "name": dataset},
-            "metrics": metrics,
-        }
-        for dataset, metrics in by_dataset.items()
-    ]

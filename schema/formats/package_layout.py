@@ -6,10 +6,11 @@ execution provider, a shared asset a directory named by `directory_digest`.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
@@ -19,49 +20,28 @@ from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
 
 MANIFEST = "manifest.json"
-COMPONENT = "component.json"
-SCHEMA_VERSION = "1.0"
 NAMESPACE = "onnxreg"
 """Our key in `executor_info` and `additional_metadata`."""
-RUNTIME = "ort"
-"""ONNX Runtime's key in `executor_info`."""
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """The session option with the folder of external data, if that is not beside the model."""
-COMPONENT_DIRECTORY = "model"
 LOADABLE = (".onnx", ".ort")
 """The suffixes of model files that ONNX Runtime loads."""
 CPU = "CPUExecutionProvider"
-PROVIDERS = {
-    provider(name): name
-    for name in (
-        CPU,
-        *(
-            "ACLExecutionProvider",
-            "AzureExecutionProvider",
-            "CANNExecutionProvider",
-            "CoreMLExecutionProvider",
-        ),
-        *("CUDAExecutionProvider", "DmlExecutionProvider", "DnnlExecutionProvider", "JsExecutionProvider"),
-        *("MIGraphXExecutionProvider", "NnapiExecutionProvider", "NvTensorRTRTXExecutionProvider"),
-        *("OpenVINOExecutionProvider", "QNNExecutionProvider", "RknpuExecutionProvider"),
-        *("TensorrtExecutionProvider", "VSINPUExecutionProvider", "VitisAIExecutionProvider"),
-        *("WebGpuExecutionProvider", "WebNNExecutionProvider", "XnnpackExecutionProvider"),
-    )
-}
+_PROVIDERS = (
+    "CPU ACL Azure CANN CoreML CUDA Dml Dnnl Js MIGraphX Nnapi NvTensorRTRTX OpenVINO QNN Rknpu Tensorrt VSINPU "
+    "VitisAI WebGpu WebNN Xnnpack"
+)
+PROVIDERS = {provider(name): f"{name}ExecutionProvider" for name in _PROVIDERS.split()}
 """ONNX Runtime's names of its execution providers (`onnxruntime.get_all_providers()`), by how they are compared."""
 Files = dict[str, FileEntry]
 
 
-@dataclass(frozen=True)
-class PackageBuild:
-    """One artifact in a package: its directory below the component, which may serve several variants.
+class PackageVariant(NamedTuple):
+    """An artifact for one execution provider; `directory` is the digest of its directory's files."""
 
-    `variants` maps the name of each to its execution provider; `directory` is the digest of the directory's files.
-    """
-
-    artifact: Artifact
     name: str
-    variants: Mapping[str, str]
+    ep: str
+    artifact: Artifact
     directory: Digest
 
 
@@ -72,7 +52,7 @@ class PackageLayout:
     component: str
     documents: Mapping[str, bytes]
     files: tuple[FileEntry, ...]
-    builds: tuple[PackageBuild, ...]
+    variants: tuple[PackageVariant, ...]
     assets: tuple[Digest, ...]
     left_out: tuple[str, ...]
 
@@ -80,28 +60,6 @@ class PackageLayout:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(map(len, self.documents.values())) + sum(entry.size for entry in self.files)
-
-
-@dataclass
-class _Layout:
-    """A package while it is laid out: file entries by their path in the package, and the bodies of the variants."""
-
-    files: Files = field(default_factory=dict)
-    assets: list[Digest] = field(default_factory=list)
-    variants: dict[str, Any] = field(default_factory=dict)
-    builds: list[PackageBuild] = field(default_factory=list)
-
-    def place(self, directory: str, files: Files) -> None:
-        for path, entry in files.items():
-            self.files[f"{directory}/{path}"] = entry
-
-    def share(self, files: Files) -> str:
-        """Add a shared asset; its URI."""
-        digest = _digest(files)
-        if digest not in self.assets:
-            self.assets.append(digest)
-            self.place(f"shared_assets/sha256-{digest.hex}", files)
-        return str(digest)
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
@@ -117,22 +75,76 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
             f"ONNX Runtime loads none of {', '.join(dict.fromkeys(item.format for item in artifacts))}",
             Advice("package-format"),
         )
-    layout, component = _Layout(), manifest.name.rpartition("/")[2]
-    companions = layout.share({entry.path: entry for entry in manifest.files}) if manifest.files else None
+    component = manifest.name.rpartition("/")[2]
+    files: Files = {}
+    assets: dict[Digest, Files] = {}
+    bodies: dict[str, Any] = {}
+    variants: list[PackageVariant] = []
+
+    def share(entries: Files) -> str:
+        """Add a shared asset; its URI."""
+        assets[asset := _digest(entries)] = entries
+        files.update({f"shared_assets/sha256-{asset.hex}/{path}": entry for path, entry in entries.items()})
+        return str(asset)
+
+    companions = share({entry.path: entry for entry in manifest.files}) if manifest.files else None
     weights = {artifact.path: _weights(artifact) for artifact in chosen}
-    shared = Counter(_digest(files) for files in weights.values() if files)
+    uses = Counter(_digest(entries) for entries in weights.values() if entries)
     for artifact in chosen:
-        files = weights[artifact.path]
-        folder = layout.share(files) if files and shared[_digest(files)] > 1 else None
-        _add_build(layout, artifact, folder, companions)
-    body = {"component_name": component, "variants": layout.variants}
-    documents = {f"{COMPONENT_DIRECTORY}/{COMPONENT}": _encode(body)}
-    entries = tuple(entry.model_copy(update={"path": _checked(path)}) for path, entry in layout.files.items())
+        external = weights[artifact.path]
+        is_shared = bool(external) and uses[_digest(external)] > 1
+        runtime: dict[str, Any] = {"model_file": artifact.path}
+        if is_shared:
+            runtime["session_options"] = {WEIGHTS_FOLDER: share(external)}
+        own_files = {
+            entry.path: entry
+            for entry in artifact.all_files()
+            if not (is_shared and entry.role == "external-data")
+        }
+        directory = _digest(own_files)
+        has_precision = artifact.format.endswith(f"-{artifact.precision}")
+        name = _free(artifact.format if has_precision else f"{artifact.format}-{artifact.precision}", bodies)
+        files.update({f"model/{name}/{path}": entry for path, entry in own_files.items()})
+        for ep in _providers(artifact):
+            variant = _free(f"{name}-{provider(ep)}", bodies) if name in bodies else name
+            variants.append(PackageVariant(variant, ep, artifact, directory))
+            bodies[variant] = {
+                "variant_directory": name,
+                "ep": ep,
+                "executor_info": {"ort": runtime}
+                | ({NAMESPACE: {"companions": companions}} if companions else {}),
+                "additional_metadata": {
+                    NAMESPACE: {
+                        "format": artifact.format,
+                        "precision": artifact.precision,
+                        "directory": str(directory),
+                    }
+                },
+            }
+    documents = {"model/component.json": _encode({"component_name": component, "variants": bodies})}
+    try:
+        entries = tuple(entry.model_copy(update={"path": check_path(path)}) for path, entry in files.items())
+    except ValueError as error:
+        raise InputError(f"a model package cannot hold this: {error}") from error
     digests = {entry.path: entry.digest for entry in entries}
     digests |= {path: Digest.of(data) for path, data in documents.items()}
-    documents[MANIFEST] = _encode(_manifest(manifest.name, digest, version, component, digests))
+    facts = {
+        "name": manifest.name,
+        "manifest": str(digest),
+        "files": {path: str(digests[path]) for path in sorted(digests)},
+    }
+    documents[MANIFEST] = _encode(
+        {
+            "schema_version": "1.0",
+            "package_name": manifest.name,
+            "package_version": version,
+            "layout": "portable",
+            "components": {component: "model"},
+            "additional_metadata": {NAMESPACE: facts},
+        }
+    )
     left_out = tuple(artifact.path for artifact in artifacts if artifact not in chosen)
-    return PackageLayout(component, documents, entries, tuple(layout.builds), tuple(layout.assets), left_out)
+    return PackageLayout(component, documents, entries, tuple(variants), tuple(assets), left_out)
 
 
 def packaged_files(manifest: bytes) -> set[str]:
@@ -144,81 +156,24 @@ def packaged_files(manifest: bytes) -> set[str]:
         return set()
 
 
-def _manifest(
-    name: str, digest: Digest, version: str, component: str, files: Mapping[str, Digest]
-) -> dict[str, Any]:
-    file_digests = {path: str(files[path]) for path in sorted(files)}
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "package_name": name,
-        "package_version": version,
-        "layout": "portable",
-        "components": {component: COMPONENT_DIRECTORY},
-        "additional_metadata": {NAMESPACE: {"name": name, "manifest": str(digest), "files": file_digests}},
-    }
-
-
 def _weights(artifact: Artifact) -> Files:
     """The external data by its path relative to the model's folder; empty if not all of it belongs to the main file."""
     home = PurePosixPath(artifact.path).parent
-    if any(entry.role == "model" for entry in artifact.files):
-        return {}
     files = [entry for entry in artifact.files if entry.role == "external-data"]
-    if not all(PurePosixPath(entry.path).is_relative_to(home) for entry in files):
+    is_elsewhere = not all(PurePosixPath(entry.path).is_relative_to(home) for entry in files)
+    if is_elsewhere or any(entry.role == "model" for entry in artifact.files):
         return {}
     return {PurePosixPath(entry.path).relative_to(home).as_posix(): entry for entry in files}
 
 
-def _add_build(layout: _Layout, artifact: Artifact, folder: str | None, companions: str | None) -> None:
-    own_files = {
-        entry.path: entry for entry in artifact.all_files() if folder is None or entry.role != "external-data"
-    }
-    runtime: dict[str, Any] = {"model_file": artifact.path}
-    if folder is not None:
-        runtime["session_options"] = {WEIGHTS_FOLDER: folder}
-    info = {RUNTIME: runtime} | ({NAMESPACE: {"companions": companions}} if companions else {})
-    metadata = {
-        "format": artifact.format,
-        "precision": artifact.precision,
-        "directory": str(_digest(own_files)),
-    }
-    name = _free(_name(artifact), layout.variants)
-    variants: dict[str, str] = {}
-    for ep in _providers(artifact):
-        variant = name if not variants else _free(f"{name}-{provider(ep)}", layout.variants)
-        variants[variant] = ep
-        layout.variants[variant] = {
-            "variant_directory": name,
-            "ep": ep,
-            "executor_info": info,
-            "additional_metadata": {NAMESPACE: metadata},
-        }
-    layout.place(f"{COMPONENT_DIRECTORY}/{name}", own_files)
-    layout.builds.append(PackageBuild(artifact, name, variants, _digest(own_files)))
-
-
-def _name(artifact: Artifact) -> str:
-    """A component's name: `onnx-float32`; `onnx-int8` if the format already has the precision."""
-    has_precision = artifact.format.endswith(f"-{artifact.precision}")
-    return artifact.format if has_precision else f"{artifact.format}-{artifact.precision}"
-
-
-def _free(name: str, names: Iterable[str]) -> str:
+def _free(name: str, taken: Collection[str]) -> str:
     """The name, with a number after it if it is taken."""
-    used = set(names)
-    return next(choice for choice in _numbered(name) if choice not in used)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    number = 2
-    while True:
-        yield f"{name}-{number}"
-        number += 1
+    choices = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(choice for choice in choices if choice not in taken)
 
 
 def _providers(artifact: Artifact) -> list[str]:
-    """Those it runs on, as resolve has it: the CPU and what it names; of the format `webgpu` only what it names."""
+    """The providers it runs on, as resolve has it: the CPU and what it names; of the format `webgpu` only what it names."""
     preferred = [provider(name) for name in artifact.metadata.execution_providers]
     every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
     supported = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS]
@@ -227,13 +182,6 @@ def _providers(artifact: Artifact) -> list[str]:
 
 def _digest(files: Files) -> Digest:
     return directory_digest({path: entry.digest for path, entry in files.items()})
-
-
-def _checked(path: str) -> str:
-    try:
-        return check_path(path)
-    except ValueError as error:
-        raise InputError(f"a model package cannot hold this: {error}") from error
 
 
 def _encode(value: dict[str, Any]) -> bytes:

@@ -4,13 +4,9 @@ An in-toto Statement v1 whose subjects are the version's files. It repeats the r
 the manifest's digest covers, and claims no SLSA level. docs/sbom.md describes the build type.
 """
 
-from collections.abc import Iterator
-
 from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.formats.model_card import Json
-from onnxreg.schema.formats.sbom import BomSubject
-from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Manifest
-from onnxreg.schema.manifest.parts import Recipe
+from onnxreg.schema.formats.sbom import BomSubject, Json
+from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE
 from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -27,6 +23,26 @@ def provenance(subject: BomSubject) -> Json:
             f"{manifest.name}:{subject.version} has no recorded recipe, so its making is not known",
             "only an export records its recipe",
         )
+    dependencies: list[Json] = []
+    if (source := manifest.source) is not None:
+        dependencies.append(
+            {
+                "name": source.public_id(manifest.name) or LOCAL_FILES,
+                # The SHA-256 of the lines `<sha256>  <path>` of all files, as in Go's dirhash.
+                **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
+                **({"annotations": {"revision": source.revision}} if source.revision else {}),
+            }
+        )
+    if (code := recipe.code) is not None:
+        facts = {"distribution": code.distribution, "version": code.version}
+        dependencies.append(
+            {
+                "name": code.name,
+                **({"digest": {"sha256": code.digest.hex}} if code.digest else {}),
+                "annotations": {key: value for key, value in facts.items() if value is not None},
+            }
+        )
+    chosen = ("profile", "profile_version", "parameters", "trust_remote_code")
     return {
         "_type": STATEMENT,
         "subject": [
@@ -37,50 +53,19 @@ def provenance(subject: BomSubject) -> Json:
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": _parameters(recipe),
+                "externalParameters": {key: getattr(recipe, key) for key in chosen},
                 "internalParameters": {"steps": [step.to_json() for step in recipe.steps]},
-                "resolvedDependencies": list(_dependencies(manifest, recipe)),
+                "resolvedDependencies": dependencies,
             },
             "runDetails": {
                 "builder": {"id": BUILDER, "version": dict(recipe.tools)},
-                "byproducts": [_manifest(subject)],
+                "byproducts": [
+                    {
+                        "name": f"{manifest.name}:{subject.version}",
+                        "digest": {"sha256": subject.digest.hex},
+                        "mediaType": MEDIA_TYPE,
+                    }
+                ],
             },
         },
-    }
-
-
-def _parameters(recipe: Recipe) -> Json:
-    """The part of the recipe that a user chose."""
-    return {
-        "profile": recipe.profile,
-        "profile_version": recipe.profile_version,
-        "parameters": dict(recipe.parameters),
-        "trust_remote_code": recipe.trust_remote_code,
-    }
-
-
-def _dependencies(manifest: Manifest, recipe: Recipe) -> Iterator[Json]:
-    """The checkpoint and the code. A `dirHash` is the SHA-256 of the lines `<sha256>  <path>` of all files, as in Go's dirhash."""
-    source, code = manifest.source, recipe.code
-    if source is not None:
-        yield {
-            "name": source.public_id(manifest.name) or LOCAL_FILES,
-            **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
-            **({"annotations": {"revision": source.revision}} if source.revision else {}),
-        }
-    if code is not None:
-        facts = {"distribution": code.distribution, "version": code.version}
-        yield {
-            "name": code.name,
-            **({"digest": {"sha256": code.digest.hex}} if code.digest else {}),
-            "annotations": {key: value for key, value in facts.items() if value is not None},
-        }
-
-
-def _manifest(subject: BomSubject) -> Json:
-    """The manifest, which lists every file, check and step."""
-    return {
-        "name": f"{subject.manifest.name}:{subject.version}",
-        "digest": {"sha256": subject.digest.hex},
-        "mediaType": MEDIA_TYPE,
     }

@@ -11,20 +11,19 @@ from types import MappingProxyType
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.formats import model_card as card
-from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.license import spdx_expression
-from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
-from onnxreg.schema.manifest.parts import Recipe, Step
+from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.parts import Check, Recipe
 
-SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
 SpecVersion = Literal["1.6", "1.7"]
-ROOT, SOURCE, RECIPE = "version", "source", "recipe"
 NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
+Json = dict[str, Any]
+Facts = Iterable[tuple[str, object]]
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class BomSubject:
     digest: Digest
     version: Version
     states: ArtifactStates = ()
-
-    @property
-    def ref(self) -> str:
-        return f"{self.manifest.name}:{self.version}@{self.digest}"
 
 
 def bill(
@@ -58,11 +53,15 @@ def bill(
         proofs: those on record that artifacts are their parents, rounded, by the paths of the artifacts.
     """
     manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
-    value: Json = {
-        "$schema": SCHEMA.format(spec),
+    ref = f"{manifest.name}:{subject.version}@{subject.digest}"
+    sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
+    files = {entry.path: entry for entry in reversed([*sidecars, *manifest.files])}
+    parts = [*map(_ref_of, manifest.artifacts), *_refs(manifest.files)]
+    return {
+        "$schema": f"http://cyclonedx.org/schema/bom-{spec}.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": spec,
-        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, f'onnxreg:{subject.ref}')}",
+        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, f'onnxreg:{ref}')}",
         "version": 1,
         "metadata": {
             **({} if timestamp is None else {"timestamp": timestamp}),
@@ -70,38 +69,55 @@ def bill(
             "component": _version(subject),
         },
         "components": [
+            *(_artifact(item, states.get(item.path), proofs.get(item.path)) for item in manifest.artifacts),
             *(
-                _artifact(artifact, states.get(artifact.path), proofs.get(artifact.path))
-                for artifact in manifest.artifacts
+                _component("file", f"file:{path}", path, entry.digest)
+                | _properties([("role", entry.role), ("size", entry.size)])
+                for path, entry in files.items()
             ),
-            *_files(manifest),
         ],
-        "dependencies": list(_dependencies(manifest)),
+        "dependencies": [
+            {"ref": "version", "dependsOn": list(dict.fromkeys(parts))},
+            *({"ref": _ref_of(item), "dependsOn": _refs(item.files)} for item in manifest.artifacts),
+        ],
+        **({} if manifest.recipe is None else {"formulation": [_formula(manifest.recipe)]}),
     }
-    if manifest.recipe is not None:
-        value["formulation"] = [_formula(manifest.recipe)]
-    return value
 
 
 def _version(subject: BomSubject) -> Json:
+    """The version as a component; its card has the intended use and the limits."""
     manifest = subject.manifest
     group, _, name = manifest.name.rpartition("/")
-    value: Json = {
-        "type": "machine-learning-model",
-        "bom-ref": ROOT,
+    parameters = {"task": manifest.task, "architectureFamily": manifest.family}
+    limits = []
+    if manifest.max_sequence_length is not None:
+        limits.append(f"inputs of at most {manifest.max_sequence_length} tokens")
+    if manifest.labels is not None:
+        limits.append(f"finds only these labels: {', '.join(manifest.labels)}")
+    value = _component("machine-learning-model", "version", name, subject.digest) | {
         **({"group": group} if group else {}),
-        "name": name,
         "version": str(subject.version),
         "mime-type": MEDIA_TYPE,
-        "hashes": [_hash(subject.digest)],
-        "modelCard": card.of_version(manifest),
+        "modelCard": {
+            "modelParameters": {key: text for key, text in parameters.items() if text is not None},
+            **_limitations(limits),
+            **_properties([("minimum_opset", manifest.minimum_opset)]),
+        },
     }
     if manifest.license is not None:
         value["licenses"] = [_license(manifest.license)]
     if manifest.description is not None:
         value["description"] = manifest.description
-    if manifest.source is not None:
-        value["pedigree"] = {"ancestors": [_source(manifest.source, manifest.name)]}
+    if (source := manifest.source) is not None:
+        # Its digest is one over all source files (see `manifest.Source`), so it is not written as the hash of a file.
+        ancestor = {
+            "type": "machine-learning-model",
+            "bom-ref": "source",
+            "name": source.public_id(manifest.name) or LOCAL_FILES,
+            **({"version": source.revision} if source.revision else {}),
+            **_properties([("source:digest", source.digest)]),
+        }
+        value["pedigree"] = {"ancestors": [ancestor]}
     return value
 
 
@@ -114,109 +130,135 @@ def _license(text: str) -> Json:
     return {"license": {"id": expression}} if is_identifier else {"expression": expression}
 
 
-def _source(source: Source, model: str) -> Json:
-    """Its digest is one over all source files (see `manifest.Source`), so it is not written as the hash of a file."""
-    return {
-        "type": "machine-learning-model",
-        "bom-ref": SOURCE,
-        "name": source.public_id(model) or LOCAL_FILES,
-        **({"version": source.revision} if source.revision else {}),
-        **properties([("source:digest", source.digest)]),
-    }
-
-
 def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
+    """An artifact as a component; its card has its tensors, what was measured, on what, and the verdict."""
+    metadata, stated = artifact.metadata, artifact.certification
+    evidence, state = stated.evidence, state or stated.state
+    suite = evidence.suite if evidence else None
+    datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), suite])
+    verdict: Facts = [
+        ("certification:state", state),
+        ("certification:stated", stated.state if stated.state != state else None),
+        ("certification:rule", stated.rule),
+        ("certification:parent", evidence and evidence.parent),
+        ("certification:suite", suite),
+        ("certification:report", evidence and evidence.report),
+    ]
+    card = {
+        "modelParameters": {
+            "datasets": [
+                {"type": "dataset", "name": f"evaluation data {digest}"} for digest in datasets if digest
+            ],
+            "inputs": [{"format": f"{item.name}: {item.dtype}{item.shape_text}"} for item in metadata.inputs],
+            "outputs": [
+                {"format": f"{item.name}: {item.dtype}{item.shape_text}"} for item in metadata.outputs
+            ],
+        },
+        "quantitativeAnalysis": {"performanceMetrics": [_metric(check) for check in artifact.checks]},
+        **_limitations([*(stated.reasons if stated.state == "refused" else ()), *metadata.warnings]),
+        **_properties([*verdict, *(fact for check in artifact.checks for fact in _facts_of(check))]),
+    }
     facts: list[tuple[str, object]] = [
         ("role", "artifact"),
-        ("size", artifact.size),
-        ("format", artifact.format),
-        ("precision", artifact.precision),
-        ("parent", artifact.parent),
-        ("reproducible", artifact.reproducible),
-        *card.quantization(artifact),
+        *((key, getattr(artifact, key)) for key in ("size", "format", "precision", "parent", "reproducible")),
     ]
+    if (quantization := artifact.quantization) is not None:
+        facts.append(("quantization:requested", quantization.requested))
+        facts += [(f"quantization:{key}", value) for key, value in quantization.measured.to_json().items()]
     if proof is not None:
         report = proof.report
         facts += [("faithfulness", report.verdict), ("faithfulness:parent", report.parent)]
         facts += [("faithfulness:rules", report.rules), ("faithfulness:authority", proof.authority)]
-    return {
-        "type": "machine-learning-model",
-        "bom-ref": _ref_of(artifact),
-        "name": artifact.path,
-        "hashes": [_hash(artifact.digest)],
-        "modelCard": card.of_artifact(artifact, state),
-        **properties(facts),
-    }
+    component = _component("machine-learning-model", _ref_of(artifact), artifact.path, artifact.digest)
+    return component | {"modelCard": card, **_properties(facts)}
 
 
-def _files(manifest: Manifest) -> Iterator[Json]:
-    """Sidecars and companions, each path once."""
-    entries = [entry for artifact in manifest.artifacts for entry in artifact.files] + list(manifest.files)
-    for path, entry in {entry.path: entry for entry in reversed(entries)}.items():
-        yield {
-            "type": "file",
-            "bom-ref": _file_ref(entry),
-            "name": path,
-            "hashes": [_hash(entry.digest)],
-            **properties([("role", entry.role), ("size", entry.size)]),
-        }
+def _metric(check: Check) -> Json:
+    """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
+    kind, label = _kind(check)
+    value = {"type": kind} if check.value is None else {"type": kind, "value": _text(check.value)}
+    if label:
+        value["slice"] = label
+    if check.interval is None:
+        return value
+    lower, upper = map(_text, check.interval)
+    return {**value, "confidenceInterval": {"lowerBound": lower, "upperBound": upper}}
 
 
-def _dependencies(manifest: Manifest) -> Iterator[Json]:
-    """The version consists of its artifacts and companions; an artifact needs its sidecars."""
-    parts = [*map(_ref_of, manifest.artifacts), *_refs(manifest.files)]
-    yield {"ref": ROOT, "dependsOn": list(dict.fromkeys(parts))}
-    for artifact in manifest.artifacts:
-        yield {"ref": _ref_of(artifact), "dependsOn": _refs(artifact.files)}
+def _kind(check: Check) -> tuple[str, str]:
+    """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`.
+
+    A check with a direction has its metric in its name, such as `sts/spearman`.
+    """
+    if check.direction is not None:
+        return check.name, ""
+    head, _, label = check.name.partition("/")
+    return (check.metric, label) if head == check.metric else (f"{check.name}/{check.metric}", "")
+
+
+def _facts_of(check: Check) -> Iterator[tuple[str, object]]:
+    name = "/".join(filter(None, _kind(check)))
+    for key in ("verdict", "limit", "samples", "dataset", "direction"):
+        yield f"check:{name}:{key}", getattr(check, key)
 
 
 def _formula(recipe: Recipe) -> Json:
     """The making of the version: the tools that shaped its bytes, and the steps in their order."""
-    tools = [
-        {"type": "application", "bom-ref": f"tool:{name}", "name": name, "version": version}
-        for name, version in sorted(recipe.tools.items())
-        if name != "isa"
-    ]
-    facts: list[tuple[str, object]] = [
+    facts: Facts = [
         ("recipe:profile_version", recipe.profile_version),
         ("recipe:parameters", recipe.parameters),
         ("recipe:isa", recipe.tools.get("isa")),
         ("recipe:trust_remote_code", recipe.trust_remote_code),
         ("recipe:code", None if recipe.code is None else recipe.code.to_json()),
     ]
-    workflow = {
-        "bom-ref": RECIPE,
-        "uid": RECIPE,
-        "name": recipe.profile,
-        "taskTypes": ["build"],
-        "steps": list(map(_step, recipe.steps)),
-        **properties(facts),
-    }
-    return {"components": tools, "workflows": [workflow]}
-
-
-def _step(step: Step) -> Json:
-    facts: list[tuple[str, object]] = [
-        ("step:pass", step.pass_),
-        ("step:version", step.version),
-        ("step:params", step.params),
-        ("step:input", step.input),
-        ("step:skipped", step.skipped),
+    steps = [
+        {
+            "name": step.name,
+            **_properties(
+                (f"step:{key.rstrip('_')}", getattr(step, key))
+                for key in ("pass_", "version", "params", "input", "skipped")
+            ),
+        }
+        for step in recipe.steps
     ]
-    return {"name": step.name, **properties(facts)}
+    workflow = {"bom-ref": "recipe", "uid": "recipe", "name": recipe.profile, "taskTypes": ["build"]}
+    return {
+        "components": [
+            {"type": "application", "bom-ref": f"tool:{name}", "name": name, "version": version}
+            for name, version in sorted(recipe.tools.items())
+            if name != "isa"
+        ],
+        "workflows": [{**workflow, "steps": steps, **_properties(facts)}],
+    }
+
+
+def _component(kind: str, ref: str, name: str, digest: Digest) -> Json:
+    return {
+        "type": kind,
+        "bom-ref": ref,
+        "name": name,
+        "hashes": [{"alg": "SHA-256", "content": digest.hex}],
+    }
+
+
+def _limitations(limits: list[str]) -> Json:
+    return {"considerations": {"technicalLimitations": limits}} if limits else {}
+
+
+def _properties(facts: Facts) -> Json:
+    """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out; without facts there is nothing."""
+    entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
+    return {"properties": entries} if entries else {}
+
+
+def _text(value: object) -> str:
+    """A value as canonical JSON; a digest, like any text, as it is written."""
+    return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 
 def _ref_of(artifact: Artifact) -> str:
     return f"artifact:{artifact.format}/{artifact.precision}/{artifact.path}"
 
 
-def _file_ref(entry: FileEntry) -> str:
-    return f"file:{entry.path}"
-
-
 def _refs(entries: Iterable[FileEntry]) -> list[str]:
-    return list(dict.fromkeys(map(_file_ref, entries)))
-
-
-def _hash(digest: Digest) -> dict[str, Any]:
-    return {"alg": "SHA-256", "content": digest.hex}
+    return list(dict.fromkeys(f"file:{entry.path}" for entry in entries))

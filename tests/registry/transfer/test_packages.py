@@ -104,7 +104,7 @@ def test_of_a_partial_version_what_is_held(
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root), selection=Selection(("onnx-int8",)))
     _, made = other.write_package("acme/pii", tmp_path / "out")
-    assert [build.artifact.path for build in made.builds] == ["model_int8.onnx"]
+    assert [item.artifact.path for item in made.variants] == ["model_int8.onnx"]
     with pytest.raises(NotFoundError, match=r"model\.onnx of acme/pii:0\.1\.0 is not held here"):
         other.write_package("acme/pii", tmp_path / "all", Selection(("onnx-android",)))
     with pytest.raises(NotFoundError, match="has no ort"):

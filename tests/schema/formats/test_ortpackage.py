@@ -84,8 +84,8 @@ def check_whole(made: PackageLayout) -> None:
         home = f"shared_assets/sha256-{asset.hex}/"
         held = {path.removeprefix(home): digest for path, digest in files.items() if path.startswith(home)}
         assert directory_digest(held) == asset
-    for build in made.builds:
-        home = f"model/{build.name}/"
+    for build in made.variants:
+        home = f"model/{variants(made)[build.name]['variant_directory']}/"
         held = {path.removeprefix(home): digest for path, digest in files.items() if path.startswith(home)}
         assert directory_digest(held) == build.directory
 
