@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.trust.tamper import Line, Tree, event, unsigned
+from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.cli.main import main
@@ -28,8 +28,8 @@ def begin_unsigned(tree: Tree, world: World) -> None:
 
 
 def anchor(tree: Tree, seq: int = BEGIN - 1) -> str:
-    line = tree.remade(tree.lines(MODEL), MODEL)[seq - 1]
-    return f'after = [{{registry = "{tree.id}", model = "{MODEL}", seq = {seq}, head = "{line.digest}"}}]'
+    head = digest_of(chained(tree.lines(MODEL), tree.id, MODEL)[seq - 1])
+    return f'after = [{{registry = "{tree.id}", model = "{MODEL}", seq = {seq}, head = "{head}"}}]'
 
 
 def write_trust(own_user: Path, world: World, *more: str) -> None:

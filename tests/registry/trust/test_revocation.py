@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.sampling import sampled
-from support.trust.tamper import Tree, event, unsigned
+from support.trust.tamper import Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, World
 
 from onnxreg.cli.main import main
@@ -32,7 +32,7 @@ class Reader:
         self, seq: int, model: str = MODEL, registry: str | None = None, head: str | None = None
     ) -> None:
         """The stolen key counts up to this line."""
-        there = head or str(self.tree.remade(self.tree.lines(MODEL), MODEL)[seq - 1].digest)
+        there = head or digest_of(chained(self.tree.lines(MODEL), self.tree.id, MODEL)[seq - 1])
         self.untils.append(
             f'{{registry = "{registry or self.tree.id}", model = "{model}", seq = {seq}, head = "{there}"}}'
         )

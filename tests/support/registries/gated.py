@@ -60,9 +60,13 @@ def filled(root: Path) -> Registry:
 
 def refusal(registry: Registry, version: str) -> bytes:
     """A report that refuses the int8 artifact of a version."""
-    artifact = registry.get(f"{NAME}:{version}").manifest.artifacts[1]
+    return refusal_of(str(registry.get(f"{NAME}:{version}").manifest.artifacts[1].digest))
+
+
+def refusal_of(artifact: str) -> bytes:
+    """A report that refuses an artifact."""
     suite = str(Digest.of(b"field"))
-    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact.digest)}
+    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": artifact}
     return json.dumps({**value, "suite": suite, "state": "refused"}).encode()
 
 

@@ -3,6 +3,7 @@
 The attacker knows the format: `remake` computes the chain and the state line anew, as any program could.
 """
 
+import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
@@ -13,12 +14,57 @@ from onnxreg.registry.log.ledger import replay
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.logline import LogLine, genesis
-from onnxreg.schema.signing.dsse import sign_line
+from onnxreg.schema.log.logline import LogLine
 
 Line = dict[str, Any]
+
+
+def canonical_json(value: Any) -> bytes:
+    """RFC 8785 for what tests write: ASCII keys, no floats."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def genesis_of(registry: str, name: str) -> str:
+    """The `prev` of the first line of a log."""
+    return digest_of(canonical_json({"name": name, "registry": registry}))
+
+
+def chained(
+    lines: Sequence[Line],
+    registry: str,
+    name: str,
+    key: PrivateKey | None = None,
+    only: Sequence[int | None] | None = None,
+) -> list[bytes]:
+    """The lines, numbered and chained anew; with a key all are signed anew, or only those at these positions."""
+    prev, made = genesis_of(registry, name), []
+    for number, line in enumerate(lines):
+        value = {**line, "seq": number + 1, "prev": prev}
+        if key is not None and (only is None or number in range(len(lines))[slice(*only)]):
+            value.pop("sig", None)
+            value["sig"] = signed(value, registry, name, key)
+        made.append(canonical_json(value))
+        prev = digest_of(made[-1])
+    return made
+
+
+def signed(line: Line, registry: str, name: str, key: PrivateKey) -> str:
+    """The `sig` of a line: docs/format.md, "Signatures"."""
+    payload = canonical_json({**line, "registry": registry, "name": name})
+    kind = b"application/vnd.onnxreg.line.v1+json"
+    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload))
+    return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
+
+
+def written_index(raw: Sequence[bytes], registry: str, name: str, root: Path) -> tuple[bytes, list[bytes]]:
+    """The index file that follows from lines, and the blobs of its sealed part. The only use of the program's own log."""
+    ledger = replay(map(LogLine.decode, raw), registry, name, fetcher(DirectoryRegistry(root)))
+    data = ledger.encode()
+    return data, list(ledger.blobs)
 
 
 class Tree:
@@ -44,7 +90,7 @@ class Tree:
 
     def put(self, data: bytes) -> str:
         """A blob that the attacker made."""
-        digest = str(Digest.of(data))
+        digest = digest_of(data)
         self.blob(digest).parent.mkdir(parents=True, exist_ok=True)
         self.overwrite(self.blob(digest), data)
         return digest
@@ -61,7 +107,7 @@ class Tree:
         first, rest = self.index(name).read_bytes().split(b"\n", 1)
         value = json.loads(first)
         change(value)
-        self.overwrite(self.index(name), canonical.encode(value) + b"\n" + rest)
+        self.overwrite(self.index(name), canonical_json(value) + b"\n" + rest)
 
     def lines(self, name: str) -> list[Line]:
         """The whole log, sealed lines first."""
@@ -74,7 +120,7 @@ class Tree:
         rows = self.index(name).read_bytes().split(b"\n")
         value = json.loads(rows[number])
         change(value)
-        rows[number] = canonical.encode(value)
+        rows[number] = canonical_json(value)
         self.overwrite(self.index(name), b"\n".join(rows))
 
     def remake(
@@ -88,30 +134,11 @@ class Tree:
 
         With a key it signs all lines anew (or only those at these positions).
         """
-        made = self.remade(lines, name, key, only)
-        ledger = replay(made, self.id, name, fetcher(DirectoryRegistry(self.root)))
-        for blob in ledger.blobs:
+        raw = chained(lines, self.id, name, key, only)
+        data, blobs = written_index(raw, self.id, name, self.root)
+        for blob in blobs:
             self.put(blob)
-        self.overwrite(self.index(name), ledger.encode())
-
-    def remade(
-        self,
-        lines: Sequence[Line],
-        name: str,
-        key: PrivateKey | None = None,
-        only: Sequence[int | None] | None = None,
-    ) -> list[LogLine]:
-        """The lines, numbered and chained anew."""
-        registry = self.id
-        prev, made = genesis(registry, name), []
-        for number, line in enumerate(lines, 1):
-            value = {**line, "seq": number, "prev": str(prev)}
-            if key is not None and (only is None or number - 1 in range(len(lines))[slice(*only)]):
-                value.pop("sig", None)
-                value["sig"] = sign_line(registry, key.sign, value)
-            made.append(LogLine.decode(canonical.encode(value)))
-            prev = made[-1].digest
-        return made
+        self.overwrite(self.index(name), data)
 
     def forge_version(self, name: str, version: str) -> str:
         """A manifest like that of a version, with other weights that claim to be certified. Its blobs are planted."""
@@ -122,7 +149,7 @@ class Tree:
         evidence = dict.fromkeys(("artifact", "parent", "suite"), weights)
         artifact["certification"] = {"state": "certified", "evidence": evidence}
         artifact.pop("parent", None)
-        return self.put(canonical.encode(value))
+        return self.put(canonical_json(value))
 
     def plant_manifest(self, name: str, change: Callable[[Any], None]) -> None:
         """Change the manifest of a model of one line, and the digests that lead to it: the index fits, the manifest need not."""
@@ -130,19 +157,19 @@ class Tree:
         (entry,) = state["versions"].values()
         manifest = self.read(entry["manifest"])
         change(manifest)
-        planted = self.put(canonical.encode(manifest))
+        planted = self.put(canonical_json(manifest))
         replaced = self.index(name).read_bytes().replace(entry["manifest"].encode(), planted.encode())
         self.overwrite(self.index(name), replaced)
         (line,) = replaced.splitlines()[1:]
-        self.edit_state(name, lambda value: value.update(head=str(Digest.of(line))))
+        self.edit_state(name, lambda value: value.update(head=digest_of(line)))
 
     def edit_envelope(self, digest: str, change: Callable[[Any], None]) -> str:
         """An envelope whose payload is changed and whose signatures stay; returns the digest of the new blob."""
         envelope = self.read(digest)
         payload = json.loads(b64decode(envelope["payload"]))
         change(payload)
-        envelope["payload"] = b64encode(canonical.encode(payload)).decode()
-        return self.put(canonical.encode(envelope))
+        envelope["payload"] = b64encode(canonical_json(payload)).decode()
+        return self.put(canonical_json(envelope))
 
 
 def event(line: Line, **more: Any) -> Line:
