@@ -34,14 +34,13 @@ def command(
 ) -> None:
     """Publish a version into an OCI registry, for skopeo, oras and other programs that read such registries.
 
-    Each artifact becomes a CNCF ModelPack manifest, unless it is refused; an index lists them with the whole
-    version, which `reg import` brings back. Signatures, evaluations and the bill of materials become
-    referrers. What is there already is not sent again. A tag that names another index is a conflict. A
-    yanked version is not published. Credentials are those of docker, skopeo and oras. See docs/oci.md.
+    One CNCF ModelPack manifest, under the tag, has every file of the version; `reg import` brings it back.
+    Signatures, evaluations and the bill of materials become referrers. What is there already is not sent
+    again. A tag that names another manifest is a conflict. A yanked version is not published. Credentials
+    are those of docker, skopeo and oras. See docs/oci.md.
 
-    With --json: {ref, url, digest, artifacts: [{path, digest}], all_files, blobs, bytes, mounted, referrers}:
-    digest is that of the index, all_files that of the manifest with every file, blobs and bytes are what was
-    sent, referrers are the statements there.
+    With --json: {ref, url, digest, blobs, bytes, mounted, referrers}: digest is that of the manifest, blobs
+    and bytes are what was sent, referrers are the statements there.
     """
     from onnxreg.registry.oci.target import OciTarget
     from onnxreg.registry.oci.versions import publish
@@ -56,8 +55,6 @@ def command(
                 "ref": str(result.version.ref),
                 "url": str(OciTarget(target.host, target.repository, result.target.tag)),
                 "digest": str(result.target.digest),
-                "artifacts": [{"path": path, "digest": str(digest)} for path, digest in result.artifacts],
-                "all_files": str(result.all_files),
                 "blobs": result.blobs,
                 "bytes": result.size,
                 "mounted": result.mounted,
@@ -65,8 +62,6 @@ def command(
             }
         )
         return
-    rows = [(path, str(digest)) for path, digest in result.artifacts]
-    session.table(("ARTIFACT", "MANIFEST"), [*rows, ("(all files)", str(result.all_files))])
     session.say(f"published {result.version.ref} to {result.target}")
     session.say(
         f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted"

@@ -6,14 +6,14 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from email.message import Message
-from functools import cached_property, partial
-from typing import Any, BinaryIO
+from functools import cached_property
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from onnxreg.registry.oci.model_pack import INDEX, MANIFEST, OciDocument, referrers_index
-from onnxreg.registry.oci.target import Login, OciTarget
+from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
+from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.store.http import (
     PASSING_STATUS,
     HttpStore,
@@ -28,18 +28,17 @@ from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
 
-MAX_ERROR_BYTES = 2**16
 MAX_MANIFEST_BYTES = 4 * 2**20
 """Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
-MAX_LIST_BYTES = 16 * 2**20
-MAX_PAGES = 1000
+MAX_LIST_BYTES, MAX_PAGES = 16 * 2**20, 1000
 """Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
+Body = Callable[[], Any]
+"""Opens the bytes to send, for each try."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     status: int
     headers: Message
     data: bytes
@@ -76,7 +75,7 @@ class OciClient:
         self.target = target
         self.url = f"oci://{target.host}/{target.repository}"
         self._login = login or Login(target)
-        self._blobs = OciBlobs(target, self._login, partial(self._send, "HEAD"))
+        self._blobs = OciBlobs(target, self._login, lambda path: self._send("HEAD", path))
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
@@ -90,8 +89,8 @@ class OciClient:
         return data
 
     def find_manifest(self, reference: str) -> bytes | None:
-        accept = {"Accept": f"{INDEX}, {MANIFEST}"}
-        answer = self._send("GET", f"manifests/{reference}", accept)
+        """The manifest or index that a tag or digest names; None if nothing has that name."""
+        answer = self._send("GET", f"manifests/{reference}", {"Accept": f"{INDEX}, {MANIFEST}"})
         if answer.status == 404:
             return None
         self._check(answer, 200, f"reading {reference}")
@@ -107,17 +106,13 @@ class OciClient:
                 "a version of fewer files fits",
             )
         name = reference or str(document.digest)
-        answer = self._send(
-            "PUT", f"manifests/{name}", {"Content-Type": document.media_type}, lambda: document.data
-        )
+        headers = {"Content-Type": document.media_type}
+        answer = self._send("PUT", f"manifests/{name}", headers, lambda: document.data)
         self._check(answer, 201, f"storing the manifest {name}")
         return answer
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return {digest for digest in digests if self.has_blob(digest)}
-
-    def has_blob(self, digest: Digest) -> bool:
-        return bool(self._blobs.has([f"blobs/{digest}"]))
+        return {digest for digest in digests if self._blobs.has([f"blobs/{digest}"])}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """A stream over a blob. A token that expires meanwhile is renewed."""
@@ -126,10 +121,8 @@ class OciClient:
             raise MissingBlobError(digest, self.url)
         return stream
 
-    def upload(
-        self, digest: Digest, size: int, body: Callable[[], Any], mount_from: str | None = None
-    ) -> bool:
-        """Send a blob that is not there; `body` opens it, for each try. False if the server had it in `mount_from`.
+    def upload(self, digest: Digest, size: int, body: Body, mount_from: str | None = None) -> bool:
+        """Send a blob that is not there. False if the server had it in `mount_from`.
 
         A broken upload begins again with a new one.
         """
@@ -140,33 +133,30 @@ class OciClient:
             if answer.status == 201 and mount_from:
                 return False
             self._check(answer, 202, "starting an upload")
-            upload_url = self._upload_url(answer.headers.get("Location"))
-            joint = "&" if "?" in upload_url else "?"
+            location = answer.headers.get("Location")
+            if not location:
+                raise RemoteError(f"{self.url} does not say where to upload to")
+            url = http_rules.target(f"{self.target.api}/blobs/uploads/", location)
+            url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-            finish = f"{upload_url}{joint}{urlencode({'digest': str(digest)})}"
-            answer = self._send("PUT", finish, headers, body, retries=False)
+            answer = self._send("PUT", url, headers, body, retries=False)
             self._check(answer, 201, f"uploading the blob {digest}")
             return True
 
         return retrying(attempt, is_passing, self.target.host)
-
-    def _upload_url(self, location: str | None) -> str:
-        if not location:
-            raise RemoteError(f"{self.url} does not say where to upload to")
-        return http_rules.target(f"{self.target.api}/blobs/uploads/", location)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.
 
         RemoteError for a list that is longer than `MAX_LIST_BYTES`.
         """
-        answer = self._send("GET", f"referrers/{digest}")
-        if answer.status == 404:
-            data = self.find_manifest(fallback_tag(digest))
-            return [] if data is None else entries(data, "manifests", self.url, types)
+        page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
-        size = 0
-        for _ in range(MAX_PAGES):
+        for number in range(MAX_PAGES):
+            answer = self._send("GET", page)
+            if answer.status == 404 and not number:
+                data = self.find_manifest(fallback_tag(digest))
+                return [] if data is None else entries(data, "manifests", self.url, types)
             self._check(answer, 200, "reading the referrers")
             descriptors += entries(answer.data, "manifests", self.url, types)
             size += len(answer.data)
@@ -176,7 +166,6 @@ class OciClient:
             if size > MAX_LIST_BYTES:
                 break
             page = http_rules.target(f"{self.target.api}/referrers/{digest}", match[1])
-            answer = self._send("GET", page)
         raise RemoteError(
             f"the list of referrers of {self.url} is longer than {MAX_PAGES:,} pages or {MAX_LIST_BYTES >> 20} MiB",
             "it may not be the registry that you mean",
@@ -184,22 +173,20 @@ class OciClient:
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
         """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""
-        answer = self.put_manifest(document)
-        if answer.headers.get("OCI-Subject"):
+        if self.put_manifest(document).headers.get("OCI-Subject"):
             return
-        tag = fallback_tag(subject)
-        data = self.find_manifest(tag)
+        data = self.find_manifest(fallback_tag(subject))
         before = [] if data is None else entries(data, "manifests", self.url)
         entry = document.descriptor()
-        if entry["digest"] not in {entry.get("digest") for entry in before}:
-            self.put_manifest(OciDocument(referrers_index([*before, entry]), INDEX), tag)
+        if entry["digest"] not in {item.get("digest") for item in before}:
+            self.put_manifest(referrers_index([*before, entry]), fallback_tag(subject))
 
     def _send(
         self,
         method: str,
         path: str,
         headers: Mapping[str, str] | None = None,
-        body: Callable[[], Any] | None = None,
+        body: Body | None = None,
         retries: bool = True,
     ) -> Answer:
         """Send a request, again after a passing failure if it `retries`, once more with a new token."""
@@ -209,10 +196,9 @@ class OciClient:
         def attempt() -> Answer:
             authorization = self._login.header if is_own else {}
             answer = self._try(method, url, headers or {}, authorization, body)
-            if answer.status == 401 and is_own:
-                challenges = answer.headers.get_all("WWW-Authenticate", [])
-                if self._login.renew(challenges, authorization):
-                    answer = self._try(method, url, headers or {}, self._login.header, body)
+            challenges = answer.headers.get_all("WWW-Authenticate", [])
+            if answer.status == 401 and is_own and self._login.renew(challenges, authorization):
+                answer = self._try(method, url, headers or {}, self._login.header, body)
             return answer
 
         with requests.reading():
@@ -224,7 +210,7 @@ class OciClient:
         url: str,
         headers: Mapping[str, str],
         authorization: Mapping[str, str],
-        body: Callable[[], Any] | None,
+        body: Body | None,
     ) -> Answer:
         data = body() if body is not None else None
         request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
@@ -241,8 +227,7 @@ class OciClient:
                     pause = http_rules.pause_seconds(error.headers)
                     message = f"{shown} answers {error.code} {error.reason}"
                     raise RefusedError(message, error.code, "", pause) from None
-                content = b"" if method == "HEAD" else error.read(MAX_ERROR_BYTES)
-                return Answer(error.code, error.headers, content)
+                return Answer(error.code, error.headers, b"" if method == "HEAD" else error.read(2**16))
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise requests.unanswered(f"{method} {shown} failed: {why(reason)}", error) from error
@@ -251,14 +236,15 @@ class OciClient:
                 data.close()
 
     def _check(self, answer: Answer, status: int, action: str) -> None:
-        """RemoteError if the server answered with another status."""
+        """RemoteError, with the protocol's error code, if the server answered with another status."""
         if answer.status == status:
             return
-        raise RefusedError(
-            f"{action} in {self.url} failed: {answer.status}{_reason(answer.data)}",
-            answer.status,
-            _hint(self.target, answer.status),
-        )
+        try:
+            code = f" {str(json.loads(answer.data)['errors'][0]['code'])[:60]}"
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            code = ""
+        message = f"{action} in {self.url} failed: {answer.status}{code}"
+        raise RefusedError(message, answer.status, _hint(self.target, answer.status))
 
 
 def _hint(target: OciTarget, status: int) -> str:
@@ -270,6 +256,7 @@ def _hint(target: OciTarget, status: int) -> str:
 
 
 def fallback_tag(digest: Digest) -> str:
+    """The tag of the index of a manifest's referrers, in a registry without the referrers API."""
     return f"sha256-{digest.hex}"
 
 
@@ -281,16 +268,8 @@ def entries(
         descriptors = json.loads(data)[key]
         if types is not None:
             descriptors = [entry for entry in descriptors if entry.get("artifactType") in types]
-        if all(isinstance(Digest.parse(entry["digest"]), Digest) for entry in descriptors):
-            return list(descriptors)
+        for entry in descriptors:
+            Digest.parse(entry["digest"])
+        return list(descriptors)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
-        pass
-    raise IntegrityError(f"{label} sends a document without valid {key}")
-
-
-def _reason(data: bytes) -> str:
-    """The error code of the distribution protocol."""
-    try:
-        return f" {str(json.loads(data)['errors'][0]['code'])[:60]}"
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return ""
+        raise IntegrityError(f"{label} sends a document without valid {key}") from None

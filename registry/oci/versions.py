@@ -1,6 +1,6 @@
 """Versions to and from an OCI repository.
 
-To publish one sends blobs, then manifests, then the tag, then the statements about it. To fetch one brings back the
+To publish one sends blobs, then the manifest under its tag, then the statements about it. To fetch one brings back the
 same manifest, every file checked, and the statements.
 """
 
@@ -18,18 +18,16 @@ from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, entries
-from onnxreg.registry.oci.model_pack import (
-    EMPTY,
+from onnxreg.registry.oci.documents import (
     EMPTY_CONFIG,
-    MODEL_PACK,
-    TAG,
+    VERSION,
     WHOLE,
     OciDocument,
-    PackedVersion,
-    pack,
     statement_document,
+    version_documents,
 )
-from onnxreg.registry.oci.target import Login, OciTarget, tag_of
+from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.target import OciTarget, tag_of
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.signing import line_signer
@@ -40,14 +38,7 @@ from onnxreg.registry.transfer.copy import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    Advice,
-    ConflictError,
-    InputError,
-    IntegrityError,
-    NotFoundError,
-    RemoteError,
-)
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import counted
@@ -60,34 +51,19 @@ SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION, RECALL_DELTA})
 """The media types of the statements that an import records. The bill of materials follows from the manifest."""
 MAX_STATEMENTS = 64
-"""Statements about a version that an import records. Whoever may write to the repository may add some."""
+"""Statements about a version that an import records. Anybody who may write to the repository may add some."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PublishResult:
-    """A version in an OCI repository: its target with tag and digest of the index, and what was sent."""
+    """A version in an OCI repository: its target with tag and digest, what was sent, and the statements there."""
 
     version: PublishedVersion
     target: OciTarget
-    artifacts: tuple[tuple[str, Digest], ...]
-    """The path of each artifact that is not refused, with the digest of its manifest."""
-    all_files: Digest
-    """The manifest that has every file of the version."""
-    blobs: int
-    size: int
-    mounted: int
-    referrers: int
-    """The statements about the version there."""
-
-
-@dataclass(frozen=True)
-class _Blob:
-    """A blob to send: bytes in memory, or else those of the registry."""
-
-    path: str
-    digest: Digest
-    size: int
-    data: bytes | None = None
+    blobs: int = 0
+    size: int = 0
+    mounted: int = 0
+    referrers: int = 0
 
 
 def publish(
@@ -100,83 +76,83 @@ def publish(
 ) -> PublishResult:
     """Publish a version. Blobs that the repository has are not sent; those of `mount_from` there are mounted.
 
-    ConflictError if the tag names another index. NotFoundError for a yanked version, and if some files of the
-    version are not here. GateError if the ref names a governed channel whose version fails the policy.
+    ConflictError if the tag names another manifest. NotFoundError for a yanked version, also if its digest is named, and
+    if some files of the version are not here. GateError if the ref names a governed channel whose version fails the policy.
     """
-    published = _complete_version(reader, ref, known_heads)
-    if target.digest is not None:
-        raise InputError(f"{target} names a digest", "name a tag, or none")
-    packed = pack(published.manifest, published.data, published.version, published.states)
-    tag = target.tag or tag_of(published.version)
-    client = OciClient(target, Login(target, True, (mount_from,) if mount_from else ()))
-    index = packed.index
-    before = client.find_manifest(tag)
-    if before is not None and Digest.of(before) != index.digest:
-        raise ConflictError(
-            f"{client.url}:{tag} is another index, {Digest.of(before).short}...",
-            "what is published never changes: publish under another tag",
-        )
-    sender = _Sender(client, reader, progress, mount_from)
-    if before is None:
-        sender.send(_version_blobs(published, packed))
-        for document in packed.manifests:
-            client.put_manifest(document)
-        client.put_manifest(index, tag)
-    count = _publish_statements(client, sender, reader, published, index)
-    packs = [document for document in packed.manifests if document.artifact_type == MODEL_PACK]
-    return PublishResult(
-        published,
-        OciTarget(target.host, target.repository, tag, index.digest),
-        tuple(((document.about or {})["org.onnxreg.path"], document.digest) for document in packs),
-        packed.manifests[-1].digest,
-        sender.sent,
-        sender.size,
-        sender.mounted,
-        count,
-    )
-
-
-def _complete_version(reader: RegistryReader, ref: Ref, known_heads: KnownHeads | None) -> PublishedVersion:
-    """NotFoundError if the version is yanked, also if its digest is named, or incomplete; else as `check_version_trust`."""
     located = lookup.find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
     if located.entry.held is not None:
         raise NotFoundError(
-            f"only some artifacts of {located.ref} are here", Advice("pull-rest", ref=str(located.ref))
+            f"only some artifacts of {located.ref} are here", f"reg pull {located.ref} fetches the rest"
         )
-    return read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
+    if target.digest is not None:
+        raise InputError(f"{target} names a digest", "name a tag, or none")
+    published = read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
+    version, config = version_documents(published.manifest, published.data, published.version)
+    tag = target.tag or tag_of(published.version)
+    client = OciClient(target, Login(target, True, (mount_from,) if mount_from else ()))
+    before = client.find_manifest(tag)
+    if before is not None and Digest.of(before) != version.digest:
+        raise ConflictError(
+            f"{client.url}:{tag} is another manifest, {Digest.of(before).short}...",
+            "what is published never changes: publish under another tag",
+        )
+    result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
+    sender = _Sender(client, reader, progress, mount_from, result)
+    if before is None:
+        files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
+        sender.send([*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)])
+        client.put_manifest(version, tag)
+    present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
+    missing: list[tuple[OciDocument, _Blob]] = []
+    for blob, about in _statements(reader, published):
+        document = statement_document(version, blob.digest, blob.size, blob.path, about)
+        result.referrers += 1
+        if str(document.digest) not in present:
+            missing.append((document, blob))
+    if missing:
+        sender.send([_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)])
+    for document, _ in missing:
+        client.put_referrer(document, version.digest)
+    return result
 
 
-def _version_blobs(published: PublishedVersion, packed: PackedVersion) -> list[_Blob]:
-    files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
-    documents = [_Blob(blob.media_type, blob.digest, len(blob.data), blob.data) for blob in packed.blobs]
-    return list({blob.digest: blob for blob in (*files, *documents)}.values())
+@dataclass(frozen=True)
+class _Blob:
+    """A blob to send: bytes in memory, or else those of the registry."""
+
+    path: str
+    digest: Digest
+    size: int
+    data: bytes | None = None
+
+    @classmethod
+    def of(cls, path: str, data: bytes) -> "_Blob":
+        return cls(path, Digest.of(data), len(data), data)
 
 
 @dataclass
 class _Sender:
-    """Sends the blobs that a repository lacks, several at a time, the large ones first."""
+    """Sends the blobs that a repository lacks, several at a time, the large ones first, and counts them in `result`."""
 
     client: OciClient
     reader: RegistryReader
     progress: Progress
     mount_from: str | None
-    sent: int = 0
-    size: int = 0
-    mounted: int = 0
+    result: PublishResult
 
-    def send(self, blobs: list[_Blob]) -> None:
-        present = run_parallel(lambda blob: self.client.has_blob(blob.digest), blobs)
-        missing = [blob for blob, is_there in zip(blobs, present, strict=True) if not is_there]
+    def send(self, blobs: Collection[_Blob]) -> None:
+        distinct = list({blob.digest: blob for blob in blobs}.values())
+        present = run_parallel(lambda blob: bool(self.client.has([blob.digest])), distinct)
+        missing = [blob for blob, is_there in zip(distinct, present, strict=True) if not is_there]
         missing.sort(key=lambda blob: -blob.size)
         self.progress.plan(len(missing), sum(blob.size for blob in missing))
-        is_sent = run_parallel(self._send, missing)
-        sizes = [blob.size for blob, sent in zip(missing, is_sent, strict=True) if sent]
-        self.sent += len(sizes)
-        self.size += sum(sizes)
-        self.mounted += len(missing) - len(sizes)
+        for blob, is_sent in zip(missing, run_parallel(self._send, missing), strict=True):
+            self.result.blobs += is_sent
+            self.result.size += blob.size * is_sent
+            self.result.mounted += not is_sent
 
     def _send(self, blob: _Blob) -> bool:
         with self.progress.file(blob.path, blob.size) as advance:
@@ -195,43 +171,16 @@ class _Sender:
             return self.client.upload(blob.digest, blob.size, body, self.mount_from)
 
 
-def _publish_statements(
-    client: OciClient,
-    sender: _Sender,
-    reader: RegistryReader,
-    published: PublishedVersion,
-    index: OciDocument,
-) -> int:
-    """Send the statements that are not there, and the bill of materials; return how many there are."""
-    statements = list(_statements(reader, published))
-    present = {str(entry["digest"]) for entry in client.referrers(index.digest, {*STATEMENTS, SBOM})}
-    documents = [
-        (statement_document(index, blob.digest, blob.size, blob.path, about), blob)
-        for blob, about in statements
-    ]
-    missing = [(document, blob) for document, blob in documents if str(document.digest) not in present]
-    if missing:
-        empty = _Blob(EMPTY, Digest.of(EMPTY_CONFIG), len(EMPTY_CONFIG), EMPTY_CONFIG)
-        blobs = {blob.digest: blob for blob in (empty, *(blob for _, blob in missing))}
-        sender.send(list(blobs.values()))
-    for document, _ in missing:
-        client.put_referrer(document, index.digest)
-    return len(documents)
-
-
 def _statements(
     reader: RegistryReader, published: PublishedVersion
 ) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
     """Every attested statement about the version, then its bill of materials. The path is the media type."""
     ledger, _ = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
-        data = read_blob(reader, event.statement)
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
-        yield _Blob(event.media_type, event.statement, len(data), data), about
+        yield _Blob.of(event.media_type, read_blob(reader, event.statement)), about
     subject = BomSubject(published.manifest, published.digest, published.version, published.states)
-    value = bill(subject)
-    data = canonical.encode(value)
-    yield _Blob(SBOM, Digest.of(data), len(data), data), {}
+    yield _Blob.of(SBOM, canonical.encode(bill(subject))), {}
 
 
 def fetch(
@@ -241,7 +190,7 @@ def fetch(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> PublishedVersion:
-    """Publish here what `reg publish` published there, under the version that its index states.
+    """Publish here what `reg publish` published there, under the version that its manifest states.
 
     Args:
         statements: record the statements about the version, too. None: unless a key here would sign their lines.
@@ -254,16 +203,15 @@ def fetch(
     reference = str(target.digest) if target.digest else target.tag
     if reference is None:
         raise InputError(f"{target} names no version", "name a tag: oci://host/repository:1.2.0")
-    index = client.manifest(reference)
-    digest, version = _version_of(client, index)
+    document = client.manifest(reference)
+    digest, version = _version_of(client, document)
     data = read_blob(client, digest)
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:
         raise InputError(
-            f"{target} is {manifest.name}, not {name}", Advice("import-name", name=manifest.name)
+            f"{target} is {manifest.name}, not {name}", f"write --name {manifest.name}, or leave it out"
         )
-
-    attested = [] if statements is False else list(_read_statements(client, Digest.of(index)))
+    attested = [] if statements is False else list(_read_statements(client, Digest.of(document)))
     if attested and statements is None and line_signer() is not None:
         raise InputError(
             f"{target} has {counted(len(attested), 'statement')}, and your key would sign a line for each",
@@ -285,39 +233,39 @@ def fetch(
     return published
 
 
-def _version_of(client: OciClient, index: bytes) -> tuple[Digest, Version]:
-    """The digest of our manifest, and the version, as the index states them."""
+def _version_of(client: OciClient, document: bytes) -> tuple[Digest, Version]:
+    """The digest of our manifest, and the version, as an OCI manifest states them."""
     try:
-        value = json.loads(index)
-        annotations = [entry.get("annotations") or {} for entry in value.get("manifests") or ()]
-        digests = [about[WHOLE] for about in annotations if WHOLE in about]
-        if len(digests) == 1:
-            return Digest.parse(digests[0]), Version.parse(value["annotations"][TAG])
+        about = json.loads(document).get("annotations") or {}
+        if WHOLE in about:
+            return Digest.parse(about[WHOLE]), Version.parse(about[VERSION])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
-        raise IntegrityError(f"{client.url} sends a malformed index of a version") from None
-    raise InputError(f"{client.url} has no version of onnxreg there", Advice("import-files"))
+        raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None
+    raise InputError(
+        f"{client.url} has no version of onnxreg there",
+        "read it with oras, and import the files: reg import DIRECTORY --name NAME",
+    )
 
 
 def _read_statements(
-    client: OciClient, index: Digest
+    client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
     """Each statement about a version, its media type, and the verdict of an evaluation, which is never read from annotations.
 
     RemoteError if there are too many, IntegrityError for a malformed one.
     """
-    too_many = RemoteError(
-        f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
-        "add --no-statements to leave them out",
-    )
     count = size = 0
-    for entry in client.referrers(index, STATEMENTS):
+    for entry in client.referrers(subject, STATEMENTS):
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)
         count += max(1, len(layers))  # a manifest without a statement costs a request as well
-        if count > MAX_STATEMENTS:
-            raise too_many
-        for layer in layers:
-            if size > MAX_LIST_BYTES:
-                raise too_many
+        for layer in layers or [{}]:
+            if count > MAX_STATEMENTS or size > MAX_LIST_BYTES:
+                raise RemoteError(
+                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
+                    "add --no-statements to leave them out",
+                )
+            if not layer:
+                continue
             statement, media_type = Digest.parse(layer["digest"]), str(layer.get("mediaType"))
             data = read_blob(client, statement, MAX_MANIFEST_BYTES)
             size += len(data)

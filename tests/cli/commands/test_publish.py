@@ -32,18 +32,15 @@ def test_a_version_travels_to_another_home(reg: Reg, home: Path, server: OciServ
     answer = reg("--registry", home, "publish", "acme/pii", url, "--json")
     assert answer.status == 0, answer.err
     value = json.loads(answer.out)
-    assert {**value, "digest": 0, "artifacts": 0, "all_files": 0, "bytes": 0} == {
+    assert {**value, "digest": 0, "bytes": 0} == {
         "ref": "acme/pii:1.0.0",
         "url": f"{url}:1.0.0",
         "digest": 0,
-        "artifacts": 0,
-        "all_files": 0,
-        "blobs": 8,
+        "blobs": 7,
         "bytes": 0,
         "mounted": 0,
         "referrers": 1,
     }
-    assert [artifact["path"] for artifact in value["artifacts"]] == ["model.onnx", "model_int8.onnx"]
     imported = reg("--registry", tmp_path / "other", "import", f"{url}@{value['digest']}", "--json")
     assert imported.status == 0, imported.err
     assert json.loads(imported.out)["digest"] == str(Registry(home).get("acme/pii").digest)

@@ -11,7 +11,8 @@ from support.servers.oci import Handler, Oci
 from onnxreg.registry import Registry
 from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
-from onnxreg.registry.oci.target import Login, OciTarget
+from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.schema.core.digest import Digest

@@ -17,7 +17,8 @@ from support.servers.docker_registry import docker_registry
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.target import Credential, Login, OciTarget, find_credential
+from onnxreg.registry.oci.login import Credential, Login, find_credential
+from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import publish
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError

@@ -14,13 +14,20 @@ from support.servers.referrers import PAGE, with_referrers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
+from onnxreg.registry.oci.documents import MODEL_PACK
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    GateError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RemoteError,
+)
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 
@@ -105,7 +112,7 @@ def test_a_tag_never_changes(filled: Registry, make_draft: MakeDraft, server: Oc
     url = server.url("tag/pii:latest")
     send(filled, url)
     filled.add(make_draft(seed="b"), "2.0.0")
-    with pytest.raises(ConflictError, match="is another index"):
+    with pytest.raises(ConflictError, match="is another manifest"):
         send(filled, url)
 
 
@@ -116,9 +123,22 @@ def test_a_yanked_version_is_not_published(filled: Registry, server: OciServer) 
         publish(filled.store, Ref.parse(digest), OciTarget.parse(server.url("yanked/pii")))
 
 
-def test_a_refused_artifact_has_no_manifest_of_its_own(gated: Registry, server: OciServer) -> None:
-    result = publish(gated.store, Ref.parse("acme/pii:1.2.0"), OciTarget.parse(server.url("gates/pii")))
-    assert [path for path, _ in result.artifacts] == ["model.onnx"]
+def test_a_refused_artifact_says_so(gated: Registry, server: OciServer) -> None:
+    url = server.url("gates/pii")
+    publish(gated.store, Ref.parse("acme/pii:1.2.0"), OciTarget.parse(url))
+    layers = json.loads(OciClient(OciTarget.parse(url)).manifest("1.2.0"))["layers"]
+    states = [layer["annotations"].get("org.onnxreg.certification") for layer in layers]
+    stated = [item.certification.state for item in gated.get("acme/pii:1.2.0").manifest.artifacts]
+    assert "refused" in stated and sorted(filter(None, states)) == sorted(stated)
+
+
+def test_the_documents_of_a_version_never_change(gated: Registry, server: OciServer) -> None:
+    """A later evaluation is one more referrer."""
+    url = server.url("gates/later")
+    first = publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
+    gated.attest("acme/pii:1.0.0", evaluation(gated, "1.0.0"))
+    second = publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
+    assert (second.target, second.referrers) == (first.target, first.referrers + 1)
 
 
 def test_a_governed_channel_is_judged(gated: Registry, server: OciServer) -> None:
@@ -193,44 +213,40 @@ def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: Oc
 
 
 @pytest.mark.parametrize(
-    "index",
+    "document",
     [
         b"[]",
-        b'{"manifests": [1]}',
-        b'{"manifests": [{"annotations": {"org.onnxreg.manifest": "sha256:x"}}]}',
-        b'{"manifests": [{"annotations": ["org.onnxreg.manifest"]}]}',
+        b'{"annotations": [1]}',
+        b'{"annotations": {"org.onnxreg.manifest": "sha256:x"}}',
+        b'{"annotations": ["org.onnxreg.manifest"]}',
     ],
 )
-def test_a_malformed_index_is_an_integrity_error(
-    index: bytes, other: Registry, server: OciServer, monkeypatch: pytest.MonkeyPatch
+def test_a_malformed_manifest_is_refused(
+    document: bytes, other: Registry, server: OciServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OciClient, "manifest", lambda client, reference: index)
-    with pytest.raises(IntegrityError, match="malformed index"):
+    monkeypatch.setattr(OciClient, "manifest", lambda client, reference: document)
+    with pytest.raises((IntegrityError, InputError)):
         other.fetch_oci(server.url("any/pii:1.0.0"))
 
 
-def test_skopeo_reads_and_copies_the_index(
+def test_skopeo_reads_and_copies_the_version(
     filled: Registry, other: Registry, server: OciServer, tmp_path: Path
 ) -> None:
     skopeo = shutil.which("skopeo")
     if skopeo is None:
         pytest.skip("skopeo is not installed: apt-get install skopeo")
-    result = send(filled, server.url("skopeo/pii"))
+    send(filled, server.url("skopeo/pii"))
     docker_url = f"docker://{server.host}/skopeo/pii:1.0.0"
     inspect = [skopeo, "inspect", "--raw", "--tls-verify=false", docker_url]
-    index = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
-    assert [entry["artifactType"] for entry in index["manifests"]] == [MODEL_PACK, MODEL_PACK, VERSION]
-    options = ["--insecure-policy", "copy", "--all", "--src-tls-verify=false", "--dest-tls-verify=false"]
+    document = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
+    assert document["artifactType"] == MODEL_PACK
+    options = ["--insecure-policy", "copy", "--src-tls-verify=false"]
     copy_place = f"docker://{server.host}/skopeo/copy:1.0.0"
-    subprocess.run([skopeo, *options, docker_url, copy_place], check=True, capture_output=True)
+    subprocess.run([skopeo, *options, "--dest-tls-verify=false", docker_url, copy_place], check=True)
     assert other.fetch_oci(server.url("skopeo/copy:1.0.0")).digest == filled.get("acme/pii").digest
-    digest = result.artifacts[1][1]
-    one = f"docker://{server.host}/skopeo/pii@{digest}"
-    subprocess.run(
-        [skopeo, *options[:2], "--src-tls-verify=false", one, f"dir:{tmp_path / 'dir'}"], check=True
-    )
-    file = filled.get("acme/pii").manifest.artifacts[1]
-    assert Digest.of((tmp_path / "dir" / file.digest.hex).read_bytes()) == file.digest
+    subprocess.run([skopeo, *options, docker_url, f"dir:{tmp_path / 'dir'}"], check=True)
+    for file in filled.get("acme/pii").manifest.all_files():
+        assert Digest.of((tmp_path / "dir" / file.digest.hex).read_bytes()) == file.digest
 
 
 def _digest(registry: Registry) -> str:

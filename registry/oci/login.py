@@ -1,0 +1,216 @@
+"""The login to an OCI repository, with the credentials that docker, skopeo, podman and oras keep.
+
+The files, in this order, are `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`,
+`~/.config/containers/auth.json`, and `config.json` of `$DOCKER_CONFIG` or `~/.docker`; they may name helper programs. The
+first file that has an entry counts. Of several entries of a file, the one for the longest part of `host/path` counts.
+The server demands Basic, or Bearer with a token endpoint.
+"""
+
+import base64
+import http.client
+import json
+import os
+import re
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.store.http import PASSING_STATUS, RefusedError, make_opener, read_body
+from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.support import environment
+from onnxreg.registry.support.disk import read_bounded
+from onnxreg.schema.core.errors import HostError, InputError, RemoteError, why
+
+MAX_TOKEN_BYTES = 2**20
+MAX_FILE_BYTES = 2**20
+HELPER_SECONDS = 60.0
+_CHALLENGE = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A name with its password, or an identity token with which access tokens are requested."""
+
+    user: str = ""
+    secret: str = ""
+    identity_token: str = ""
+
+    @property
+    def basic(self) -> str:
+        return f"Basic {base64.b64encode(f'{self.user}:{self.secret}'.encode()).decode()}"
+
+
+def find_credential(host: str, repository: str) -> Credential | None:
+    """The credential for a repository; None if no file has one. InputError for a file that is not JSON."""
+    parts = [host, *repository.split("/")]
+    keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    keys += ["index.docker.io"] if host == "docker.io" else []
+    for path in _credential_files():
+        document = _read_file(path)
+        helpers, auths = (_mapping(document.get(name)) for name in ("credHelpers", "auths"))
+        entries = {_key_of(name): value for name, value in auths.items()}
+        for key in keys:
+            helper, credential = helpers.get(key), None
+            if isinstance(helper, str):
+                credential = _ask_helper(helper, key)
+            if credential is None and isinstance(entries.get(key), dict):
+                credential = _of_entry(entries[key], path, key)
+            if credential is not None:
+                return credential
+        store = document.get("credsStore")
+        if isinstance(store, str) and store and (credential := _ask_helper(store, host)) is not None:
+            return credential
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _credential_files() -> list[Path]:
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111
+    auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
+    config, docker = environment.read("XDG_CONFIG_HOME"), environment.read("DOCKER_CONFIG")
+    return [
+        *([Path(auth_file)] if auth_file else []),
+        *([Path(runtime) / "containers" / "auth.json"] if runtime else []),
+        (Path(config) if config else home / ".config") / "containers" / "auth.json",
+        (Path(docker) if docker else home / ".docker") / "config.json",
+    ]
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    """A file of credentials; empty if there is none."""
+    try:
+        value = json.loads(read_bounded(path, MAX_FILE_BYTES))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a file of credentials", "log in again: skopeo login HOST")
+    return value
+
+
+def _key_of(name: str) -> str:
+    """A key without its scheme; of an old key with a scheme only the host."""
+    scheme, separator, tail = name.partition("://")
+    return tail.partition("/")[0] if separator else scheme.rstrip("/")
+
+
+def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | None:
+    user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
+    if isinstance(encoded := entry.get("auth"), str) and encoded:
+        try:
+            user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except ValueError:
+            separator = ""
+        if not separator:
+            raise InputError(f"{path}: the entry {key} is malformed", f"log in again: skopeo login {key}")
+    if identity := entry.get("identitytoken"):
+        return Credential(user, "", str(identity))
+    return Credential(user, secret.rstrip("\0")) if user else None
+
+
+def _ask_helper(helper: str, host: str) -> Credential | None:
+    """Ask a helper program for the credential of a host; None if it has none."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", helper):
+        raise InputError(f"not the name of a credential helper: {helper[:60]!r}")
+    program = f"docker-credential-{helper}"
+    try:
+        completed = subprocess.run(
+            [program, "get"], input=host.encode(), capture_output=True, timeout=HELPER_SECONDS, check=False
+        )
+        if completed.returncode and b"not found" in completed.stdout + completed.stderr:
+            return None
+        completed.check_returncode()
+        answer = json.loads(completed.stdout)
+        user, secret = str(answer["Username"]), str(answer["Secret"])
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HostError(
+            f"{program} failed: {error}", f"install it, or log in again; try it: {program} get"
+        ) from error
+    except (ValueError, KeyError, TypeError):
+        raise HostError(f"{program} gave no credential", f"try it: {program} get") from None
+    return Credential("", "", secret) if user == "<token>" else Credential(user, secret)
+
+
+@dataclass
+class Login:
+    """The present authorization. `mounts` are repositories whose blobs are mounted."""
+
+    target: OciTarget
+    writes: bool = False
+    mounts: Sequence[str] = ()
+    header: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def renew(self, challenges: Sequence[str], refused: dict[str, str]) -> bool:
+        """Log in as the server demands; False if what it refused is the best there is."""
+        with self._lock:
+            if self.header != refused:
+                return True  # another thread did it meanwhile
+            for challenge in challenges:
+                match = _CHALLENGE.match(challenge)
+                if match is None:
+                    continue
+                credential = find_credential(self.target.host, self.target.repository)
+                if match[1].lower() == "bearer":
+                    parameters = dict(re.findall(r'([a-zA-Z_]+)="([^"]*)"', challenge))
+                    self.header = {"Authorization": f"Bearer {self._token(parameters, credential)}"}
+                elif credential is not None and not credential.identity_token:
+                    self.header = {"Authorization": credential.basic}
+                return self.header != refused
+            return False
+
+    def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
+        """An access token from the endpoint that the server names, which is held to the rules of redirects."""
+        endpoint = f"the token endpoint of {self.target.host}"
+        try:
+            realm = http_rules.target(f"{self.target.base}/v2/", parameters.get("realm"))
+        except RemoteError as error:
+            raise RemoteError(f"{endpoint} is not used: {error.message}") from None
+        own = f"repository:{self.target.repository}:{'pull,push' if self.writes else 'pull'}"
+        scopes = [own, *(f"repository:{name}:pull" for name in self.mounts)]
+        service = parameters.get("service", "")
+        if credential is not None and credential.identity_token:
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": credential.identity_token,
+                "client_id": "onnxreg",
+                "service": service,
+                "scope": " ".join(scopes),
+            }
+            request = urllib.request.Request(realm, data=urlencode(form).encode(), method="POST")
+        else:
+            query = [*(("scope", scope) for scope in scopes), *([("service", service)] if service else [])]
+            request = urllib.request.Request(f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}")
+            if credential is not None:
+                request.add_unredirected_header("Authorization", credential.basic)
+        try:
+            with requests.reading(), make_opener(realm).open(request, timeout=requests.timeout()) as answer:
+                value = json.loads(bytes(read_body(answer, realm, MAX_TOKEN_BYTES)))
+            token = value.get("token") or value["access_token"]
+        except urllib.error.HTTPError as error:
+            with error:
+                message = f"{endpoint} answers {error.code} {error.reason}"
+                if error.code in PASSING_STATUS:
+                    pause = http_rules.pause_seconds(error.headers)
+                    raise RefusedError(message, error.code, "", pause) from None
+                raise RemoteError(message, f"log in: skopeo login {self.target.host}") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise RemoteError(f"{endpoint} failed: {why(error)}") from error
+        except (ValueError, KeyError, AttributeError, RecursionError):
+            raise RemoteError(f"{endpoint} gave no token") from None
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise RemoteError(f"{endpoint} gave a malformed token")
+        return token
