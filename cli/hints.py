@@ -62,7 +62,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "verify-source": "run `reg verify` in the registry that it comes from",
     "verify-index": "the index file was tampered with or damaged: run `reg verify` on it",
     "restore-index": "restore it from a mirror (reg verify shows more)",
-    "copy-archive-again": "copy it again, or have it made again: reg archive create",
     "list-collectors": "`reg doctor` names the collectors that never ended",
     "list-leftovers": "`reg doctor` names what may be cleared",
     "collect-garbage": "`reg gc` frees what is not needed any more",
@@ -151,10 +150,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mirror-again-later": "run it again when that one has ended; `reg doctor` names what a dead one left",
     "mirror-with-new-id": "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     "omit-new-id": "leave --new-id away, or name another place",
-    "create-archive": "`reg archive create` makes one",
-    "archive-is-read-only": "push to a registry, and have a new archive made of it: reg archive create",
-    "name-directory-or-archive": "name a directory, or what reg archive create made",
-    "name-versions": "name versions, or take every one that is there: --all",
     "try-host": "try --host 127.0.0.1",
     "choose-port": "choose another --port",
     # Exports, imports and rebuilds

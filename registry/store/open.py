@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import path_text
-from onnxreg.schema.core.errors import Advice, InputError, hub_library, why
+from onnxreg.schema.core.errors import InputError, hub_library, why
 
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
@@ -60,7 +60,7 @@ def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore
 
         return open_archive(path)
     if create and path.suffix == ".onnxreg" and not path.exists():
-        raise InputError(f"{path} would be an archive", Advice("create-archive"))
+        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
     return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
 
 

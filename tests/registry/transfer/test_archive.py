@@ -21,7 +21,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport
 from onnxreg.registry.maintain.verify_trust import verify_archive
 from onnxreg.registry.store import archive_reader
-from onnxreg.registry.store.archive_reader import ABOUT, LOCAL_HEADER, TRUST, open_archive
+from onnxreg.registry.store.archive_reader import ABOUT, HEADER_BYTES, TRUST, open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
@@ -482,7 +482,7 @@ def test_damage_is_damage_under_any_name(made: Path, spoil: Callable[[bytes], by
         open_archive(other)
 
 
-@pytest.mark.parametrize("at", sorted({*range(LOCAL_HEADER.size)} - {4, 5}))
+@pytest.mark.parametrize("at", sorted({*range(HEADER_BYTES)} - {4, 5}))
 def test_a_flipped_bit_of_a_header_is_found(pristine: tuple[Path, dict[str, bytes]], at: int) -> None:
     path, _ = pristine
     spoiled = bytearray(path.read_bytes())
