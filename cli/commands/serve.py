@@ -17,7 +17,7 @@ EXAMPLES = (
     "reg serve",
     "reg --registry /srv/models serve --port 8080 --cors https://app.example",
     "reg serve --workers 4",
-    "reg serve --host 0.0.0.0 --token-file /run/secrets/reg-token --url https://models.example",
+    "reg serve --host 0.0.0.0 --behind-proxy --token-file /run/secrets/reg-token --url https://models.example",
 )
 VARIABLE = "REG_SERVE_TOKEN"
 
@@ -41,7 +41,10 @@ def command(
         list[str] | None, typer.Option(help="A web site whose scripts may read, or *; may be repeated.")
     ] = None,
     drain: Annotated[int, typer.Option(help="Seconds for downloads to end at SIGTERM.", min=0)] = 30,
-    connections: Annotated[int, typer.Option(help="The most clients at once.", min=1)] = 16_384,
+    behind_proxy: Annotated[
+        bool,
+        typer.Option("--behind-proxy", help="A proxy in front limits slow clients: allow any --host."),
+    ] = False,
     workers: Annotated[
         int, typer.Option(help="Processes that answer, for example one for each core.", min=1, max=64)
     ] = 1,
@@ -60,25 +63,18 @@ def command(
     session: Session = context.obj
     root = session.registry or default_root()
     with needs("serve", "reg serve"):
-        from onnxreg.registry.server import observability, server
+        from onnxreg.registry.server import server
         from onnxreg.registry.server.served_registry import ServedRegistry
         from onnxreg.registry.server.settings import Limits, Settings
-    settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain)
+    settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain, behind_proxy)
     registry = ServedRegistry.open(root)
-    listener = server.listen(host, port)
-    if settings.token is None and not server.is_loopback(listener):
+    listener = server.listen(host, port, behind_proxy)
+    if settings.token is None and behind_proxy:
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
     warn_unfinished(session, registry)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
-    server.serve(
-        root,
-        listener,
-        settings,
-        Limits(connections=connections),
-        observability.to_stderr if access_log else None,
-        workers,
-    )
+    server.serve(root, listener, settings, Limits(), access_log, workers)
 
 
 def _token(file: Path | None) -> str | None:

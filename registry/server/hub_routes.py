@@ -5,9 +5,7 @@ the digest of the version's manifest. The paths are those of `hub_layout`; which
 the verdicts, so only a version's own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
 """
 
-import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha1
@@ -21,12 +19,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry.log.lookup import LocatedVersion, all_versions, read_blob, read_manifest, read_summary
-from onnxreg.registry.server.http.messages import HttpError, of_file, of_json, read_body
-from onnxreg.registry.server.lru import LruCache
-from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.server.workers import WorkerPool
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.server.answers import (
+    IMMUTABLE,
+    JSON,
+    REVALIDATE,
+    HttpError,
+    encode,
+    of_bytes,
+    of_file,
+    read_body,
+)
+from onnxreg.registry.server.questions import Queue
+from onnxreg.registry.server.served_registry import Cache, ServedRegistry
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -46,7 +52,6 @@ MAX_CACHED_FILES = 20_000
 """Files of the repositories in the cache."""
 HUB_THREADS = 2
 """Threads that read manifests, so that no other kind of question waits for them."""
-IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,10 @@ class Repository:
         manifest = self.manifest
         tag = pipeline_tag(manifest)
         base = manifest.source and manifest.source.public_id(manifest.name)
-        card = {
-            **(hub_license(manifest.license) if manifest.license else {}),
-            **({"pipeline_tag": tag} if tag else {}),
-            **({"base_model": base} if base else {}),
-        }
+        pipeline = {"pipeline_tag": tag} if tag else {}
+        siblings = [
+            {"rfilename": path, **(_sizes(file) if with_sizes else {})} for path, file in self.files.items()
+        ]
         return {
             "_id": self.commit[:24],
             "id": self.name,
@@ -79,164 +83,173 @@ class Repository:
             "gated": False,
             "disabled": False,
             "library_name": "onnx",
-            **({"pipeline_tag": tag} if tag else {}),
-            "tags": ["onnx", *([tag] if tag else []), *self.tags],
-            "cardData": card,
-            "siblings": [
-                {"rfilename": file.path, **(_sizes(file) if with_sizes else {})}
-                for file in self.files.values()
-            ],
+            **pipeline,
+            "tags": ["onnx", *pipeline.values(), *self.tags],
+            "cardData": {
+                **(hub_license(manifest.license) if manifest.license else {}),
+                **pipeline,
+                **({"base_model": base} if base else {}),
+            },
+            "siblings": siblings,
         }
 
     @cached_property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Every file and folder by its path, as the Hub lists them."""
-        entries = {path: _entry(file) for path, file in sorted(self.files.items())}
-        listings: dict[str, list[str]] = {}
-        for path in sorted(entries, key=lambda path: (-path.count("/"), path)):
-            listings.setdefault(dirname(path), []).append(f"{path} {entries[path]['oid']}")
-        for folder in sorted(_folders(self.files), key=lambda folder: (-folder.count("/"), folder)):
-            oid = sha1("\n".join(listings[folder]).encode()).hexdigest()
-            entries[folder] = {"type": "directory", "oid": oid, "size": 0, "path": folder}
-            listings.setdefault(dirname(folder), []).append(f"{folder} {oid}")
-        return entries
+        """Every file and folder by its path, as the Hub lists them; the id of a folder follows from its entries."""
+        entries: dict[str, dict[str, Any]] = {}
+        for path, file in self.files.items():
+            pointer = _pointer(file)
+            lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
+            entries[path] = {
+                "type": "file",
+                "oid": _git_id(pointer),
+                "size": file.size,
+                "path": path,
+                "lfs": lfs,
+            }
+        folders = {path[: slash.start()] for path in self.files for slash in re.finditer("/", path)}
+        contents: dict[str, list[str]] = {}
+        for path in sorted({*entries, *folders}, key=lambda path: (-path.count("/"), path)):
+            if path in folders:
+                oid = sha1("\n".join(contents[path]).encode()).hexdigest()
+                entries[path] = {"type": "directory", "oid": oid, "size": 0, "path": path}
+            contents.setdefault(dirname(path), []).append(f"{path} {entries[path]['oid']}")
+        return dict(sorted(entries.items()))
 
     def tree(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
         """The entries below a folder, "" for the root."""
         start = f"{folder}/" if folder else ""
-        return [
-            entry
-            for path, entry in sorted(self.entries.items())
-            if path.startswith(start) and (recursive or "/" not in path[len(start) :])
-        ]
+        below = {path[len(start) :]: entry for path, entry in self.entries.items() if path.startswith(start)}
+        return [entry for path, entry in below.items() if recursive or "/" not in path]
 
 
-def _folders(paths: Iterable[str]) -> set[str]:
-    """Every folder that holds one of these files, directly or not."""
-    return {path[: slash.start()] for path in paths for slash in re.finditer("/", path)}
+def _sizes(file: LayoutFile) -> dict[str, Any]:
+    pointer = _pointer(file)
+    lfs = {"sha256": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
+    return {"size": file.size, "blobId": _git_id(pointer), "lfs": lfs}
+
+
+def _pointer(file: LayoutFile) -> bytes:
+    """The file that git keeps in place of one in LFS."""
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
+    return text.encode()
+
+
+def _git_id(data: bytes) -> str:
+    return sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 class HubRoutes:
-    """The Hub's routes over one registry.
+    """The Hub's routes over one registry."""
 
-    `shared`: allow caches between the server and its clients to keep files: not if a token guards them.
-    """
-
-    def __init__(self, registry: ServedRegistry, limits: Limits, shared: bool) -> None:
-        self._registry = registry
-        self._limits = limits
-        self._pool = WorkerPool("hub", HUB_THREADS, limits.waiting, limits.steps)
-        self._scope = "public" if shared else "private"
-        self._repositories: LruCache[tuple[str, ...], Repository] = LruCache(MAX_CACHED_FILES)
+    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
+        self._registry, self._limits = registry, limits
+        self._immutable = settings.caching(IMMUTABLE)
+        self._queue = Queue("hub", HUB_THREADS, limits)
+        self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Every route, for names of two parts and of one."""
-        routes = [route for name in ("{org}/{name}", "{name}") for route in self._routes(name)]
-        return sorted(routes, key=lambda route: route.path != "/api/models/{name}/refs")
-
-    def _routes(self, name: str) -> list[Route]:
-        api = f"/api/models/{name}"
+        """Every route, for names of two parts and of one; that of refs comes before a name that looks like it."""
+        endpoints = {
+            "/api/models/NAME/refs": self.references,
+            "/api/models/NAME/revision/{revision}": self.info,
+            "/api/models/NAME/tree/{revision}": self.tree,
+            "/api/models/NAME/tree/{revision}/{path:path}": self.tree,
+            "/api/models/NAME/paths-info/{revision}": self.paths_info,
+            "/api/models/NAME": self.info,
+            "/NAME/resolve/{revision}/{path:path}": self.file,
+            "/NAME/raw/{revision}/{path:path}": self.file,
+        }
         return [
-            Route(f"{api}/revision/{{revision}}", self.info),
-            Route(f"{api}/tree/{{revision}}", self.tree),
-            Route(f"{api}/tree/{{revision}}/{{path:path}}", self.tree),
-            Route(f"{api}/paths-info/{{revision}}", self.paths_info, methods=["POST"]),
-            Route(f"{api}/refs", self.references),
-            Route(api, self.info),
-            Route(f"/{name}/resolve/{{revision}}/{{path:path}}", self.file),
-            Route(f"/{name}/raw/{{revision}}/{{path:path}}", self.file),
+            Route(
+                path.replace("NAME", name),
+                endpoint,
+                methods=["POST" if endpoint == self.paths_info else "GET"],
+            )
+            for path, endpoint in endpoints.items()
+            for name in ("{org}/{name}", "{name}")
         ]
 
     async def info(self, request: Request) -> Response:
         repository = await self._repository(request)
-        with_sizes = request.query_params.get("blobs") in ("true", "True", "1")
-        return _named(of_json(request, repository.info(with_sizes)), repository)
+        return _document(request, repository.info(_is_true(request, "blobs")), repository)
 
     async def tree(self, request: Request) -> Response:
         repository = await self._repository(request)
         folder = request.path_params.get("path", "").strip("/")
-        recursive = request.query_params.get("recursive") in ("true", "True", "1")
-        entries = repository.tree(folder, recursive)
+        entries = repository.tree(folder, _is_true(request, "recursive"))
         if folder and not entries:
             raise _no_file(repository, folder)
-        return _named(of_json(request, entries), repository)
+        return _document(request, entries, repository)
 
     async def paths_info(self, request: Request) -> Response:
         repository = await self._repository(request)
         form = parse_qs((await read_body(request, self._limits)).decode("utf-8", "replace"))
         requested = dict.fromkeys(path.strip("/") for path in form.get("paths", []))
         entries = [repository.entries[path] for path in requested if path in repository.entries]
-        return _named(of_json(request, entries), repository)
+        return _document(request, entries, repository)
 
     async def references(self, request: Request) -> Response:
         """Channels are branches, versions are tags."""
-        name = _name(request)
-        index = await run_sync(self._registry.read_index, name)
+        return _document(request, await self._queue.run(partial(self._references, _name(request))))
+
+    def _references(self, name: str) -> dict[str, Any]:
+        index = self._registry.read_index(name)
         if index is None:
             raise _no_repository(name)
-        state = await run_sync(self._registry.state_of, name, index)
-        entries = await run_sync(all_versions, self._registry, state)
-        tags = {str(version): entry.manifest for version, entry in entries.items() if entry.usable}
+        state = self._registry.state_of(name, index)
+        entries = all_versions(self._registry, state)
         branches = {tag: channel.manifest for tag, channel in state.channels.items()}
-        newest = state.newest_release()
-        if newest is not None:
+        if (newest := state.newest_release()) is not None:
             branches.setdefault(MAIN, entries[newest].manifest)
-        document = {
-            "branches": [_reference("heads", tag, digest) for tag, digest in sorted(branches.items())],
-            "tags": [_reference("tags", tag, digest) for tag, digest in sorted(tags.items())],
-            "converts": [],
-        }
-        return of_json(request, document)
+        tags = {str(version): entry.manifest for version, entry in entries.items() if entry.usable}
+
+        def listed(kind: str, names: dict[str, Digest]) -> list[dict[str, str]]:
+            return [
+                {"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": digest.hex[:COMMIT_DIGITS]}
+                for name, digest in sorted(names.items())
+            ]
+
+        return {"branches": listed("heads", branches), "tags": listed("tags", tags), "converts": []}
 
     async def file(self, request: Request) -> Response:
         repository = await self._repository(request)
         file = repository.files.get(request.path_params["path"])
         if file is None:
             raise _no_file(repository, request.path_params["path"])
-        source = self._registry.open_blob(file.digest)
+        source = await run_sync(self._registry.open_blob, file.digest)
         digits = request.path_params["revision"].removeprefix("sha256:")
-        immutable = digits.startswith(repository.commit) and file.alias_of is None
-        caching = f"{self._scope}, {IMMUTABLE}" if immutable else REVALIDATE
-        answer = of_file(request, source, os.fstat(source.fileno()).st_size, file.digest.hex, caching)
-        answer.headers["X-Linked-ETag"] = f'"{file.digest.hex}"'
-        answer.headers["X-Linked-Size"] = str(file.size)
-        answer.headers["Content-Disposition"] = (
-            f"inline; filename*=UTF-8''{quote(basename(file.path), safe='')}"
-        )
-        return _named(answer, repository)
+        is_immutable = digits.startswith(repository.commit) and file.alias_of is None
+        answer = of_file(request, source, file.digest.hex, self._immutable if is_immutable else REVALIDATE)
+        disposition = f"inline; filename*=UTF-8''{quote(basename(file.path), safe='')}"
+        linked = {"X-Linked-ETag": f'"{file.digest.hex}"', "X-Linked-Size": str(file.size)}
+        answer.headers.update({COMMIT: repository.commit, "Content-Disposition": disposition, **linked})
+        return answer
 
     async def _repository(self, request: Request) -> Repository:
-        name, revision = _name(request), request.path_params.get("revision", MAIN)
-        index = self._registry.cached_index(name)
-        key = self._key(name, revision, index)
-        if key is not None and (cached := self._repositories.get(key)) is not None:
-            return cached
-        return await self._pool.run(partial(self._read, name, revision))
-
-    def _key(self, name: str, revision: str, index: IndexFile | None) -> tuple[str, ...] | None:
-        """All that an answer follows from; None if the index file is not cached."""
-        if index is None:
-            return None
-        return name, revision, index.token, self._registry.policy_token(), str(trust_digest())
+        return await self._queue.run(
+            partial(self._read, _name(request), request.path_params.get("revision", MAIN))
+        )
 
     def _read(self, name: str, revision: str) -> Repository:
         """A version as a repository. HttpError with the Hub's code if it does not exist, or a policy bars it."""
-        index = self._registry.read_index(name)
-        if index is None:
+        registry = self._registry
+        token = registry.token(name)
+        if not token:
             raise _no_repository(name)
-        key = self._key(name, revision, index)
+        key = name, revision, registry.policy_token(), trust_digest()
+        if (repository := self._repositories.get(key, token)) is not None:
+            return repository
         try:
-            state, located = self._registry.locate(name, lambda state: self._ref(state, revision))
+            state, located = registry.locate(name, lambda state: self._ref(state, revision))
         except MissingBlobError:
             raise
         except (InputError, NotFoundError) as error:
             raise _refused(404, "RevisionNotFound", error.message) from error
         except GateError as error:
             raise _refused(409, "GatedRepo", error.message) from error
-        repository = self._repository_of(state, located, pinned=_is_pinned(located, revision))
-        assert repository.entries, "made here, in a thread"
-        if key is not None:
-            self._repositories.put(key, repository, len(repository.files))
+        repository = self._repository_of(state, located, _lists_refused(located, revision))
+        self._repositories.put(key, token, repository, len(repository.entries))
         return repository
 
     def _ref(self, state: State, revision: str) -> Ref:
@@ -250,18 +263,18 @@ class HubRoutes:
                 return Ref(state.name, digest=match)
         return Ref(state.name, revision)
 
-    def _repository_of(self, state: State, located: LocatedVersion, pinned: bool) -> Repository:
+    def _repository_of(self, state: State, located: LocatedVersion, refused: bool) -> Repository:
         digest = located.entry.manifest
         data = read_blob(self._registry, digest)
         manifest = read_manifest(data, digest, located.name)
         summary = read_summary(self._registry, state, located)
         states = {artifact.path: artifact.state for artifact in summary.artifacts}
-        files = layout(manifest, digest, len(data), states, located.entry.held, refused=pinned)
+        files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)
         tags = tuple(sorted(tag for tag, item in state.channels.items() if item.version == located.version))
         return Repository(located.name, digest.hex[:COMMIT_DIGITS], manifest, files, tags)
 
 
-def _is_pinned(located: LocatedVersion, revision: str) -> bool:
+def _lists_refused(located: LocatedVersion, revision: str) -> bool:
     """Return True for a version or a whole digest, which list refused files.
 
     A commit does not: clients ask for the files of a channel by its commit.
@@ -271,42 +284,21 @@ def _is_pinned(located: LocatedVersion, revision: str) -> bool:
 
 
 def _name(request: Request) -> str:
-    path = request.path_params
-    name = f"{path['org']}/{path['name']}" if "org" in path else str(path["name"])
+    name = "/".join(request.path_params[part] for part in ("org", "name") if part in request.path_params)
     if not is_name(name):
         raise _no_repository(name)
     return name
 
 
-def _named(response: Response, repository: Repository) -> Response:
-    response.headers[COMMIT] = repository.commit
-    return response
+def _is_true(request: Request, key: str) -> bool:
+    return request.query_params.get(key) in ("true", "True", "1")
 
 
-def _reference(kind: str, tag: str, digest: Digest) -> dict[str, str]:
-    return {"name": tag, "ref": f"refs/{kind}/{tag}", "targetCommit": digest.hex[:COMMIT_DIGITS]}
-
-
-def _sizes(file: LayoutFile) -> dict[str, Any]:
-    pointer = _pointer(file)
-    lfs = {"sha256": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
-    return {"size": file.size, "blobId": _git_id(pointer), "lfs": lfs}
-
-
-def _entry(file: LayoutFile) -> dict[str, Any]:
-    pointer = _pointer(file)
-    lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
-    return {"type": "file", "oid": _git_id(pointer), "size": file.size, "path": file.path, "lfs": lfs}
-
-
-def _pointer(file: LayoutFile) -> bytes:
-    """The file that git keeps in place of one in LFS."""
-    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
-    return text.encode()
-
-
-def _git_id(data: bytes) -> str:
-    return sha1(b"blob %d\0" % len(data) + data).hexdigest()
+def _document(request: Request, value: Any, repository: Repository | None = None) -> Response:
+    answer = of_bytes(request, encode(value), JSON)
+    if repository is not None:
+        answer.headers[COMMIT] = repository.commit
+    return answer
 
 
 def _refused(status: int, code: str, message: str, **headers: str) -> HttpError:

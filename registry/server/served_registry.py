@@ -1,24 +1,25 @@
 """The served registry: a local registry as its clients see it.
 
-The digest of an index file is cached with its stat (`scan.mark`); its bytes and its parsed state are cached
-by that digest. So a request with a warm cache costs one stat, and no cached value can be wrong. Errors name
-no local path.
+An index file is read again when its stat changed (`scan.mark`), and an answer that follows from it is kept while its
+digest is the same: a warm question costs one stat, and no cached value can be wrong. Errors name no local path, and
+no link below the root is followed.
 """
 
 import errno
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from threading import Lock
+from typing import BinaryIO, Generic, TypeVar
 
-from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve_in
+from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search import scan
-from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
@@ -31,13 +32,37 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.state import State
 from onnxreg.schema.query.resolve import ResolveRequest
 
-MAX_CACHED_TOKENS = 100_000
-"""Models whose index digest is cached: some 30 MB."""
-INDEX_CACHE_BYTES = 32 * 2**20
-"""Index files in the cache; parsed states of half as many, which need several times their size."""
+MAX_CACHED_BYTES = 32 * 2**20
+"""Index files in the cache, and the same again of answers."""
 
-MAX_CHECKED_VERSIONS = 100_000
-"""Versions that are recorded as checked: their summary is that of their manifest."""
+Value = TypeVar("Value")
+
+
+class Cache(Generic[Value]):
+    """Values by key, each with a token of what it follows from. Beyond `max_bytes` the least recently used go."""
+
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._free = max_bytes
+        self._items: OrderedDict[Hashable, tuple[str, Value, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, token: str) -> Value | None:
+        """The value of a key, if its token is still this one."""
+        with self._lock:
+            found, value, _ = self._items.get(key, ("", None, 0))
+            if value is None or found != token:
+                return None
+            self._items.move_to_end(key)
+            return value
+
+    def put(self, key: Hashable, token: str, value: Value, size: int) -> None:
+        with self._lock:
+            if (former := self._items.pop(key, None)) is not None:
+                self._free += former[2]
+            self._items[key] = token, value, size
+            self._free -= size
+            while self._free < 0:
+                self._free += self._items.popitem(last=False)[1][2]
 
 
 class ServedRegistry(DirectoryRegistry):
@@ -45,10 +70,8 @@ class ServedRegistry(DirectoryRegistry):
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
-        self._tokens: LruCache[str, tuple[str, str]] = LruCache(MAX_CACHED_TOKENS)
-        self._files: LruCache[str, IndexFile] = LruCache(INDEX_CACHE_BYTES)
-        self._states: LruCache[tuple[str, str], State] = LruCache(INDEX_CACHE_BYTES // 2)
-        self._checked: LruCache[tuple[str, str], bool] = LruCache(MAX_CHECKED_VERSIONS)
+        self._indexes: Cache[IndexFile] = Cache()
+        self.answers: Cache[bytes] = Cache()
 
     @property
     def url(self) -> str:
@@ -91,81 +114,67 @@ class ServedRegistry(DirectoryRegistry):
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
         file = open_beneath(self.root, path)
-        status = os.fstat(file.fileno())
-        return file, Digest.of(scan.mark(status).encode()).hex
+        return file, Digest.of(scan.mark(os.fstat(file.fileno())).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        """The index file of a model, from the cache if its stat is the same; None if there is none."""
         with host_errors(f"reading the index of {name}"):
-            return self.cached_index(name) or self._read_index(name)
-
-    def cached_index(self, name: str) -> IndexFile | None:
-        """The cached index file of a model, if it did not change. Costs one stat."""
-        token = self.cached_token(name)
-        return None if token is None else self._files.get(token)
-
-    def cached_token(self, name: str) -> str | None:
-        """The cached token of a model's index file, if it did not change. Costs one stat."""
-        cached = self._tokens.get(name)
-        if cached is None:
-            return None
-        try:
-            status = os.lstat(f"{self.root}/{index_path(name)}")
-        except OSError:
-            return None
-        return cached[1] if scan.mark(status) == cached[0] else None
-
-    def _read_index(self, name: str) -> IndexFile | None:
-        now = time.time_ns()
-        try:
-            file = open_beneath(self.root, index_path(name))
-        except FileNotFoundError:
-            self.read_identity()
-            return None
-        with file:
-            status = os.fstat(file.fileno())
-            if status.st_size > MAX_DOCUMENT_BYTES:
+            with suppress(OSError):
+                mark = scan.mark(os.lstat(f"{self.root}/{index_path(name)}"))
+                if (index := self._indexes.get(name, mark)) is not None:
+                    return index
+            now = time.time_ns()
+            try:
+                file = open_beneath(self.root, index_path(name))
+            except FileNotFoundError:
+                self.read_identity()
+                return None
+            with file:
+                status = os.fstat(file.fileno())
+                data = file.read(MAX_DOCUMENT_BYTES + 1)
+            if len(data) > MAX_DOCUMENT_BYTES:
                 raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT_BYTES} bytes")
-            data = file.read()
-        index = IndexFile(data, Digest.of(data).hex)
-        self._files.put(index.token, index, len(data))
-        self._tokens.put(name, (scan.settled_mark(status, now), index.token), 1)
-        return index
+            index = IndexFile(data, Digest.of(data).hex)
+            self._indexes.put(name, scan.settled_mark(status, now), index, len(data))
+            return index
 
-    def state_of(self, name: str, index: IndexFile | None) -> State:
-        """The state in an index file; parsed once. NotFoundError if the model is unknown."""
-        if index is None:
-            raise NotFoundError(f"there is no model {name} here", "GET /v1/models lists those that are")
-        state = self._states.get((name, index.token))
-        if state is None:
-            state = lookup.state_of(self, name, index)
-            self._states.put((name, index.token), state, len(index.data))
-        return state
+    def token(self, name: str) -> str:
+        """A text that changes with the index file of a model; empty if there is none."""
+        index = self.read_index(name)
+        return "" if index is None else index.token
 
     def policy_token(self) -> str:
-        """The token of the log of policies, which may bar a channel; "" if there is none."""
-        token = self.cached_token(POLICY_LOG)
-        if token is None and (index := self.read_index(POLICY_LOG)) is not None:
-            return index.token
-        return token or ""
+        """The token of the log of policies, which may bar a channel; empty if there is none."""
+        return self.token(POLICY_LOG)
 
-    def resolve(self, request: ResolveRequest) -> tuple[Resolution, str]:
-        """Resolve a request, checked as in `resolution.resolve`.
+    def state_of(self, name: str, index: IndexFile | None) -> State:
+        """The state in an index file. NotFoundError if the model is unknown."""
+        if index is None:
+            raise _unknown(name)
+        return lookup.state_of(self, name, index)
 
-        Also return the token of its index file.
-        """
+    def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
+        """The answer that follows from `key` and a model's index file, which `make` creates if it is not in the cache."""
 
+        def read(index: IndexFile | None) -> bytes:
+            answer = None if index is None else self.answers.get(key, index.token)
+            if answer is None:
+                answer = make(index)
+                if index is not None:
+                    self.answers.put(key, index.token, answer, len(answer))
+            return answer
+
+        return read_consistently(self, name, read)
+
+    def resolve(self, request: ResolveRequest) -> Resolution:
+        """Resolve a request as `reg resolve` does, and check the manifest of the answer."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
-
-        def read(index: IndexFile | None) -> tuple[Resolution, str]:
-            state = self.state_of(request.ref.name, index)
-            assert index is not None, "state_of raises if there is no index file"
-            resolution = resolve_in(self, state, request.ref, request.query, request.device)
-            self._check(index.token, state, resolution.located)
-            check_version_trust(reader, request.ref, resolution.located, index, known_heads)
-            return resolution, index.token
-
-        return read_consistently(reader, request.ref.name, read)
+        if not self.token(request.ref.name):
+            raise _unknown(request.ref.name)
+        return resolve(
+            reader, request.ref, request.query, request.device, verify=True, known_heads=known_heads
+        )
 
     def locate(self, name: str, ref_in: Callable[[State], Ref]) -> tuple[State, lookup.LocatedVersion]:
         """Find the version that a ref means, checked as the answers of `resolve`.
@@ -177,21 +186,17 @@ class ServedRegistry(DirectoryRegistry):
 
         def read(index: IndexFile | None) -> tuple[State, lookup.LocatedVersion]:
             state = self.state_of(name, index)
-            assert index is not None, "state_of raises without an index file"
             ref = ref_in(state)
             located = lookup.find_in(self, state, ref)
-            self._check(index.token, state, located)
+            check_index(self, state, located)
             check_version_trust(reader, ref, located, index, known_heads)
             return state, located
 
         return read_consistently(reader, name, read)
 
-    def _check(self, token: str, state: State, located: lookup.LocatedVersion) -> None:
-        """IntegrityError if an index file contradicts the manifest of a version; checked once."""
-        key = token, str(located.version)
-        if self._checked.get(key) is None:
-            check_index(self, state, located)
-            self._checked.put(key, True, 1)
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no model {name} here", "GET /v1/models lists those that are")
 
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG})
@@ -214,13 +219,12 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
             os.close(directory)
             directory = below
         descriptor = os.open(name, _FILE, dir_fd=directory)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return os.fdopen(descriptor, "rb", buffering=0)
+        os.close(descriptor)
     except OSError as error:
-        if error.errno in _ABSENT:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
-        raise
+        if error.errno not in _ABSENT:
+            raise
     finally:
         os.close(directory)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return os.fdopen(descriptor, "rb", buffering=0)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

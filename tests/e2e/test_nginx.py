@@ -1,6 +1,8 @@
 """The nginx configurations of docs/serve.md, run by a real nginx (`apt-get install nginx-light`)."""
 
 import re
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +29,7 @@ def in_front(registry: Registry, tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         site = stack.enter_context(running(registry.store.root))
         block = re.sub(r"server 127\.0\.0\.1:808[01]; ?", "", documented("upstream registry"))
+        block = re.sub(r"(_timeout|send_timeout) \d+s;", r"\1 1s;", block)
         block = block.replace("upstream registry {", f"upstream registry {{ server 127.0.0.1:{site.port};")
         yield stack.enter_context(nginx(tmp_path / "nginx", registry.store.root, block))
 
@@ -92,3 +95,46 @@ def test_a_pull_through_nginx(
     Registry(tmp_path / "other").pull("acme/pii", site.url)
     assert (tmp_path / "other" / blob_of(registry).path).is_file()
     assert site.get("/index/acme/pii.jsonl").headers["cache-control"] == "no-cache"
+
+
+def taken(connection: socket.socket) -> int:
+    """Bytes that arrive until the server closes the connection."""
+    connection.settimeout(30)
+    count = 0
+    try:
+        while data := connection.recv(65536):
+            count += len(data)
+    except ConnectionError:
+        pass
+    return count
+
+
+SLOW = {
+    "head": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: y",
+    "body": b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    "nothing": b"",
+    "idle": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_a_slow_or_idle_client_is_cut_off_and_delays_nobody(in_front: Site, kind: str) -> None:
+    """The times of the page, shortened to a second."""
+    slow = [in_front.connect() for _ in range(20)]
+    for connection in slow:
+        connection.sendall(SLOW[kind])
+    assert in_front.get("/healthz").status == 200
+    for connection in slow:
+        assert taken(connection) < 1000
+        connection.close()
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(registry: Registry, in_front: Site) -> None:
+    (registry.store.root / "index" / "large.jsonl").write_bytes(bytes(32 * 2**20))
+    with in_front.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"GET /index/large.jsonl HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        time.sleep(2)
+        assert taken(connection) < 32 * 2**20
+    assert in_front.get("/healthz").status == 200

@@ -21,15 +21,23 @@ from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.lookup import read_blob, read_consistently
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, as_served, base_url, of_bytes
-from onnxreg.registry.server.http.tree_routes import IMMUTABLE
+from onnxreg.registry.server.answers import (
+    HTML,
+    IMMUTABLE,
+    REVALIDATE,
+    STATUS,
+    HttpError,
+    as_served,
+    base_url,
+    of_bytes,
+)
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
 from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
+from onnxreg.registry.server.questions import Search
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.server.workers import AnswerCache, SearchWorker
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.compare.manifests import diff
@@ -41,8 +49,6 @@ from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.parser import ExpressionError
 
-PAGE_CACHE_BYTES = 16 * 2**20
-"""Rendered pages of models in the cache, and the same for pages of all models."""
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 """Rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
@@ -66,9 +72,7 @@ class Pages:
         self._registry = registry
         self._settings = settings
         self._rendering = Rendering(urlsplit(settings.url or "").path, registry.registry_id)
-        self._search_worker = SearchWorker(registry, PAGE_CACHE_BYTES, limits)
-        self._answers = AnswerCache(registry, PAGE_CACHE_BYTES)
-        self._static_caching = f"{'public' if settings.token is None else 'private'}, {IMMUTABLE}"
+        self._search_worker = Search(registry, limits)
 
     def routes(self) -> list[Route]:
         return [
@@ -90,7 +94,7 @@ class Pages:
                 html = await make(request)
             except RegError as error:
                 return self.of_error(error)
-            return _guarded(of_bytes(request, html, HTML, "no-cache"))
+            return _guarded(of_bytes(request, html, HTML, REVALIDATE))
 
         return endpoint
 
@@ -117,15 +121,15 @@ class Pages:
         file = self._rendering.static.get(request.path_params["file"])
         if file is None:
             raise HttpError(404, "there is no such file", "the pages name those that there are")
-        return of_bytes(request, file[0], file[1], self._static_caching)
+        return of_bytes(request, file[0], file[1], self._settings.caching(IMMUTABLE))
 
     async def _models(self, request: Request) -> bytes:
         query = request.query_params.get("q", "").strip()
         if query:
             return await self._search(query)
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after")}
-        return await self._search_worker.cached(
-            tuple(typed.values()), lambda search: self._models_page(search, typed)
+        return await self._search_worker.ask(
+            lambda search: self._models_page(search, typed), ("page", *typed.values())
         )
 
     def _models_page(self, search: SearchIndex, typed: dict[str, str]) -> bytes:
@@ -171,7 +175,7 @@ class Pages:
             return self._model_page(ModelSnapshot(self._registry, name, index), start, before)
 
         rules = self._registry.policy_token(), trust_digest()
-        return await self._answers.answer((name, start, before, *rules), name, make)
+        return await run_sync(self._registry.answer, ("model", name, start, before, *rules), name, make)
 
     def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
@@ -214,7 +218,7 @@ class Pages:
                 previous=model.before(row.version),
             )
 
-        return await self._answers.answer((ref, base), ref.name, make)
+        return await run_sync(self._registry.answer, ("version", ref, base), ref.name, make)
 
     def _snippets(
         self, model: ModelSnapshot, row: views.VersionRow, manifest: Manifest | None, base: str
@@ -251,7 +255,7 @@ class Pages:
                     "diff.html", comparison=views.ComparisonView(sides[0], sides[1], difference)
                 )
 
-            return self._answers.answer_here((old, new, model.token), new.name, inner)
+            return self._registry.answer(("diff", old, new, model.token), new.name, inner)
 
         return read_consistently(
             self._registry, old.name, lambda index: outer(ModelSnapshot(self._registry, old.name, index))
@@ -264,7 +268,7 @@ class Pages:
         def make(index: IndexFile | None) -> bytes:
             return self._history_page(ModelSnapshot(self._registry, name, index), metric)
 
-        return await self._answers.answer((name, metric), name, make)
+        return await run_sync(self._registry.answer, ("history", name, metric), name, make)
 
     def _history_page(self, model: ModelSnapshot, metric: str | None) -> bytes:
         records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]

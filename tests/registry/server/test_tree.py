@@ -10,7 +10,7 @@ import pytest
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.http.messages import PIECE_BYTES
+from onnxreg.registry.server.answers import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
 from onnxreg.schema.core.digest import Digest
@@ -38,7 +38,6 @@ def test_every_file_is_as_it_lies_there(site: Site) -> None:
         tag = answer.headers["etag"]
         same = site.get(f"/{path}", If_None_Match=tag)
         assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
-        assert site.get(f"/{path}", If_Match='"x"').status == 412
 
 
 def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Registry) -> None:
@@ -74,7 +73,7 @@ def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(
     assert changed.body == (site.root / path[1:]).read_bytes() != first.body
     assert changed.headers["etag"] != first.headers["etag"]
     template = "/index/{org}/{file}" if "/" in name else "/index/{file}"
-    count = f'reg_requests_total{{route="{template}",method="GET",status="200"}} 5'
+    count = f'reg_requests_total{{method="GET",route="{template}",status="200"}} 5.0'
     assert count in site.get("/metrics").body.decode()
     (site.root / path[1:]).unlink()
     assert site.get(path).status == 404

@@ -11,7 +11,10 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from onnxreg.registry.server import server
+from onnxreg.registry.server.app import application
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 
@@ -106,7 +109,9 @@ def running(root: Path, settings: Settings | None = None, limits: Limits | None 
     """A server over the registry in a directory. Its thread ends by itself, a fifth of a second later."""
     listener = server.listen("127.0.0.1", 0)
     site = Site(listener.getsockname()[1], root)
-    serving = server.server(ServedRegistry.open(root), settings or Settings(), limits, site.lines.append)
+    settings, limits = settings or Settings(), limits or Limits()
+    app = application(ServedRegistry.open(root), settings, limits, site.lines.append)
+    serving = uvicorn.Server(server.configuration(lambda: app, settings, limits))
     threading.Thread(target=serving.run, args=([listener],)).start()
     try:
         yield site

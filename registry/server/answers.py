@@ -1,0 +1,200 @@
+"""Answers: JSON, bytes in memory, files in pieces, and errors; and the bodies of requests.
+
+Entity tags are strong digests. A range (RFC 9110, section 14) is one range: a request for several gets the whole file,
+so nobody can ask for one byte a thousand times. Starlette's `FileResponse` opens files by path and tags them by time;
+these are opened below the registry's root without following links, and tagged by content.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from os import fstat
+from typing import Any, BinaryIO
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from onnxreg.registry.log.lookup import MismatchError
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, RegError
+
+JSON, HTML = "application/json", "text/html"
+IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
+NO_STORE = {"Cache-Control": "no-store"}
+PIECE_BYTES = 1024 * 1024
+"""Bytes of a file that are read at a time."""
+STATUS = {
+    "input": 400,
+    "not-found": 404,
+    "integrity": 500,
+    "conflict": 409,
+    "gate": 409,
+    "remote": 502,
+    "environment": 503,
+}
+"""HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
+_RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+
+class HttpError(HTTPException):
+    """A request that is refused for an HTTP reason."""
+
+    def __init__(
+        self, status: int, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.hint = hint
+
+
+def encode(value: Any) -> bytes:
+    """A JSON document."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def error_answer(
+    status: int, family: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
+    """`{"error": {"family", "message", "hint"}}`, as `reg --json` writes it to stderr."""
+    body = encode({"error": {"family": family, "message": message, "hint": hint}})
+    return Response(body, status, {**NO_STORE, **(headers or {})}, JSON)
+
+
+def of_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that failed with an expected error."""
+    assert isinstance(error, RegError)
+    error = as_served(error)
+    return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
+
+
+def as_served(error: RegError) -> RegError:
+    """The error in the family that clients need: a lost blob is damage, and not a name that does not exist."""
+    if isinstance(error, MissingBlobError):
+        return IntegrityError(error.message, error.advice)
+    if isinstance(error, MismatchError):
+        return ConflictError(error.message, error.advice)
+    return error
+
+
+def of_http_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that HTTP forbids; the router's own 404 and 405 come here too."""
+    assert isinstance(error, HTTPException)
+    family = {404: "not-found", 503: "environment"}.get(error.status_code, "input")
+    message, hint = (
+        f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}",
+        "see /openapi.json",
+    )
+    if isinstance(error, HttpError):
+        message, hint = error.detail, error.hint
+    return error_answer(error.status_code, family, message, hint, error.headers)
+
+
+def of_bug(request: Request, error: Exception) -> Response:
+    """The answer after a bug; its traceback goes to the log."""
+    return error_answer(500, "internal", "internal error", "the server's log has the cause")
+
+
+def of_bytes(
+    request: Request,
+    data: bytes,
+    media_type: str,
+    caching: str = REVALIDATE,
+    tag: str | None = None,
+    ranges: bool = False,
+) -> Response:
+    """Answer with bytes in memory, with 304 if the client has them. `tag`: their digest, if known."""
+    headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
+    if _has_it(request, headers):
+        return Response(None, 304, headers)
+    status, span = _select(request, headers, len(data)) if ranges else (200, range(len(data)))
+    return Response(data[span.start : span.stop], status, headers, media_type)
+
+
+def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
+    """Answer with an open file, or the range of it that was asked for; the file is closed in the end."""
+    headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
+    try:
+        if _has_it(request, headers):
+            file.close()
+            return Response(None, 304, headers)
+        status, span = _select(request, headers, fstat(file.fileno()).st_size)
+    except HttpError:
+        file.close()
+        raise
+    headers["Content-Length"] = str(len(span))
+    return FileAnswer(file, range(0) if request.method == "HEAD" else span, status, headers)
+
+
+class FileAnswer(StreamingResponse):
+    """A span of an open file, which is closed in the end."""
+
+    def __init__(self, file: BinaryIO, span: range, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(_pieces(file, span), status, headers, "application/octet-stream")
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+
+def _pieces(file: BinaryIO, span: range) -> Iterator[bytes]:
+    file.seek(span.start)
+    while span:
+        data = file.read(min(PIECE_BYTES, len(span)))
+        if not data:
+            raise OSError("a file became shorter while it was sent")
+        span = span[len(data) :]
+        yield data
+
+
+def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
+    """Compare If-None-Match with the entity tag, weakly (RFC 9110, section 13.1.2)."""
+    condition = request.headers.get("if-none-match", "")
+    return condition.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', condition)
+
+
+def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
+    """The status and the bytes of an answer with `size` bytes in all. HttpError 416 for a range outside.
+
+    A range of another representation (If-Range) selects all, and so does a header that is not one range.
+    """
+    headers["Accept-Ranges"] = "bytes"
+    match = _RANGE.fullmatch(request.headers.get("range", ""))
+    is_same = request.headers.get("if-range", headers["ETag"]).strip() == headers["ETag"]
+    if request.method != "GET" or match is None or not is_same or not (match[1] or match[2]):
+        return 200, range(size)
+    if match[1] and match[2] and int(match[2]) < int(match[1]):
+        return 200, range(size)
+    start = int(match[1]) if match[1] else max(0, size - int(match[2]))
+    stop = min(size, int(match[2]) + 1) if match[1] and match[2] else size
+    if start >= stop:
+        raise HttpError(416, "there is no such range", headers={"Content-Range": f"bytes */{size}"})
+    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    return 206, range(start, stop)
+
+
+def base_url(request: Request, settings: Settings) -> str:
+    """The base URL for clients: the one of the operator, else that of this request. HttpError for a bad Host."""
+    if settings.url is not None:
+        return settings.url
+    host = request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
+    return f"{request.scope['scheme']}://{host}"
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Read the body of a request. HttpError 413 if it is too large; the connection ends then."""
+    refusal = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
+    if int(request.headers.get("content-length", "0")) > limits.body:
+        raise refusal
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.body:
+            raise refusal
+    return bytes(body)

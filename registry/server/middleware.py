@@ -1,0 +1,165 @@
+"""What surrounds every request: it is counted, logged, and refused if its head is too large or its token is wrong."""
+
+import hmac
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onnxreg.registry.server.answers import error_answer
+
+Log = Callable[[str], None]
+"""Takes one line, without its end."""
+METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+"""The others count as one, so that nobody makes up series."""
+MAX_LOGGED_PATH_CHARS = 300
+OPEN_PATHS = frozenset({"/healthz"})
+"""Paths that need no token."""
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the histogram."""
+WORKERS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable by which prometheus-client finds the directory that workers share."""
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """Counters of one server, or of all its workers if they share a directory."""
+
+    def __init__(self) -> None:
+        self._own = own = CollectorRegistry()
+        self.requests = Counter(
+            "reg_requests", "Requests that were answered.", ("route", "method", "status"), registry=own
+        )
+        self.bytes = Counter(
+            "reg_response_bytes", "Bytes of the bodies of answers.", ("route",), registry=own
+        )
+        self.in_flight = Gauge(
+            "reg_requests_in_flight", "Requests under way.", registry=own, multiprocess_mode="livesum"
+        )
+        self.seconds = Histogram(
+            "reg_request_seconds", "Seconds to the last byte.", ("route",), registry=own, buckets=SECONDS
+        )
+        for file in Path(os.environ.get(WORKERS_DIRECTORY, os.devnull)).glob("gauge_livesum_*.db"):
+            pid = int(file.stem.rpartition("_")[2])
+            if not Path(f"/proc/{pid}").exists():
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+    def text(self) -> bytes:
+        """The exposition: the sums of all workers."""
+        if WORKERS_DIRECTORY not in os.environ:
+            return generate_latest(self._own)
+        everyone = CollectorRegistry()
+        MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
+        return generate_latest(everyone)
+
+
+class Observer:
+    """Counts requests, and logs each as one JSON line: {time, method, route, path, status, bytes, seconds, client}.
+
+    `time` is UTC, `route` the template (null if none fits), `bytes` those of the body. Headers and the query
+    string are left out: they may have secrets. Status 499: the client left before the answer began.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
+        self._app, self._metrics, self._log = app, metrics, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, count, started = 499, 0, time.perf_counter()
+
+        async def observed(message: Message) -> None:
+            nonlocal status, count
+            await send(message)
+            status = message.get("status", status)
+            count += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            self._metrics.in_flight.dec()
+            self._record(scope, status, count, time.perf_counter() - started)
+
+    def _record(self, scope: Scope, status: int, count: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self._metrics.requests.labels(route or "none", method, status).inc()
+        self._metrics.bytes.labels(route or "none").inc(count)
+        self._metrics.seconds.labels(route or "none").observe(seconds)
+        if self._log is not None:
+            line = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "method": scope["method"][:20],
+                "route": route,
+                "path": scope["path"][:MAX_LOGGED_PATH_CHARS],
+                "status": status,
+                "bytes": count,
+                "seconds": round(seconds, 6),
+                "client": (scope.get("client") or (None,))[0],
+            }
+            self._log(json.dumps(line))
+
+
+def to_stderr(line: str) -> None:
+    """Write one line. A closed log does not stop answers."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+class Guard:
+    """Refuses requests with a large head, with several tokens, or without the token of the server, if it has one."""
+
+    def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
+        self._app = app
+        self._token = None if token is None else sha256(token.encode()).digest()
+        self._max_head_bytes = max_head_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refuse(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refuse(self, scope: Scope) -> Response | None:
+        head = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if head + len(scope["raw_path"]) + len(scope["query_string"]) > self._max_head_bytes:
+            closing = {"Connection": "close"}
+            return error_answer(
+                431, "input", f"the head has more than {self._max_head_bytes:,} bytes", "", closing
+            )
+        tokens = Headers(scope=scope).getlist("authorization")
+        if len(tokens) > 1:  # a proxy in front may have checked another one
+            return error_answer(
+                400, "input", "the request has more than one Authorization header", "send one"
+            )
+        if self._token is None or scope["path"] in OPEN_PATHS or self._is_right("".join(tokens)):
+            return None
+        fields = {"WWW-Authenticate": 'Bearer realm="registry"'}
+        hint = "send Authorization: Bearer TOKEN"
+        return error_answer(401, "input", "this registry is read with a token", hint, fields)
+
+    def _is_right(self, authorization: str) -> bool:
+        """Compare the token of a request in constant time."""
+        assert self._token is not None
+        scheme, _, token = authorization.partition(" ")
+        is_same = hmac.compare_digest(sha256(token.strip().encode("latin-1")).digest(), self._token)
+        return scheme.lower() == "bearer" and is_same
