@@ -150,8 +150,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mirror-again-later": "run it again when that one has ended; `reg doctor` names what a dead one left",
     "mirror-with-new-id": "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     "omit-new-id": "leave --new-id away, or name another place",
-    "try-host": "try --host 127.0.0.1",
-    "choose-port": "choose another --port",
     # Exports, imports and rebuilds
     "name-members": "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE",
     "omit-opset": "leave --opset out",

@@ -40,7 +40,6 @@ EXTRAS = (
     "huggingface_hub",
     "starlette",
     "uvicorn",
-    "httptools",
     "httpcore2",
     "anyio",
     "jinja2",
