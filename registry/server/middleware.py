@@ -1,4 +1,4 @@
-"""What surrounds every request: it is counted, logged, and refused if its head is too large or its token is wrong."""
+"""Middleware around every request: it is counted, logged, and refused if its head is too large or its token is wrong."""
 
 import hmac
 import json

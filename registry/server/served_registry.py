@@ -49,8 +49,8 @@ class Cache(Generic[Value]):
     def get(self, key: Hashable, token: str) -> Value | None:
         """The value of a key, if its token is still this one."""
         with self._lock:
-            found, value, _ = self._items.get(key, ("", None, 0))
-            if value is None or found != token:
+            kept_token, value, _ = self._items.get(key, ("", None, 0))
+            if value is None or kept_token != token:
                 return None
             self._items.move_to_end(key)
             return value

@@ -26,7 +26,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take. The time that a client may take is the proxy's to limit (docs/serve.md).
+    """The most that one request may take. The time that a client may take is the proxy's to limit (docs/serve.md).
 
     `head`, `body`: bytes of a request. `waiting`: requests of one kind (resolve, search, Hub) that may wait for
     an answer. `steps`: tests of one value that a query may take.
