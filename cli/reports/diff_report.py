@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.render.output import counted, printable
 from onnxreg.cli.reports.deep_diff import lines as deep_lines
-from onnxreg.schema.compare.artifact_rows import ArtifactRow, ArtifactSide
-from onnxreg.schema.compare.change_place import SEVERE
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
-from onnxreg.schema.compare.overview import DiffOverview, FactRow
+from onnxreg.schema.compare.overview import SEVERE, ArtifactRow, ArtifactSide, DiffOverview, FactRow
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion

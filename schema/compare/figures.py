@@ -7,11 +7,10 @@ versions count as measured on independent texts. They were measured on the same 
 usually be narrower.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import hypot, isfinite, sqrt
 from typing import Any, Literal
 
-from onnxreg.schema.compare.artifact_rows import ArtifactPairs
 from onnxreg.schema.compare.json_changes import match, parsed_path
 from onnxreg.schema.compare.manifests import Change
 from onnxreg.schema.compare.severity import TABLES, Direction, better_direction, check_key
@@ -22,6 +21,8 @@ from onnxreg.schema.manifest.manifest import Artifact
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
+ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
+"""The artifacts of both versions by their names in the changes' paths; None on the side that lacks it."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""

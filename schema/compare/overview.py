@@ -1,4 +1,4 @@
-"""A difference as one screen: what changed in artifacts and figures, the other facts, and what follows from them.
+"""A difference as one screen: artifacts and figures side by side, the other facts, and what follows from them.
 
 Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or folded under
 its cause and counted. The text of a terminal, Markdown and the pages show this one document.
@@ -6,39 +6,122 @@ its cause and counted. The text of a terminal, Markdown and the pages show this 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
-from onnxreg.schema.compare.artifact_rows import ArtifactPairs, ArtifactRow, ArtifactRows, causes_of
-from onnxreg.schema.compare.change_place import (
-    ARTIFACT,
-    CHECK,
-    FACT,
-    FOLLOWS,
-    SECTIONS,
-    SUITE,
-    ChangeKeys,
-    Key,
-)
 from onnxreg.schema.compare.figures import (
+    ArtifactPairs,
     FigureRow,
     UncomparedFigures,
     figure_rows,
     suite_of,
 )
-from onnxreg.schema.compare.json_changes import parsed_path
+from onnxreg.schema.compare.json_changes import PlaceTable, parsed_path
 from onnxreg.schema.compare.manifests import SEVERITIES, Change, ManifestDiff, all_artifacts
 from onnxreg.schema.compare.severity import Severity, kind_words
-from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.summary import ArtifactStates
-from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.vocabulary import ASIDE, LOSS, UNJUDGED
 
-MAX_SUBJECTS = 3
-"""Changes of one kind that a fact names."""
-MAX_SUBJECT_LETTERS = 40
-"""Letters of each with its values, if there are several; if one is longer, the fields alone are named."""
+SEVERE = ("breaking", "degrading")
+"""Severities that are folded only under a change that shows the same."""
 MAX_NAMED = 3
-"""Figures and files that a sentence names."""
+"""Figures, files and changes of one kind that a sentence or a fact names."""
+MAX_SUBJECT_LETTERS = 40
+"""Letters of each change with its values, if there are several; if one is longer, the fields alone are named."""
+
+Share = Literal["same", "new", "not known"]
+"""The graph or the weights of the new version: the same, others, or not known."""
+CAUSES = {
+    ("same", "same"): "another producer",
+    ("new", "same"): "another graph",
+    ("same", "new"): "new weights",
+    ("new", "new"): "another graph and new weights",
+}
+"""The cause of what follows from the bytes of an artifact, by graph and weights."""
+EVALUATION, NO_EFFECT = "the evaluation", ""
+"""Further causes; `NO_EFFECT` is that of changes without effect on an app."""
+
+Place = tuple[str, ...]
+"""A kind of place, then its names: of the artifact and the check, the section of a fact, the cause of what follows."""
+ARTIFACT, CHECK, SUITE, FACT, FOLLOWS, BYTES = "artifact", "check", "suite", "fact", "follows", "bytes"
+SECTIONS = (
+    *("contract", "labels", "operators", "certification", "suite", "limits", "licence", "source", "tools"),
+    *("quantization", "recipe", "files", "members", "checks", "other"),
+)
+"""Of facts, in the order of a screen."""
+_PATTERNS: Mapping[Place, str] = {
+    (ARTIFACT,): """artifacts[] artifacts[].precision artifacts[].format artifacts[].path artifacts[].size
+        artifacts[].certification.state""",
+    (BYTES,): """artifacts[].digest artifacts[].semantic* artifacts[].pieces* artifacts[].files* artifacts[].parent
+        artifacts[].quantization.measured* artifacts[].operators[].inputs* artifacts[].operators[].outputs*
+        recipe.steps[].result* recipe.steps[].params.least files[].pieces*""",
+    (CHECK,): "artifacts[].checks[]*",
+    (SUITE,): "artifacts[].certification.evidence.suite",
+    (FOLLOWS, EVALUATION): """artifacts[].certification* certified certification* quant_recall_delta
+        recall_delta_path quantization.certified quantization.quant_recall_delta artifacts[].metadata.certified
+        artifacts[].metadata.quant_recall_delta recipe.parameters.search.candidates*""",
+    (FACT, "contract"): """artifacts[].metadata.inputs* artifacts[].metadata.outputs* task max_sequence_length
+        artifacts[].kv_cache* preprocessing* segmenter* tokenizer*""",
+    (FACT, "labels"): "labels*",
+    (FACT, "operators"): """artifacts[].operators* artifacts[].contrib* artifacts[].metadata.operators*
+        artifacts[].opset_imports* artifacts[].metadata.opset artifacts[].metadata.unsupported_ops*
+        artifacts[].metadata.execution_providers* artifacts[].ir_version artifacts[].ort_format minimum_opset""",
+    (FACT, "quantization"): "artifacts[].quantization* artifacts[].metadata.quantization* quantization*",
+    (FACT, "licence"): "license",
+    (FACT, "tools"): "recipe.tools*",
+    (FACT, "source"): "source* source_model_id",
+    (FACT, "recipe"): "recipe*",
+    (FACT, "files"): "files* formats*",
+    (FACT, "members"): "model_family*",
+}
+PLACES: Mapping[str, Place] = {
+    pattern: place for place, patterns in _PATTERNS.items() for pattern in patterns.split()
+}
+"""Keyed like `severity.RULES`. A field that is not here is a fact of the section `other`."""
+_TABLE: PlaceTable[Place] = PlaceTable(PLACES, (FACT, "other"))
+_OF_EVALUATIONS = ("report", "certificate", "item-scores")
+"""Roles of companions that an evaluation writes."""
+_MIRRORS = {
+    "certified": "certification.state",
+    "quant_recall_delta": f"checks[{LOSS}/character_recall].value",
+}
+"""Keys of version 1 that repeat a value of an artifact, with the end of its path."""
+_OF_CHECKS: Mapping[str, Place] = {
+    **dict.fromkeys(("", "dataset", "interval", "samples"), (FOLLOWS, EVALUATION)),
+    **dict.fromkeys(("limit", "value"), (BYTES,)),
+}
+"""The fields of a check that has no row among the figures."""
+
+
+class ArtifactSide(Document):
+    """An artifact in one version. `size`: bytes of what a runtime loads; `state` counts later refusals."""
+
+    path: str
+    format: str
+    precision: str
+    size: Size
+    state: str
+
+
+class ArtifactRow(Document):
+    """An artifact before and after; null on the side that lacks it.
+
+    `graph` and `weights` say if both compute the same; null if a side lacks the artifact.
+    `count` is the number of heads of a family that share the row; their sizes are added. `reasons` are those of a new
+    state that is not `certified`. `changes` are positions in the diff's `changes`.
+    """
+
+    name: str
+    count: Count = 1
+    member: str | None = None
+    old: ArtifactSide | None
+    new: ArtifactSide | None
+    graph: Share | None = None
+    weights: Share | None = None
+    reasons: Items[str] = ()
+    changes: Items[Count] = ()
 
 
 class FactRow(Document):
@@ -85,68 +168,184 @@ class ComparedSide(Protocol):
     def states(self) -> ArtifactStates: ...
 
 
+Positions = Mapping[Place, Sequence[int]]
+"""The positions of changes in a diff, by their place on the screen."""
+
+
 def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOverview:
     """Group the changes of a diff by what an auditor asks."""
     pairs = {name: (before, after) for name, before, after in all_artifacts(old.manifest, new.manifest)}
     rows = figure_rows(pairs, diff.changes)
-    by_key: dict[Key, list[int]] = defaultdict(list)
-    keys = ChangeKeys(diff.changes, causes_of(pairs), rows)
-    for position, change in enumerate(diff.changes):
-        by_key[keys.of(change)].append(position)
-    of_artifacts = {name: by_key[ARTIFACT, name] for name in pairs if (ARTIFACT, name) in by_key}
-    tables = ArtifactRows((old.manifest, new.manifest), (old.states, new.states))
-    artifacts = tuple(tables.rows(pairs, of_artifacts))
-    sorted_rows = sorted(rows.values(), key=lambda row: row.rank)
-    figures = tuple(sorted(_figures(rows, by_key), key=lambda row: row.rank))
+    positions: dict[Place, list[int]] = defaultdict(list)
+    for position, place in enumerate(_places(diff.changes, pairs, rows)):
+        positions[place].append(position)
+    figures = [
+        row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
+        for names, row in rows.items()
+    ]
+    shown = sorted(
+        (row for row in figures if row.changes or row.verdict != "uncompared"), key=lambda row: row.rank
+    )
+    uncompared = Counter(row.artifact for row in figures if row.verdict == "uncompared")
+    artifacts = tuple(_artifact_rows(old, new, pairs, positions))
     return DiffOverview(
-        verdict=tuple(sentences(old.manifest, new.manifest, diff, artifacts, sorted_rows, figures)),
+        verdict=tuple(
+            _sentences(old.manifest, new.manifest, diff, artifacts, sorted(figures, key=lambda row: row.rank))
+        ),
         artifacts=artifacts,
-        figures=figures,
-        uncompared=tuple(_uncompared(pairs, rows, by_key)),
-        facts=tuple(fact_rows(diff.changes, by_key, pairs)),
-        folded=tuple(folded_changes(diff.changes, by_key)),
+        figures=tuple(shown),
+        uncompared=tuple(
+            UncomparedFigures(
+                artifact=name,
+                path=after.path,
+                old_suite=suite_of(before),
+                new_suite=suite_of(after),
+                figures=uncompared[name],
+                changes=tuple(positions.get((SUITE, name), ())),
+            )
+            for name, (before, after) in pairs.items()
+            if after is not None and name in uncompared
+        ),
+        facts=tuple(_facts(diff.changes, positions, pairs)),
+        folded=tuple(_folded(diff.changes, positions)),
     )
 
 
-def _figures(
-    rows: Mapping[tuple[str, str], FigureRow], by_key: Mapping[Key, Sequence[int]]
-) -> Iterator[FigureRow]:
-    """The rows with their changes; of figures that are not compared those whose verdict changed."""
-    for names, row in rows.items():
-        positions = by_key.get((CHECK, *names), ())
-        if positions or row.verdict != "uncompared":
-            yield row.model_copy(update={"changes": tuple(positions)})
+def _places(
+    changes: Sequence[Change], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
+) -> Iterator[Place]:
+    """The place of each change. A severe one is folded only if its cause is shown with the same severity."""
+    causes = {
+        name: CAUSES.get(_shares(old, new), "new bytes")
+        for name, (old, new) in pairs.items()
+        if old and new and _loaded_bytes(old) != _loaded_bytes(new)
+    }
+    first_cause = next(iter(causes.values()), None)
+    uncompared = {row.artifact for row in rows.values() if row.verdict == "uncompared"}
+    severe = [change.path for change in changes if change.severity in SEVERE and change.artifact]
+    mirrored = {key for key, end in _MIRRORS.items() if any(path.endswith(end) for path in severe)}
+    for change in changes:
+        pattern, names = parsed_path(change.path)
+        place = _TABLE.at(pattern)
+        if place == (CHECK,):
+            leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
+            place = _of_check(names[0], names[1], leaf, rows.get((names[0], names[1])))
+        elif place == (SUITE,):
+            place = (SUITE, names[0]) if names[0] in uncompared else (FACT, "suite")
+        elif place == (ARTIFACT,):
+            place = (ARTIFACT, names[0])
+        if pattern.startswith("files[]") and names[0].partition(":")[0] in _OF_EVALUATIONS:
+            place = (FOLLOWS, EVALUATION)
+        if place == (BYTES,):  # folded under what changed in the artifact; if it is of none, in the first
+            cause = causes.get(change.artifact or "", first_cause)
+            place = (FACT, "other") if cause is None else (FOLLOWS, cause)
+        if change.severity == "cosmetic" and place[0] == FACT and place[1] != "tools":
+            place = (FOLLOWS, NO_EFFECT)
+        elif place[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
+            place = (FACT, "certification" if place[1] == EVALUATION else "other")
+        yield place
 
 
-def _uncompared(
-    pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow], by_key: Mapping[Key, Sequence[int]]
-) -> Iterator[UncomparedFigures]:
-    """One for each artifact with figures that were measured on two suites."""
-    counts = Counter(row.artifact for row in rows.values() if row.verdict == "uncompared")
-    for name, figures in counts.items():
-        old, new = pairs[name]
-        if new is not None:
-            yield UncomparedFigures(
-                artifact=name,
-                path=new.path,
-                old_suite=suite_of(old),
-                new_suite=suite_of(new),
-                figures=figures,
-                changes=tuple(by_key.get((SUITE, name), ())),
+def _of_check(artifact: str, check: str, leaf: str, row: FigureRow | None) -> Place:
+    """The place of a field of a check."""
+    if row is not None and row.verdict == "uncompared" and leaf in ("value", "dataset"):
+        return SUITE, artifact
+    if row is not None and leaf in ("", "value", "verdict"):
+        return CHECK, artifact, check
+    if row is not None and leaf == "limit":
+        return FACT, "limits"
+    return _OF_CHECKS.get(leaf, (FACT, "checks"))
+
+
+def _loaded_bytes(artifact: Artifact) -> list[object]:
+    """The digests of what a runtime loads."""
+    return [file.digest for file in artifact.all_files() if file.role not in ASIDE]
+
+
+def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
+    """Graph and weights of two artifacts, by their bytes or else by their semantic digests."""
+    if _loaded_bytes(old) == _loaded_bytes(new):
+        return "same", "same"
+    if old.semantic is None or new.semantic is None:
+        return "not known", "not known"
+    return (
+        "same" if old.semantic.graph == new.semantic.graph else "new",
+        "same" if old.semantic.weights == new.semantic.weights else "new",
+    )
+
+
+def _artifact_rows(
+    old: ComparedSide, new: ComparedSide, pairs: ArtifactPairs, positions: Positions
+) -> Iterator[ArtifactRow]:
+    """One row for each artifact, in the order of the pairs; heads of a family that are alike share one."""
+    members = new.manifest.stages | old.manifest.stages
+    states = [{artifact.path: artifact.state for artifact in side.states} for side in (old, new)]
+    heads = [side.manifest.heads for side in (old, new)]
+    alike: dict[tuple[object, ...], list[ArtifactRow]] = defaultdict(list)
+    for name, (before, after) in pairs.items():
+        sides = [
+            None
+            if artifact is None
+            else ArtifactSide(
+                path=artifact.path,
+                format=artifact.format,
+                precision=artifact.precision,
+                size=artifact.own_size,
+                state=side.get(artifact.path, artifact.certification.state),
             )
+            for artifact, side in zip((before, after), states, strict=True)
+        ]
+        path = (after or before).path  # type: ignore[union-attr]  # a pair has at least one artifact
+        graph, weights = _shares(before, after) if before and after else (None, None)
+        row = ArtifactRow(
+            name=name,
+            member=members.get(path),
+            old=sides[0],
+            new=sides[1],
+            graph=graph,
+            weights=weights,
+            reasons=_reasons(after, sides[1]),
+            changes=tuple(positions.get((ARTIFACT, name), ())),
+        )
+        is_head = any(side and side.path in paths for side, paths in zip((before, after), heads, strict=True))
+        kinds = [side and (side.format, side.precision, side.state) for side in sides]
+        alike[(*kinds, graph, weights) if is_head else (name,)].append(row)
+    yield from map(_together, alike.values())
 
 
-def sentences(
+def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str, ...]:
+    """The reasons for which an artifact is not certified, if somebody measured."""
+    if artifact is None or side is None or "certified" in (side.state, artifact.certification.state):
+        return ()
+    reasons = artifact.certification.reasons
+    return () if reasons == UNJUDGED else reasons
+
+
+def _together(rows: Sequence[ArtifactRow]) -> ArtifactRow:
+    """Heads that are alike as one row."""
+    first = rows[0]
+    if len(rows) == 1:
+        return first
+    sides = {
+        key: side.model_copy(update={"size": sum(getattr(row, key).size for row in rows)})
+        for key in ("old", "new")
+        if (side := getattr(first, key)) is not None
+    }
+    changes = tuple(position for row in rows for position in row.changes)
+    update = {**sides, "name": f"{len(rows)} heads", "count": len(rows), "changes": changes, "reasons": ()}
+    return first.model_copy(update=update)
+
+
+def _sentences(
     old: Manifest,
     new: Manifest,
     diff: ManifestDiff,
     artifacts: Sequence[ArtifactRow],
     figures: Sequence[FigureRow],
-    shown: Sequence[FigureRow],
 ) -> Iterator[str]:
-    """The verdict, the effect on an app first. `shown` are the figures with their changes."""
+    """The verdict, the effect on an app first."""
     effect, label, counts = diff.summary.partition("Changes: ")
-    settled = {position for row in shown if not row.is_clearly_worse for position in row.changes}
+    settled = {position for row in figures if not row.is_clearly_worse for position in row.changes}
     degrading = {i for i, change in enumerate(diff.changes) if change.severity == "degrading"}
     if diff.compatible and degrading and degrading <= settled:
         effect = "An app that runs the old version can run the new one unchanged; no figure is clearly worse."
@@ -160,38 +359,44 @@ def sentences(
     yield _figures_sentence(figures)
     if failures := [f"{row.name} in {row.path}" for row in figures if row.is_new_failure]:
         yield f"Now failing: {_named(failures)}."
-    yield _states(artifacts)
-    yield from _moves(artifacts)
+    states: Counter[str] = Counter()
+    moves: dict[str, list[str]] = defaultdict(list)
+    for row in artifacts:
+        if row.new is not None:
+            states[row.new.state] += row.count
+            if move := _move(row.old.state if row.old else None, row.new.state):
+                moves[move].append(row.new.path if row.count == 1 else row.name)
+    words = {"certified": "certified", "refused": "refused", "unknown": "not judged"}
+    listed = ", ".join(f"{states[state]} {word}" for state, word in words.items())
+    yield f"Of {counted(states.total(), 'artifact')}: {listed}."
+    yield from (f"{move}: {_named(names)}." for move, names in sorted(moves.items()))
     if diff.members:
         yield f"Members that changed: {_named(list(diff.members))}."
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     """The figures that got worse, by how much, and if that is more than its interval."""
-    counts = Counter(row.verdict for row in figures)
-    total = counted(sum(row.change is not None for row in figures), "comparable figure")
-    others = counts["uncompared"]
     if not figures:
         return "No figure was measured in both versions."
     if all(row.change is None for row in figures):
         return "No figure is compared: they were measured on different suites."
-    worse = [row for row in figures if row.verdict == "worse" and row.change is not None]
+    counts = Counter(row.verdict for row in figures)
+    total = counted(sum(row.change is not None for row in figures), "comparable figure")
+    worse = []
+    for row in figures:
+        if row.verdict == "worse" and row.change is not None:
+            bounds = sorted(map(abs, row.interval)) if row.interval else ()
+            interval = f" (95 %: {bounds[0]:.3g} to {bounds[1]:.3g})" if bounds else " (no interval)"
+            worse.append(f"{row.name} in {row.path} by {abs(row.change):.3g}{interval}")
     if worse:
-        text = f"{len(worse)} of {total} got worse: {_named(list(map(_worse, worse)))}"
+        text = f"{len(worse)} of {total} got worse: {_named(worse)}."
     else:
         unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
-        text = f"Of {total} none is clearly worse{unclear}"
-    verb = "is" if others == 1 else "are"
-    return f"{text}." + (
-        f" {counted(others, 'figure')} {verb} not compared: another suite." if others else ""
-    )
-
-
-def _worse(row: FigureRow) -> str:
-    """`DATE in model_int8.onnx by 0.0801 (95 %: 0.0267 to 0.14)`"""
-    bounds = sorted(map(abs, row.interval)) if row.interval else ()
-    interval = f" (95 %: {bounds[0]:.3g} to {bounds[1]:.3g})" if bounds else " (no interval)"
-    return f"{row.name} in {row.path} by {abs(row.change or 0):.3g}{interval}"
+        text = f"Of {total} none is clearly worse{unclear}."
+    if others := counts["uncompared"]:
+        verb = "is" if others == 1 else "are"
+        text += f" {counted(others, 'figure')} {verb} not compared: another suite."
+    return text
 
 
 def _named(names: Sequence[str]) -> str:
@@ -199,81 +404,57 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _states(artifacts: Sequence[ArtifactRow]) -> str:
-    counts: Counter[str] = Counter()
-    for row in artifacts:
-        if row.new is not None:
-            counts[row.new.state] += row.count
-    total = counted(sum(counts.values()), "artifact")
-    words = {"certified": "certified", "refused": "refused", "unknown": "not judged"}
-    return f"Of {total}: " + ", ".join(f"{counts[state]} {word}" for state, word in words.items()) + "."
-
-
-def _moves(artifacts: Sequence[ArtifactRow]) -> Iterator[str]:
-    """Artifacts that may ship now, or no longer may."""
-    names: dict[str, list[str]] = {}
-    for row in artifacts:
-        if row.new is not None and (move := _move(row.old.state if row.old else None, row.new.state)):
-            names.setdefault(move, []).append(row.new.path if row.count == 1 else row.name)
-    for move in sorted(names):
-        yield f"{move}: {_named(names[move])}."
-
-
 def _move(old: str | None, new: str) -> str:
-    """The words for a change of state; "" for one that needs none."""
-    if old == "certified" and new != old:
+    """The words for a change of state: an artifact may ship now, or no longer may; "" if it needs none."""
+    if old == new:
+        return ""
+    if old == "certified":
         return "No longer certified"
-    if new == "refused" and old != new:
-        return "Newly refused"
-    return "Newly certified" if new == "certified" and old != new else ""
+    return {"refused": "Newly refused", "certified": "Newly certified"}.get(new, "")
 
 
-def fact_rows(
-    changes: Sequence[Change], by_key: Mapping[Key, Sequence[int]], pairs: ArtifactPairs
-) -> list[FactRow]:
+def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs) -> list[FactRow]:
     """The facts, the worst first."""
-    groups: dict[tuple[str, str, Severity], list[int]] = {}
-    for (shown, *names), positions in by_key.items():
-        for position in positions if shown == FACT else ():
-            change = changes[position]
-            groups.setdefault((names[0], change.kind, change.severity), []).append(position)
+    groups: dict[tuple[str, str, Severity], list[int]] = defaultdict(list)
+    for (kind_of_place, *names), places in positions.items():
+        for position in places if kind_of_place == FACT else ():
+            groups[names[0], changes[position].kind, changes[position].severity].append(position)
     rows = [
         FactRow(
             section=section,
             severity=severity,
             kind=kind,
-            text=_text([changes[position] for position in positions], pairs),
-            changes=tuple(positions),
+            text=_fact_text([changes[position] for position in places], pairs),
+            changes=tuple(places),
         )
-        for (section, kind, severity), positions in groups.items()
+        for (section, kind, severity), places in groups.items()
     ]
     return sorted(
         rows, key=lambda row: (SEVERITIES.index(row.severity), SECTIONS.index(row.section), row.kind)
     )
 
 
-def folded_changes(changes: Sequence[Change], by_key: Mapping[Key, Sequence[int]]) -> Iterator[FoldedChanges]:
+def _folded(changes: Sequence[Change], positions: Positions) -> Iterator[FoldedChanges]:
     """The groups of changes that follow from others, the largest first."""
-    groups = {names[0]: positions for (shown, *names), positions in by_key.items() if shown == FOLLOWS}
-    for cause, positions in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
-        kinds = Counter(changes[position].kind for position in positions)
-        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(positions))
+    groups = {place[1]: places for place, places in positions.items() if place[0] == FOLLOWS}
+    for cause, places in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+        kinds = Counter(changes[position].kind for position in places)
+        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(places))
 
 
-def _text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
+def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
     """`opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`"""
-    first = changes[0]
     artifacts = list(dict.fromkeys(change.artifact for change in changes if change.artifact))
-    subjects = dict.fromkeys(_subject(change, pairs) for change in changes)
+    subjects = list(dict.fromkeys(_subject(change, pairs) for change in changes))
     if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
-        subjects = dict.fromkeys(map(_field, changes))
-    listed = list(subjects)[:MAX_SUBJECTS]
-    more = f" and {len(subjects) - MAX_SUBJECTS} more" if len(subjects) > MAX_SUBJECTS else ""
-    where = (
-        f" in {_file(artifacts[0], pairs) if len(artifacts) == 1 else counted(len(artifacts), 'artifact')}"
-    )
-    note = f" ({first.note})" if first.note else ""
-    return f"{kind_words(first.kind)}{where if artifacts else ''}: {', '.join(listed)}{more}{note}"
+        subjects = list(dict.fromkeys(map(_field, changes)))
+    if len(artifacts) == 1:
+        old, new = pairs[artifacts[0]]
+        inside = f" in {(new or old).path}"  # type: ignore[union-attr]  # a pair has at least one artifact
+    else:
+        inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
+    note = f" ({changes[0].note})" if changes[0].note else ""
+    return f"{kind_words(changes[0].kind)}{inside}: {_named(subjects)}{note}"
 
 
 def _subject(change: Change, pairs: ArtifactPairs) -> str:
@@ -281,29 +462,17 @@ def _subject(change: Change, pairs: ArtifactPairs) -> str:
     pattern, names = parsed_path(change.path)
     if pattern.startswith("files[]"):
         return names[0]
-    if change.kind.endswith("-reshaped"):
-        return _shapes(pattern, names, pairs) or change.subject
+    if change.kind.endswith("-reshaped"):  # `ids [batch, 3] -> [batch, 5]`
+        is_input = pattern.startswith("artifacts[].metadata.inputs")
+        sides = [artifact.metadata for artifact in pairs[names[0]] if artifact]
+        specs = [spec for side in sides for spec in (side.inputs if is_input else side.outputs)]
+        shapes = [spec.shape_text for spec in specs if spec.name == names[1]]
+        if len(shapes) == 2:
+            return f"{names[1]} {' -> '.join(shapes)}"
     return change.subject
-
-
-def _shapes(pattern: str, names: Sequence[str], pairs: ArtifactPairs) -> str:
-    """`ids [batch, 3] -> [batch, 5]`; "" for a tensor whose name changed too."""
-    sides = [artifact.metadata for artifact in pairs[names[0]] if artifact]
-    is_input = pattern.startswith("artifacts[].metadata.inputs")
-    specs = [spec for side in sides for spec in (side.inputs if is_input else side.outputs)]
-    shapes = [spec.shape_text for spec in specs if spec.name == names[1]]
-    return f"{names[1]} {' -> '.join(shapes)}" if len(shapes) == 2 else ""
 
 
 def _field(change: Change) -> str:
     """The path of a field inside its artifact; of an item of a list its name."""
     pattern, names = parsed_path(change.path)
     return names[-1] if pattern.endswith("[]") else change.path.removeprefix(f"artifacts[{change.artifact}].")
-
-
-def _file(name: str, pairs: ArtifactPairs) -> str:
-    """The path of an artifact in the new version, or in the old one if only that has it."""
-    old, new = pairs[name]
-    artifact = new or old
-    assert artifact is not None, "a pair has at least one artifact"
-    return artifact.path
