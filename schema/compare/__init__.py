@@ -5,8 +5,7 @@ is the table from a field to its meaning, `json_changes` finds where two JSON va
 describes differences inside model files, `rebuild_outcome` compares a rebuilt version with the published
 one.
 
-`overview` groups the changes into one screen, with its facts; `artifact_rows` and `figures` are its other tables,
-`change_place` says where each change belongs, `figures` if a change is larger than chance.
+`overview` groups the changes into one screen, `figures` says if a change is larger than chance.
 
 Start with `manifests.py`. The rules in words: docs/diff.md.
 Must not import: `formats`.

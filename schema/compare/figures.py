@@ -7,7 +7,7 @@ versions count as measured on independent texts. They were measured on the same 
 usually be narrower.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import hypot, isfinite, sqrt
 from typing import Any, Literal
 
@@ -71,7 +71,6 @@ VERDICTS: tuple[FigureVerdict, ...] = (
 """From worst to best."""
 
 Basis = Literal["published", "samples"]
-CheckPair = tuple[Check | None, Check | None]
 
 
 class FigureRow(Document):
@@ -159,36 +158,43 @@ def suite_of(artifact: Artifact | None) -> Digest | None:
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[str, str], FigureRow]:
     """The rows by the names of artifact and check: of each quality and loss, and of each check that must be shown.
 
-    Artifacts that one side lacks have none.
+    A check is shown if a change of it is severe, or its verdict changed. Artifacts that one side lacks have none.
     """
-    shown = _must_show(changes)
+    shown = {
+        parsed_path(change.path)[1][:2]
+        for change in changes
+        if change.kind.startswith("check-")
+        and (change.severity in ("breaking", "degrading") or change.path.endswith("].verdict"))
+    }
+    namers = TABLES.lists["artifacts[].checks"].namers
     rows = {}
     for artifact, (old, new) in pairs.items():
         if old is None or new is None:
             continue
-        for name, before, after in _check_pairs(old, new):
-            if (artifact, name) in shown or direction_of(after or before):
-                rows[artifact, name] = figure_row(artifact, (old, new), (before, after))
+        documents, new_documents = ([check.to_json() for check in side.checks] for side in (old, new))
+        matched, removed, added = match(documents, new_documents, namers)
+        checks: list[tuple[str, Check | None, Check | None]] = [
+            *((name, old.checks[i], new.checks[j]) for name, i, j in matched),
+            *((name, old.checks[i], None) for name, i in removed),
+            *((name, None, new.checks[j]) for name, j in added),
+        ]
+        for name, before, after in checks:
+            check = after or before
+            if check is not None and ((artifact, name) in shown or direction_of(check)):
+                rows[artifact, name] = FigureRow(
+                    artifact=artifact,
+                    path=new.path,
+                    name=check.name.removeprefix(f"{check.metric}/"),
+                    metric=check.metric,
+                    old=before.value if before else None,
+                    new=after.value if after else None,
+                    old_check=before.verdict if before else None,
+                    new_check=after.verdict if after else None,
+                    limit=check.limit,
+                    direction=direction_of(check),
+                    **_compared((old, new), before, after),
+                )
     return rows
-
-
-def _must_show(changes: Sequence[Change]) -> set[tuple[str, ...]]:
-    """Artifact and check of every severe change of a check, and of every other verdict."""
-    of_checks = (change for change in changes if change.kind.startswith("check-"))
-    return {
-        parsed_path(change.path)[1][:2]
-        for change in of_checks
-        if change.severity in ("breaking", "degrading") or change.path.endswith("].verdict")
-    }
-
-
-def _check_pairs(old: Artifact, new: Artifact) -> Iterator[tuple[str, Check | None, Check | None]]:
-    """The checks of both by their names in the changes' paths."""
-    before, after = ([check.to_json() for check in side.checks] for side in (old, new))
-    pairs, removed, added = match(before, after, TABLES.lists["artifacts[].checks"].namers)
-    yield from ((name, old.checks[i], new.checks[j]) for name, i, j in pairs)
-    yield from ((name, old.checks[i], None) for name, i in removed)
-    yield from ((name, None, new.checks[j]) for name, j in added)
 
 
 def direction_of(check: Check | None) -> Direction | None:
@@ -209,62 +215,27 @@ def is_comparable(old: Artifact, new: Artifact, before: Check, after: Check) -> 
     return suites[0] == suites[1] and (suites[0] is not None or not needs_suite)
 
 
-def figure_row(artifact: str, sides: tuple[Artifact, Artifact], checks: CheckPair) -> FigureRow:
-    """Compare one figure. At least one of the checks exists."""
-    check = checks[1] or checks[0]
-    assert check is not None, "a pair has at least one check"
-    values = [None if side is None else side.value for side in checks]
-    return FigureRow(
-        artifact=artifact,
-        path=sides[1].path,
-        name=check.name.removeprefix(f"{check.metric}/"),
-        metric=check.metric,
-        old=values[0],
-        new=values[1],
-        old_check=checks[0].verdict if checks[0] else None,
-        new_check=checks[1].verdict if checks[1] else None,
-        limit=check.limit,
-        direction=direction_of(check),
-        **_compared(sides, checks),
-    )
-
-
-def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair) -> dict[str, Any]:
+def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
     """The verdict of a row, and if both sides were measured on one suite, the change with its interval."""
-    old, new = checks
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:
         return {"verdict": "removed"}
-    if not is_comparable(*sides, old, new):
-        return {"verdict": "uncompared"}
     change = new.value - old.value
-    if not isfinite(change):
+    if not is_comparable(*sides, old, new) or not isfinite(change):
         return {"verdict": "uncompared"}
-    intervals, basis = _intervals(old, new)
-    if change == 0 or intervals is None:
-        return {"change": change, "verdict": _verdict(old, new, None)}
-    interval = difference(old.value, intervals[0], new.value, intervals[1])
-    if not all(map(isfinite, interval)):
-        return {"change": change, "verdict": _verdict(old, new, None)}
-    return {"change": change, "interval": interval, "basis": basis, "verdict": _verdict(old, new, interval)}
-
-
-def _intervals(old: Check, new: Check) -> tuple[tuple[Interval, Interval] | None, Basis]:
-    """The intervals of both figures, and what they are made of."""
-    before, after = own_interval(old), own_interval(new)
-    is_published = old.interval is not None and new.interval is not None
-    intervals = None if before is None or after is None else (before, after)
-    return intervals, "published" if is_published else "samples"
-
-
-def _verdict(old: Check, new: Check, interval: Interval | None) -> FigureVerdict:
-    if old.value == new.value:
-        return "equal"
-    if interval is not None and interval[0] <= 0 <= interval[1]:
-        return "unclear"
-    direction = direction_of(new)
+    if change == 0:
+        return {"change": change, "verdict": "equal"}
+    direction, interval = direction_of(new), None
+    if (before := own_interval(old)) is not None and (after := own_interval(new)) is not None:
+        interval = difference(old.value, before, new.value, after)
+    if interval is None or not all(map(isfinite, interval)):
+        row: dict[str, Any] = {"change": change}
+    else:
+        is_published = old.interval is not None and new.interval is not None
+        row = {"change": change, "interval": interval, "basis": "published" if is_published else "samples"}
+        if interval[0] <= 0 <= interval[1]:
+            return {**row, "verdict": "unclear"}
     if direction is None:
-        return "worse" if new.verdict == "fail" else "unclear"
-    assert old.value is not None and new.value is not None, "both were measured"
-    return "better" if (new.value > old.value) == (direction == "higher") else "worse"
+        return {**row, "verdict": "worse" if new.verdict == "fail" else "unclear"}
+    return {**row, "verdict": "better" if (change > 0) == (direction == "higher") else "worse"}

@@ -1,6 +1,6 @@
 """A difference as one screen: artifacts and figures side by side, the other facts, and what follows from them.
 
-Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or folded under
+Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one spot: a row, a fact, or folded under
 its cause and counted. The text of a terminal, Markdown and the pages show this one document.
 """
 
@@ -54,7 +54,9 @@ SECTIONS = (
 _PATTERNS: Mapping[Place, str] = {
     (ARTIFACT,): """artifacts[] artifacts[].precision artifacts[].format artifacts[].path artifacts[].size
         artifacts[].certification.state""",
-    (BYTES,): """artifacts[].digest artifacts[].semantic* artifacts[].pieces* artifacts[].files* artifacts[].parent
+    (
+        BYTES,
+    ): """artifacts[].digest artifacts[].semantic* artifacts[].pieces* artifacts[].files* artifacts[].parent
         artifacts[].quantization.measured* artifacts[].operators[].inputs* artifacts[].operators[].outputs*
         recipe.steps[].result* recipe.steps[].params.least files[].pieces*""",
     (CHECK,): "artifacts[].checks[]*",
@@ -77,7 +79,7 @@ _PATTERNS: Mapping[Place, str] = {
     (FACT, "members"): "model_family*",
 }
 PLACES: Mapping[str, Place] = {
-    pattern: place for place, patterns in _PATTERNS.items() for pattern in patterns.split()
+    pattern: spot for spot, patterns in _PATTERNS.items() for pattern in patterns.split()
 }
 """Keyed like `severity.RULES`. A field that is not here is a fact of the section `other`."""
 _TABLE: PlaceTable[Place] = PlaceTable(PLACES, (FACT, "other"))
@@ -177,8 +179,8 @@ def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOv
     pairs = {name: (before, after) for name, before, after in all_artifacts(old.manifest, new.manifest)}
     rows = figure_rows(pairs, diff.changes)
     positions: dict[Place, list[int]] = defaultdict(list)
-    for position, place in enumerate(_places(diff.changes, pairs, rows)):
-        positions[place].append(position)
+    for position, spot in enumerate(_places(diff.changes, pairs, rows)):
+        positions[spot].append(position)
     figures = [
         row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
         for names, row in rows.items()
@@ -226,24 +228,24 @@ def _places(
     mirrored = {key for key, end in _MIRRORS.items() if any(path.endswith(end) for path in severe)}
     for change in changes:
         pattern, names = parsed_path(change.path)
-        place = _TABLE.at(pattern)
-        if place == (CHECK,):
+        spot = _TABLE.at(pattern)
+        if spot == (CHECK,):
             leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
-            place = _of_check(names[0], names[1], leaf, rows.get((names[0], names[1])))
-        elif place == (SUITE,):
-            place = (SUITE, names[0]) if names[0] in uncompared else (FACT, "suite")
-        elif place == (ARTIFACT,):
-            place = (ARTIFACT, names[0])
+            spot = _of_check(names[0], names[1], leaf, rows.get((names[0], names[1])))
+        elif spot == (SUITE,):
+            spot = (SUITE, names[0]) if names[0] in uncompared else (FACT, "suite")
+        elif spot == (ARTIFACT,):
+            spot = (ARTIFACT, names[0])
         if pattern.startswith("files[]") and names[0].partition(":")[0] in _OF_EVALUATIONS:
-            place = (FOLLOWS, EVALUATION)
-        if place == (BYTES,):  # folded under what changed in the artifact; if it is of none, in the first
+            spot = (FOLLOWS, EVALUATION)
+        if spot == (BYTES,):  # folded under what changed in the artifact; if it is of none, in the first
             cause = causes.get(change.artifact or "", first_cause)
-            place = (FACT, "other") if cause is None else (FOLLOWS, cause)
-        if change.severity == "cosmetic" and place[0] == FACT and place[1] != "tools":
-            place = (FOLLOWS, NO_EFFECT)
-        elif place[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
-            place = (FACT, "certification" if place[1] == EVALUATION else "other")
-        yield place
+            spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
+        if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
+            spot = (FOLLOWS, NO_EFFECT)
+        elif spot[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
+            spot = (FACT, "certification" if spot[1] == EVALUATION else "other")
+        yield spot
 
 
 def _of_check(artifact: str, check: str, leaf: str, row: FigureRow | None) -> Place:
@@ -436,7 +438,7 @@ def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs
 
 def _folded(changes: Sequence[Change], positions: Positions) -> Iterator[FoldedChanges]:
     """The groups of changes that follow from others, the largest first."""
-    groups = {place[1]: places for place, places in positions.items() if place[0] == FOLLOWS}
+    groups = {spot[1]: places for spot, places in positions.items() if spot[0] == FOLLOWS}
     for cause, places in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
         kinds = Counter(changes[position].kind for position in places)
         yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(places))

@@ -11,7 +11,6 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.parts import Check
 
 EVIDENCE = ("certificate", "config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""
@@ -119,32 +118,24 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
     loose = {artifact.path for artifact in recorded.artifacts if not artifact.reproducible}
     for path in dict.fromkeys([*before, *after]):
         old, new = before.get(path), after.get(path)
-        if old is None:
-            if new is not None:
-                yield RebuiltFile(path, new.role, EXTRA, None, new.digest)
-        elif new is None:
-            yield RebuiltFile(path, old.role, MISSING, old.digest, None)
+        if old is None or new is None:
+            role = (old or new).role  # type: ignore[union-attr]  # one of them has the path
+            state = EXTRA if old is None else MISSING
+            yield RebuiltFile(path, role, state, old.digest if old else None, new.digest if new else None)
+            continue
+        about, rebuilt_about = (
+            {key: value for key, value in entry.to_json().items() if key not in BYTES} for entry in (old, new)
+        )
+        if differing := tuple(name for name, _, _ in differences(about, rebuilt_about)):
+            state = DIFFERS
+        elif old.digest == new.digest:
+            state = "same"
+        elif path in loose:
+            state = "not promised"
         else:
-            yield _compare_file(old, new, path in loose, contents)
-
-
-def _compare_file(old: FileEntry, new: FileEntry, loose: bool, contents: Contents) -> RebuiltFile:
-    """Compare a file that both versions have."""
-    if differing := tuple(name for name, _, _ in differences(_about(old), _about(new))):
-        state = DIFFERS
-    elif old.digest == new.digest:
-        state = "same"
-    elif loose:
-        state = "not promised"
-    else:
-        differing = _differing_parts(old, contents)
-        state = DIFFERS if differing else "within tolerance"
-    return RebuiltFile(old.path, old.role, state, old.digest, new.digest, differing)
-
-
-def _about(entry: FileEntry) -> dict[str, Any]:
-    """The facts about a file other than its bytes."""
-    return {key: value for key, value in entry.to_json().items() if key not in BYTES}
+            differing = _differing_parts(old, contents)
+            state = DIFFERS if differing else "within tolerance"
+        yield RebuiltFile(path, old.role, state, old.digest, new.digest, differing)
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
@@ -158,14 +149,12 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
         old, new = (canonical.decode(data, entry.path) for data in pair)
     except InputError:
         return ("bytes",)
-    return tuple(
-        name
-        for name, _, _ in differences(old, new, "recall" if entry.role in ("certificate", "report") else "")
-    )
+    metric = "recall" if entry.role in ("certificate", "report") else ""
+    return tuple(name for name, _, _ in differences(old, new, metric))
 
 
 def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
-    """Checks whose verdict is another, or whose value is beyond the tolerance of its metric."""
+    """Checks whose verdict is another, or whose value or interval is beyond the tolerance of its metric."""
     before, after = (
         {
             (_key(item), check.name, check.metric): check
@@ -175,21 +164,19 @@ def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
         for manifest in (recorded, rebuilt)
     )
     for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key), after.get(key)
-        if old is None or new is None or not _is_same_check(old, new):
-            documents = [None if check is None else check.to_json() for check in (old, new)]
-            yield Fact(" ".join(key), *documents)
-
-
-def _is_same_check(old: Check, new: Check) -> bool:
-    """True if two checks say the same: value and interval within tolerance, all else exactly."""
-    content, other_content = (
-        {key: value for key, value in check.to_json().items() if key not in ("value", "interval")}
-        for check in (old, new)
-    )
-    values = zip((old.value, *(old.interval or ())), (new.value, *(new.interval or ())), strict=False)
-    both = (old.interval is None) is (new.interval is None)
-    return content == other_content and both and all(is_near(old.metric, *pair) for pair in values)
+        old, new = (None if check is None else check.to_json() for check in (before.get(key), after.get(key)))
+        figures = [
+            [] if check is None else [check.pop("value", None), *(check.pop("interval", None) or ())]
+            for check in (dict(old or {}), dict(new or {}))
+        ]
+        exact = [
+            {k: v for k, v in (check or {}).items() if k not in ("value", "interval")} for check in (old, new)
+        ]
+        is_near_enough = len(figures[0]) == len(figures[1]) and all(
+            is_near(key[2], *pair) for pair in zip(*figures, strict=True)
+        )
+        if old is None or new is None or exact[0] != exact[1] or not is_near_enough:
+            yield Fact(" ".join(key), old, new)
 
 
 def _key(artifact: Artifact) -> str:

@@ -24,13 +24,17 @@ def check_key(item: Any) -> str:
     return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
 
 
+_ITSELF = NamedItem((lambda item, _: str(item),))
+_BY_NAME = NamedItem((lambda item, _: str(item["name"]),))
+_IN_PLACE = NamedItem(_ITSELF.namers, positions=True)
+_COMPANION = NamedItem((lambda item, _: f"{item['role']}:{item['path']}",))
+_TENSORS = NamedItem((lambda item, _: item["name"], lambda _, index: str(index)))
+
 TABLES = Tables(
     lists={
-        "formats": NamedItem((lambda item, _: str(item),)),
-        "labels": NamedItem((lambda item, _: str(item),), positions=True),
-        "files": NamedItem((lambda item, _: f"{item['role']}:{item['path']}",)),
-        "tokenizer.files": NamedItem((lambda item, _: str(item),)),
-        "recipe.steps": NamedItem((lambda item, _: str(item["name"]),)),
+        "labels": _IN_PLACE,
+        "files": _COMPANION,
+        "recipe.steps": _BY_NAME,
         "artifacts": NamedItem(
             (
                 lambda item, _: f"{item['format']}/{item['precision']}/{item['path']}",
@@ -38,41 +42,35 @@ TABLES = Tables(
                 lambda item, _: f"{item['format']}/{item['path']}",
             )
         ),
-        "model_family.members": NamedItem((lambda item, _: str(item["name"]),)),
-        "model_family.members[].artifacts": NamedItem((lambda item, _: str(item),)),
-        "model_family.members[].files": NamedItem((lambda item, _: str(item),)),
-        "model_family.members[].classes.ids": NamedItem((lambda item, _: str(item),), positions=True),
+        "model_family.members": _BY_NAME,
+        "model_family.members[].classes.ids": _IN_PLACE,
         "model_family.members[].heads": NamedItem((lambda item, _: str(item["member"]),), positions=True),
         "model_family.edges": NamedItem(
             (lambda item, _: f"{item['source']}.{item['output']}->{item['target']}.{item['input']}",)
         ),
-        "artifacts[].files": NamedItem((lambda item, _: f"{item['role']}:{item['path']}",)),
+        "artifacts[].files": _COMPANION,
         "artifacts[].operators": NamedItem(
             (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
         ),
-        "artifacts[].contrib": NamedItem((lambda item, _: str(item),)),
         "artifacts[].checks": NamedItem((lambda item, _: check_key(item),)),
-        "artifacts[].certification.reasons": NamedItem((lambda item, _: str(item),)),
-        **{
-            f"artifacts[].metadata.{side}": NamedItem(
-                (lambda item, _: item["name"], lambda _, index: str(index))
-            )
-            for side in ("inputs", "outputs")
-        },
-        **{
-            f"artifacts[].metadata.{names}": NamedItem((lambda item, _: str(item),))
-            for names in ("operators", "unsupported_ops", "warnings", "execution_providers")
-        },
+        "artifacts[].metadata.inputs": _TENSORS,
+        "artifacts[].metadata.outputs": _TENSORS,
+        **dict.fromkeys(
+            (
+                *("formats", "tokenizer.files", "artifacts[].contrib", "artifacts[].certification.reasons"),
+                *("model_family.members[].artifacts", "model_family.members[].files"),
+                *("artifacts[].metadata.operators", "artifacts[].metadata.unsupported_ops"),
+                *("artifacts[].metadata.warnings", "artifacts[].metadata.execution_providers"),
+            ),
+            _ITSELF,
+        ),
     },
     pieces=frozenset(
         {
-            "artifacts[].metadata.inputs[].shape[]",
-            "artifacts[].metadata.outputs[].shape[]",
-            "artifacts[].checks[].interval",
-            "artifacts[].pieces.digests",
-            "artifacts[].files[].pieces.digests",
-            "files[].pieces.digests",
-            *(f"preprocessing.{name}" for name in ("size", "mean", "std")),
+            *("artifacts[].metadata.inputs[].shape[]", "artifacts[].metadata.outputs[].shape[]"),
+            *("artifacts[].checks[].interval", "artifacts[].pieces.digests"),
+            *("artifacts[].files[].pieces.digests", "files[].pieces.digests"),
+            *("preprocessing.size", "preprocessing.mean", "preprocessing.std"),
         }
     ),
 )
