@@ -90,12 +90,12 @@ GROUPS: dict[str, Group] = {
     "policy": (
         "Decide what is in use",
         "State what channels demand of versions.",
-        {"show": "show", "set": "set_policy", "approve": "approve"},
+        {"show": "show", "set": "set_policy"},
     ),
     "trust": (
         "Set up",
         "Trusted keys, required signatures, and known heads.",
-        {"show": "show", "add": "add", "require": "require", "revoke": "revoke", "reset": "reset"},
+        {"show": "show", "add": "add", "reset": "reset"},
     ),
 }
 """Verbs with verbs of their own: panel, help, commands and their functions."""

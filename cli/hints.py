@@ -97,8 +97,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
     "sign-facts": "sign the file as it is now for this version: reg sign {ref} --facts FILE",
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
-    "approve-policy": "each of them runs `reg policy approve FILE --key KEY --output APPROVAL`; then reg policy set FILE --replace --approval APPROVAL; or sign the line with REG_SIGNING_KEY",
-    "replace-policy": "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
     "show-policy": "`reg policy show` shows it; then decide again",
     "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to your trust file",
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",

@@ -255,20 +255,14 @@ class Registry:
         policy: GatePolicy,
         reason: str | None = None,
         remote: RegistryStore | None = None,
-        replace: bool = True,
-        approvals: Collection[str] = (),
     ) -> LogLine | None:
-        """Set the policy; None if it is set already. Without `replace`, a laxer one is a ConflictError; without
-        the signatures that the stricter one demanded, among its `approvals`, a GateError.
-
-        See `policy_log.set_policy`.
-        """
+        """Set the policy; None if it is set already. See `policy_log.set_policy`."""
         from onnxreg.registry.gates.policy_log import set_policy
 
         store = remote or self.store
         reader = CheckedReader(store, self.heads)
         reader.read_index(POLICY_LOG)
-        line = set_policy(store, policy, self.actor, reason, replace, approvals)
+        line = set_policy(store, policy, self.actor, reason)
         reader.read_index(POLICY_LOG)
         return line
 

@@ -1,9 +1,10 @@
 """`reg policy`: what channels demand of versions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
-from shlex import join, quote
-from typing import TYPE_CHECKING, Annotated, Any
+from shlex import quote
+from typing import Annotated, Any
 
 import typer
 
@@ -14,18 +15,12 @@ from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.logline import LogLine
 
-if TYPE_CHECKING:
-    from onnxreg.registry.gates.enforce import BlockedChannel
-
 EXAMPLES = (
     "reg policy show",
     "reg policy show --remote origin --json",
     "reg policy show --all",
-    "reg policy set policy.toml --reason 'after the review of March'",
-    "reg policy set policy.toml --dry-run",
-    "reg policy set policy.toml --replace",
-    "reg policy approve policy.toml --key release --output release.approval",
-    "reg policy set policy.toml --replace --approval release.approval --approval qa.approval",
+    "reg policy set policy.toml",
+    "reg policy set policy.toml --yes --reason 'after the review of March'",
 )
 
 
@@ -71,8 +66,13 @@ def _shown(document: dict[str, Any]) -> Iterator[str]:
     for key, item in document.items():
         if key != "rules" and item is not None:
             yield f"{key:<8}{output.printable(str(item))}"
-    for rule in document["rules"]:
-        yield from ("", "[[rule]]")
+    for line in _rules(document["rules"]):
+        yield from ("", line) if line == "[[rule]]" else (line,)
+
+
+def _rules(rules: list[dict[str, Any]]) -> Iterator[str]:
+    for rule in rules:
+        yield "[[rule]]"
         yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
         if len(rule.get("signed_by", ())) > 1:
             number = rule.get("signatures", len(rule["signed_by"]))
@@ -101,119 +101,51 @@ def _toml(value: object) -> str:
     return json.dumps(value)
 
 
-def approve(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
-    target: Annotated[Path, typer.Option("--output", help="Write the approval to this file.")],
-    key: Annotated[
-        str | None, typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key.")
-    ] = None,
-    remote: RemoteOption = None,
-) -> None:
-    """Approve a policy that demands less than the one in force, for `reg policy set --approval`.
-
-    The signature covers the policy, the registry and the policy that it follows: it counts for nothing else.
-    What the policy loosens is listed on stderr.
-    """
-    from onnxreg.registry.gates.policy_log import approve_policy, read_policies
-    from onnxreg.registry.signing import signing_key
-    from onnxreg.schema.core.given_file import read_given
-    from onnxreg.schema.gates.policy_comparison import weaker
-
-    session: Session = context.obj
-    reader, policy = session.reader(remote), read_policy(read_given(file), str(file))
-    for loss in weaker(read_policies(reader).policy, policy):
-        session.warn(f"loosens: {loss}")
-    output.write_file(target, f"{approve_policy(reader, policy, signing_key(key))}\n".encode())
-    words = ["reg", "policy", "set", str(file), "--replace", "--approval", str(target)]
-    words += ["--remote", remote] if remote else []
-    session.say(f"approved in {target}: {join(words)}")
-
-
 def set_policy(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
     remote: Annotated[str | None, typer.Option(help="Set it in this remote (a name, path or URL).")] = None,
     reason: Reason = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Show which channels it would stop and what it would loosen; set nothing."
-        ),
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Set it even if it demands less than the policy in force.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Set it even if channels that resolve now stop resolving.")
-    ] = False,
-    approvals: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--approval",
-            help="An approval by `reg policy approve` of a policy that demands less; may be repeated.",
-        ),
-    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Set it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
-    If the policy demands less than the previous one, the differences are listed on stderr, and it is
-    refused (exit status 5) without --replace. If the previous one demanded signatures on a channel of which
-    the new one demands less (signed_by), as many of these keys must approve it, or sign the line: exit
-    status 8 otherwise.
+    The lines that go and come are shown, and on stderr the channels that stop resolving: their version does not meet
+    it, or was not promoted. Without --yes nothing is set: exit status 5. Afterwards promote the version that a stopped
+    channel holds, or another one. An empty file frees all channels.
 
-    Channels whose version does not meet it, or was not promoted, stop resolving. They are listed first, on
-    stderr, and without --yes nothing is set: exit status 5. Then promote the version that a channel holds, or
-    another one. An empty file frees all channels. If REG_SIGNING_KEY names a key, the line is signed.
+    If REG_SIGNING_KEY names a key, the line is signed. If the policy in force names keys (signed_by), one of them must
+    sign it: exit status 8 otherwise.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand,
-    term, before, after}]}; rules is their count, seq the number of the new line, null if nothing was set.
-    Demand is `channel` if one is no longer governed; term is the weaker key of the rule (`signatures` of
-    the demand `signed_by`), before and after are its values.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the
+    new line, null if nothing was set.
     """
     from onnxreg.schema.core.given_file import read_given
-    from onnxreg.schema.gates.policy_comparison import weaker
 
     session: Session = context.obj
     policy = read_policy(read_given(file), str(file))
     registry, store = session.with_remote(remote)
-    less = weaker(registry.policies(store).policy, policy)
-    for loss in less if replace or dry_run else ():
-        session.warn(f"loosens: {loss}")
+    log = registry.policies(store)
+    is_new = not log.lines or log.policy != policy
     stopped = registry.blocked_channels(policy, store)
-    for change in stopped:
-        session.warn(f"stops: {change.why}")
-    if stopped and not (dry_run or yes):
-        _refuse_to_stop(stopped, registry.blocked_channels(registry.policies(store).policy, store))
-    signatures = [read_given(path).decode(errors="replace").strip() for path in approvals or ()]
-    line = None if dry_run else registry.set_policy(policy, reason, store, replace, signatures)
+    if not as_json:
+        before, after = list(_rules(log.policy.to_json())), list(_rules(policy.to_json()))
+        session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
+    for channel in stopped:
+        session.warn(f"stops: {channel.why}")
+    line = registry.set_policy(policy, reason, store) if yes else None
     if line is not None and line.sig is None:
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
         )
     if as_json:
-        value: dict[str, Any] = {"rules": len(policy.rules), "seq": line and line.seq}
-        value |= {
-            "stopped": [change.to_json() for change in stopped],
-            "weaker": [change.to_json() for change in less],
-        }
-        output.write_json(value)
-    elif dry_run:
-        session.say(f"it would stop {output.counted(len(stopped), 'channel')}")
-    elif line is None:
-        session.say("nothing to do: this policy is in force")
-    else:
+        channels = [channel.to_json() for channel in stopped]
+        output.write_json({"rules": len(policy.rules), "seq": line and line.seq, "stopped": channels})
+    elif line is not None:
         session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")
-
-
-def _refuse_to_stop(stopped: "Sequence[BlockedChannel]", before: "Sequence[BlockedChannel]") -> None:
-    """ConflictError if a policy would stop channels that resolve now; `before` are those that do not."""
-    already = {(item.name, item.channel) for item in before}
-    new = [item for item in stopped if item.channel is not None and (item.name, item.channel) not in already]
-    if new:
-        first = f"reg promote {new[0].name}:{new[0].version} {new[0].channel}"
-        raise ConflictError(
-            f"the policy would stop {output.counted(len(new), 'channel')}: nothing was set",
-            f"to set it all the same: --yes; then promote what each channel holds: {first}",
-        )
+    elif not is_new:
+        session.say("nothing to do: this policy is in force")
+    if is_new and not yes:
+        would = f"it would stop {output.counted(len(stopped), 'channel')}"
+        raise ConflictError(f"nothing was set; {would}", "to set it: --yes")

@@ -15,8 +15,6 @@ EXAMPLES = (
     "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
     "reg trust add release-2027 --from-rotation release-2027.rotation.json",
-    "reg trust require 'acme/*' --lines --versions --key release-2026",
-    "reg trust revoke release-2025 --reason 'laptop stolen'",
     "reg trust reset origin acme/pii-small",
     "reg trust reset ./share",
 )
@@ -105,60 +103,6 @@ def add(
         raise InputError("a key is missing", "name a public key, or a statement with --from-rotation")
     path = add_key(name, key, models or ())
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
-
-
-def require(
-    context: typer.Context,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names or patterns of models; default: every model.", metavar="[NAME]..."),
-    ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line of their logs must be signed.")] = False,
-    versions: Annotated[
-        bool, typer.Option("--versions", help="Every version that is resolved, pulled or run must be signed.")
-    ] = False,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", help="Signed by this key, by your name for it; may be repeated."),
-    ] = None,
-    from_now: Annotated[
-        bool,
-        typer.Option(
-            "--from-now", help="With --lines: lines up to the heads that you know now need no signature."
-        ),
-    ] = False,
-) -> None:
-    """Require signatures. Unsigned lines and versions are refused (exit status 4).
-
-    --from-now records the last known line of each log with its digest: a log without exactly that line is
-    refused.
-    """
-    from onnxreg.registry.trust.edit import add_requirement
-
-    session: Session = context.obj
-    path, logs = add_requirement(
-        models or (), session.heads(), lines=lines, versions=versions, keys=keys or (), from_now=from_now
-    )
-    since = f"; {output.counted(logs, 'known log')} from the next line on" if from_now else ""
-    session.say(f"{path} demands signatures of {', '.join(models or ('every model',))}{since}")
-
-
-def revoke(
-    context: typer.Context,
-    name: Name,
-    reason: Annotated[str, typer.Option(help="Why.")],
-) -> None:
-    """Stop trusting a key. Its signatures in logs as you know them now still count; no other signature does.
-
-    If it was stolen before you last looked, delete the `until` lines from the trust file.
-    """
-    from onnxreg.registry.trust.edit import revoke_key
-
-    session: Session = context.obj
-    path, logs = revoke_key(name, reason, session.heads())
-    session.say(
-        f"{name} is revoked in {path}; what {output.counted(logs, 'known log')} held until now still counts"
-    )
 
 
 def reset(

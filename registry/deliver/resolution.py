@@ -24,7 +24,6 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.gates.policy_coverage import is_plainly_free, rules_in_force
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
@@ -249,8 +248,6 @@ def check_channel_policy(
                 f"{reader.url} has no policy, and must have one",
                 "policy.jsonl was removed: ask the registry's owner",
             )
-        return
-    if is_plainly_free(rules_in_force(policies.data), ref.name, ref.tag):
         return
     proof = _proof(index, policies) if index is not None and not local else ""
     if proof and known_heads.passed(reader.registry_id, ref.name, ref.tag, proof):

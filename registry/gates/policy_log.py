@@ -1,17 +1,14 @@
 """The registry's log of policies, `policy.jsonl`: chained lines in one file, without a state."""
 
-from base64 import b64encode
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import mirror_error, read_line
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import load_trust
-from onnxreg.registry.trust.requirements import missing_approvals
+from onnxreg.registry.trust.requirements import unauthorized_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     Advice,
@@ -24,16 +21,10 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.policy_comparison import approved_bytes, weaker
 from onnxreg.schema.log import events
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.dsse import SignLine, sign_line
 
-if TYPE_CHECKING:
-    from onnxreg.registry.signing import PrivateKey
-
-WEAKER_SHOWN = 5
-"""So many laxer demands an error names."""
 POLICY_LOG_HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
@@ -105,13 +96,11 @@ def set_policy(
     policy: Policy,
     actor: str | None = None,
     reason: str | None = None,
-    replace: bool = True,
-    approvals: Collection[str] = (),
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
-    Raise ConflictError in a mirror, if another user sets a policy meanwhile, or if the new one demands less and
-    `replace` is False. Raise GateError if the policy in force demands signatures that are missing.
+    Raise ConflictError in a mirror, or if another user sets a policy meanwhile. Raise GateError if the policy in force
+    names keys, and none of them signs the line.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -119,44 +108,16 @@ def set_policy(
     log = PolicyLog(store.registry_id) if index is None else PolicyLog.decode(index.data, store.registry_id)
     if log.lines and log.policy == policy:
         return None
-    if not replace:
-        _refuse_weaker(log, policy)
     signer = line_signer()
     sign = partial(sign_line, store.registry_id, signer) if signer else None
-    longer = with_policy(log, policy, actor, reason, sign, approvals)
-    _refuse_unapproved(longer)
+    longer = with_policy(log, policy, actor, reason, sign)
+    for fault in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
+        raise GateError(
+            fault,
+            "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
+        )
     _publish(store, longer, index)
     return longer.lines[-1]
-
-
-def _refuse_weaker(log: PolicyLog, policy: Policy) -> None:
-    less = weaker(log.policy, policy)
-    if less:
-        event = log.lines[-1].event
-        raise ConflictError(
-            f"policy {len(log.lines)}, set by {event.actor or 'somebody'} on {event.time[:10]}, demands more: "
-            + "; ".join(map(str, less[:WEAKER_SHOWN]))
-            + (f"; and {len(less) - WEAKER_SHOWN} more" if len(less) > WEAKER_SHOWN else ""),
-            Advice("replace-policy"),
-        )
-
-
-def _refuse_unapproved(log: PolicyLog) -> None:
-    """GateError if the newest policy demands less than the one before without its signatures."""
-    missing = [detail for _, detail in missing_approvals(load_trust(), log.registry, log.lines[-2:])]
-    if missing:
-        raise GateError(
-            f"the policy demands less than policy {len(log.lines) - 1}, whose signatures it lacks: "
-            + "; ".join(missing[:WEAKER_SHOWN]),
-            Advice("approve-policy"),
-        )
-
-
-def approve_policy(reader: RegistryReader, policy: Policy, key: "PrivateKey") -> str:
-    """The signature of a key on a policy, to follow the one that is in force in a registry."""
-    log = read_policies(reader)
-    signature = key.sign(approved_bytes(log.registry, log.head, policy))
-    return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
 
 
 def with_policy(
@@ -165,11 +126,9 @@ def with_policy(
     actor: str | None = None,
     reason: str | None = None,
     sign: SignLine | None = None,
-    approvals: Collection[str] = (),
 ) -> PolicyLog:
     """The log with a further policy; nothing is written."""
-    rules, signatures = policy.to_json(), tuple(approvals) or None
-    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=rules, approvals=signatures)
+    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 

@@ -1,9 +1,7 @@
 """Change the trust file, and show it as JSON. Entries are appended: the lines of a person stay as they are."""
 
 import json
-from collections.abc import Callable, Collection
-from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -45,55 +43,6 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
     lines += [f"models = {_texts(models)}"] if models else []
     lines += [f"replaces = {_toml(replaces)}"] if replaces else []
     return _append(lines)
-
-
-def revoke_key(name: str, reason: str, known_heads: KnownHeads) -> tuple[Path, int]:
-    """Revoke a key. In logs with a known head it counts up to that head. Return the number of these logs."""
-    key = load_trust().named(name)
-    if key is None:
-        raise NotFoundError(f"{trust_file()} has no key {name}", Advice("list-trusted-keys"))
-    if key.revoked is not None:
-        raise ConflictError(f"key {name} is revoked already: {key.revoked.reason}", "nothing is left to do")
-    lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
-    anchors = _known_lines(known_heads, key.covers)
-    return _append([*lines, f"reason = {_toml(reason)}", "until = [", *anchors, "]"]), len(anchors)
-
-
-def add_requirement(
-    models: Collection[str],
-    known_heads: KnownHeads,
-    *,
-    lines: bool = False,
-    versions: bool = False,
-    keys: Collection[str] = (),
-    from_now: bool = False,
-) -> tuple[Path, int]:
-    """Demand signatures of models. Return the number of logs whose present lines need none (`from_now`).
-
-    Raise InputError if nothing is demanded, or a key is not trusted.
-    """
-    words = [f"models = {_texts(models)}"] if models else []
-    words += [f"{word} = true" for word, is_set in (("lines", lines), ("versions", versions)) if is_set]
-    words += [f"keys = {_texts(keys)}"] if keys else []
-    anchors: list[str] = []
-    if lines and from_now:
-        anchors = _known_lines(
-            known_heads, lambda name: any(fnmatchcase(name, pattern) for pattern in models or ("*",))
-        )
-        words += ["after = [", *anchors, "]"]
-    return _append(["[[require]]", *words]), len(anchors)
-
-
-def _known_lines(known_heads: KnownHeads, covers: Callable[[str], bool]) -> list[str]:
-    """Write the known head of each log of these models as an item of a TOML array."""
-    anchors = []
-    for registry in known_heads.registries():
-        for model in filter(covers, known_heads.names(registry)):
-            known_head = known_heads.read(registry, model)
-            if known_head is not None:
-                log = f'registry = "{registry}", model = "{model}"'
-                anchors.append(f'  {{{log}, seq = {known_head.seq}, head = "{known_head.head}"}},')
-    return anchors
 
 
 def _append(lines: Collection[str]) -> Path:
@@ -140,7 +89,6 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
             "since": requirement.since,
             "versions": requirement.versions,
             "keys": list(requirement.keys),
-            **({"approvals": True} if requirement.approvals else {}),
             "after": [
                 {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
                 for line in requirement.after

@@ -9,7 +9,6 @@ from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import (
-    SignatureJudge,
     SignatureVerdict,
     SignedRelease,
     judge_lines,
@@ -19,11 +18,9 @@ from onnxreg.registry.trust.signatures import (
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.policy_comparison import approved_bytes, unapproved
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.dsse import read_sig
 
 SIGNERS_ADVICE = Advice("list-signers")
 
@@ -47,8 +44,33 @@ def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
     """Raise IntegrityError if a registry's log of policies is not signed as the trust file says."""
     lines = [read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n")]
     check_lines(trust, registry, POLICY_LOG, lines)
-    if any(need.approvals for need in trust.required(registry, POLICY_LOG)):
-        check_approvals(trust, registry, lines)
+    if any(need.lines for need in trust.required(registry, POLICY_LOG)):
+        for fault in unauthorized_policies(trust, registry, lines):
+            raise IntegrityError(fault, "ask the registry's owner who set that policy")
+
+
+def unauthorized_policies(trust: Trust, registry: str, lines: Sequence[LogLine]) -> Iterator[str]:
+    """Yield the policies that follow one which names keys (`signed_by`), and that none of these keys signed.
+
+    A key counts here for any model. Raise IntegrityError if a policy cannot be read.
+    """
+    judged = list(judge_lines(trust, registry, POLICY_LOG, lines))
+    for (before, _), (line, verdict) in pairwise(judged):
+        named = _policy(before).signers
+        signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
+        if named and not any(named & names for names in signers):
+            yield (
+                f"policy {line.seq} is not signed by a key that policy {before.seq} names"
+                f" ({', '.join(sorted(named))}): {verdict or 'it is unsigned'}"
+            )
+
+
+def _policy(line: LogLine) -> Policy:
+    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
+    try:
+        return Policy.read(line.event.rules)
+    except InputError as error:
+        raise IntegrityError(f"the policy log cannot be read: {error.message}", error.advice) from error
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
@@ -168,47 +190,3 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
                 f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
                 Advice("list-signatures"),
             )
-
-
-def missing_approvals(trust: Trust, registry: str, lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
-    """Yield each policy that demands less than the one before, without the signatures that the one before demands.
-
-    Yield the number of its line, and the missing signatures in words. Raise InputError if a line cannot be read.
-    """
-    digests = {line.seq: line.digest for line in lines}
-    judge = SignatureJudge(trust, registry, POLICY_LOG, digests.get)
-    trusted = frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id))
-    for before, line in pairwise(lines):
-        old, new = _policy(before), _policy(line)
-        for detail in unapproved(old, new, trust.signers(_approvers(judge, line, new)), trusted):
-            yield line.seq, detail
-
-
-def _policy(line: LogLine) -> Policy:
-    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
-    return Policy.read(line.event.rules)
-
-
-def _approvers(judge: SignatureJudge, line: LogLine, policy: Policy) -> list[str]:
-    """List the ids of the trusted keys that approved a policy: by an approval, or by the signature of its line.
-
-    A key counts for any model.
-    """
-    data = approved_bytes(judge.registry, line.prev, policy)
-    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
-    signatures = map(read_sig, line.event.approvals or ())
-    verdicts = [judge.verdict(item.keyid, item.sig, data, line.seq) for item in signatures]
-    verdicts.append(judge.line(line))
-    return sorted({item.keyid or "" for item in verdicts if item.status in ("trusted", "foreign")})
-
-
-def check_approvals(trust: Trust, registry: str, lines: Sequence[LogLine]) -> None:
-    """Raise IntegrityError at the first policy that was loosened without the signatures that were demanded."""
-    try:
-        for seq, detail in missing_approvals(trust, registry, lines):
-            raise IntegrityError(
-                f"policy {seq} demands less than policy {seq - 1}, without its signatures: {detail}",
-                "ask the registry's owner who loosened it",
-            )
-    except InputError as error:
-        raise IntegrityError(f"the policy log cannot be read: {error.message}", error.advice) from error

@@ -28,6 +28,7 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from onnxreg.schema.compare.severity import Severity
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import count, flag, items, mapping, number, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -204,6 +205,11 @@ class Policy:
 
     rules: tuple[Rule, ...] = ()
 
+    @property
+    def signers(self) -> frozenset[str]:
+        """The names and ids of the keys that its rules name: one of them signs the line of the next policy."""
+        return frozenset(name for rule in self.rules for name in rule.signed_by)
+
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
         """The rules that a channel of a model must meet; empty if it is free."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
@@ -222,6 +228,12 @@ def _numbered(number: int, value: Any) -> Rule:
         return Rule.read(value)
     except InputError as error:
         raise InputError(f"rule {number}: {error.message}", error.advice) from error
+
+
+def policy_in_force(log: bytes) -> Policy:
+    """Read the last policy of `policy.jsonl`, without its chain. Raise InputError if it cannot be read."""
+    line = mapping(canonical.decode(log.removesuffix(b"\n").rpartition(b"\n")[2], "policy"))
+    return Policy.read(required(mapping(required(line, "event")), "rules"))
 
 
 def read_policy(data: bytes, label: str) -> Policy:

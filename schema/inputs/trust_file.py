@@ -19,7 +19,6 @@ since = 1                            # ... from this one on, or ...
 after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
 versions = true                      # every version that is pulled or resolved is signed
 keys = ["release"]                   # default: any trusted key
-approvals = true                     # of ".policy": a looser policy has the signatures that the stricter one demanded
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +84,6 @@ class SignatureRequirement:
     versions: bool = False
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
-    approvals: bool = False
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
@@ -126,7 +124,7 @@ class Trust:
     def concerns(self, registry: str, model: str) -> bool:
         """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
         needs = self.required(registry, model)
-        has_needs = any(need.lines or need.versions or need.approvals for need in needs)
+        has_needs = any(need.lines or need.versions for need in needs)
         return has_needs or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
@@ -143,6 +141,11 @@ def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
     value = read_toml(data, label)
     try:
+        if "witness" in value:
+            raise InputError(
+                "witnesses are no longer supported",
+                "remove [[witness]] and write lines = true: signed lines, the last line that you saw and mirrors reveal a changed history",
+            )
         _only(value, "keys", "revoked", "require")
         revocations = items(value.get("revoked", []), _revocation)
         revoked = dict(revocations)
@@ -214,7 +217,12 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
             "witnesses are no longer supported",
             "write lines = true: signed lines, the last line that you saw and mirrors reveal a changed history",
         )
-    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after", "approvals")
+    if "approvals" in fields:
+        raise InputError(
+            "approvals are no longer supported",
+            'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
+        )
+    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after")
     requirement = SignatureRequirement(
         items(fields.get("models", ["*"]), text),
         optional(fields.get("registry"), _registry),
@@ -223,16 +231,12 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
         flag(fields.get("versions", False)),
         _successors(items(fields.get("keys", []), text), keys),
         items(fields.get("after", []), _until),
-        flag(fields.get("approvals", False)),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:
         raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-    if not (requirement.lines or requirement.versions or requirement.approvals):
-        raise InputError(
-            "a requirement asks for nothing",
-            "write lines = true, versions = true, approvals = true, or several",
-        )
+    if not (requirement.lines or requirement.versions):
+        raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
     return requirement
 
 

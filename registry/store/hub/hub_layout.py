@@ -19,7 +19,7 @@ from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.core.ref import Version, check_name, check_tag
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout
-from onnxreg.schema.gates.policy_coverage import is_plainly_free, rules_in_force
+from onnxreg.schema.gates.policy import policy_in_force
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest, read_manifest
 
@@ -156,7 +156,10 @@ def is_governed(at: CommitSnapshot, current: RepositoryLayout) -> bool:
     policies = None if current.channel is None else at.read(POLICIES)
     if policies is None or current.channel is None:
         return False
-    return not is_plainly_free(rules_in_force(policies), current.name, current.channel)
+    try:
+        return bool(policy_in_force(policies).covering(current.name, current.channel))
+    except InputError:
+        return True
 
 
 def update(

@@ -142,7 +142,7 @@ def test_a_policy_log_that_is_garbage(reg: Reg, words: tuple[str, ...]) -> None:
     import zipfile
 
     Path("policy.toml").write_text('[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n')
-    assert reg("policy", "set", "policy.toml").status == 0
+    assert reg("policy", "set", "policy.toml", "--yes").status == 0
     reg("archive", "create", "all.onnxreg", "--all")
     assert reg(*words).status == 0
     with zipfile.ZipFile("all.onnxreg") as found:

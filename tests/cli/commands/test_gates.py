@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from support.registries.gated import NAME, POLICY, Attacker, draft, refusal
+from support.trust.world import plain_pem
 
 from onnxreg.cli.context import Session
 from onnxreg.registry import Registry
+from onnxreg.registry.signing import generate
 
 Reg = Callable[..., Any]
 STABLE = f"{NAME}:stable"
@@ -29,13 +31,14 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     assert "no policy" in reg(*new, "show").out
     assert reg(*new, "show", "--json").json["rules"] == []
     (tmp_path / "policy.toml").write_bytes(POLICY)
-    assert reg(*new, "set", "policy.toml", "--reason", "review").out == "policy 1 is in force: 1 rule\n"
+    done = reg(*new, "set", "policy.toml", "--yes", "--reason", "review")
+    assert done.out.endswith("policy 1 is in force: 1 rule\n")
     assert reg(*new, "set", "policy.toml").out == "nothing to do: this policy is in force\n"
     shown = reg(*new, "show", "--json").json
     assert shown.keys() == {"line", "seq", "time", "actor", "reason", "rules"}
     assert (shown["seq"], shown["reason"], shown["rules"][0]["channel"]) == (1, "review", "stable")
     (tmp_path / "laxer.toml").write_bytes(b'[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\n')
-    assert reg(*new, "set", "laxer.toml", "--replace").status == 0
+    assert reg(*new, "set", "laxer.toml", "--yes").status == 0
     every = reg(*new, "show", "--all", "--json").json["policies"]
     assert every[0] == shown and [each["rules"][0]["channel"] for each in every] == ["stable", "beta"]
     assert reg(*new, "show", "--all").out.count("[[rule]]") == 2
@@ -45,7 +48,7 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     """What is governed here is free there, and each word about it says how that is changed there."""
     there = tmp_path / "there"
     (tmp_path / "policy.toml").write_bytes(POLICY)
-    nowhere = reg("policy", "set", "policy.toml", "--remote", there)
+    nowhere = reg("policy", "set", "policy.toml", "--yes", "--remote", there)
     assert nowhere.status == 3 and "`reg push` to it makes a new one" in nowhere.err
     reg("push", f"{NAME}:1.0.0", there)
     assert f"reg policy set FILE --remote {there}" in reg("policy", "show", "--remote", there).out
@@ -53,19 +56,6 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     assert done.status == 2 and f"no policy governs {STABLE} in {there}" in done.err
     assert f"`reg push {NAME}:1.0.0 {there} --tag stable`" in done.err
     assert f"`reg policy set FILE --remote {there}`" in done.err
-
-
-def test_an_approval_says_what_to_type_next(
-    reg: Reg, registry: Registry, tmp_path: Path, own_user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
-    reg("key", "new", "qa")
-    there = tmp_path / "over there"
-    reg("push", f"{NAME}:1.0.0", there)
-    (tmp_path / "policy.toml").write_bytes(POLICY)
-    said = reg("policy", "approve", "policy.toml", "--output", "qa approval", "--remote", there).out
-    assert f": reg policy set policy.toml --replace --approval 'qa approval' --remote '{there}'\n" in said
-    assert f"reg policy set FILE --remote '{there}'" in reg("policy", "show", "--remote", there).out
 
 
 def test_policy_set_accepts_the_output_of_policy_show(reg: Reg, registry: Registry, tmp_path: Path) -> None:
@@ -228,15 +218,13 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A channel that was promoted with one key in the trust file is barred by a file that knows another."""
-    from onnxreg.registry.signing import generate
-
     release, other = generate("ed25519"), generate("ed25519")
     for name, key in (("mine", release), ("other", other)):
         (tmp_path / f"{name}.toml").write_text(f'[keys.release]\nkey = "{key.public}"\n')
     (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
     monkeypatch.setenv("REG_TRUST", str(tmp_path / "mine.toml"))
     registry.sign(f"{NAME}:1.0.0", release)
-    reg("policy", "set", "policy.toml", "--replace")
+    reg("policy", "set", "policy.toml", "--yes")
     assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
     reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
     verify = ("archive", "verify", "site.onnxreg", "--json", "--trust")
@@ -256,8 +244,8 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
     before = registry.policies()
     rule = '[[rule]]\nchannel = "{}"\nlicenses = ["{}"]\n'
     (tmp_path / "new.toml").write_text(rule.format("stable", "MIT") + rule.format("beta", "Apache-2.0"))
-    dry = reg("policy", "set", "new.toml", "--dry-run", "--json")
-    assert dry.status == 0
+    dry = reg("policy", "set", "new.toml", "--json")
+    assert dry.status == 5
     assert (dry.json["rules"], dry.json["seq"]) == (2, None)
     found = {each["channel"]: each for each in dry.json["stopped"]}
     assert {channel: each["version"] for channel, each in found.items()} == {
@@ -266,23 +254,21 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
     }
     assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
     assert registry.policies() == before
-    assert reg("policy", "set", "new.toml", "--dry-run").out == "it would stop 2 channels\n"
-    refused = reg("policy", "set", "new.toml", "--replace")
-    assert refused.status == 5 and refused.err.count("stops: ") == 2 and "--yes" in refused.err
+    refused = reg("policy", "set", "new.toml")
+    assert (
+        refused.status == 5
+        and refused.err.count("stops: ") == 2
+        and "it would stop 2 channels" in refused.err
+    )
     assert registry.policies() == before
-    done = reg("policy", "set", "new.toml", "--replace", "--yes")
+    done = reg("policy", "set", "new.toml", "--yes")
     assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
     for channel, each in found.items():
         refused = reg("resolve", f"{NAME}:{channel}")
         assert refused.status == 8 and each["why"] in refused.err
     (tmp_path / "mild.toml").write_text(rule.format("stable", "Apache-2.0"))
-    assert reg("policy", "set", "new.toml").status == 0, "the channels were stopped before"
-    done = reg("policy", "set", "mild.toml", "--json", "--replace")
-    assert {key: done.json[key] for key in ("rules", "seq", "stopped")} == {
-        "rules": 1,
-        "seq": 3,
-        "stopped": [],
-    }
+    done = reg("policy", "set", "mild.toml", "--json", "--yes")
+    assert done.json == {"rules": 1, "seq": 3, "stopped": []}
     assert reg("resolve", STABLE).status == 0
 
 
@@ -317,33 +303,62 @@ def test_verify_misses_a_policy_that_the_reader_demands(
         assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["policy"])
 
 
-def test_a_laxer_policy_asks_for_replace(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    """What a colleague demands is not replaced without a word; a stricter policy needs none."""
-    rule = '[[rule]]\nchannel = "{}"\nlicenses = [{}]\n'
-    strict = rule.format("stable", '"MIT"') + rule.format("beta", '"MIT"')
-    (tmp_path / "strict.toml").write_text(strict)
-    assert reg("policy", "set", "strict.toml", "--replace").status == 0
+def test_a_policy_shows_what_changes_and_is_set_with_yes(
+    reg: Reg, registry: Registry, tmp_path: Path
+) -> None:
     before = registry.policies()
-    (tmp_path / "lax.toml").write_text(rule.format("stable", '"MIT", "GPL-3.0"'))
+    (tmp_path / "lax.toml").write_bytes(POLICY.replace(b"0.005", b"0.01").replace(b"breaking = false\n", b""))
     refused = reg("policy", "set", "lax.toml")
-    assert refused.status == 5 and "--replace" in refused.err
-    assert "beta of * is no longer governed" in refused.err and "licenses was" in refused.err
+    assert refused.status == 5 and "--yes" in refused.err
+    assert [line for line in refused.out.splitlines() if line[0] in "+-"] == [
+        "-max_recall_loss = 0.005",
+        "+max_recall_loss = 0.01",
+        "-breaking = false",
+    ]
+    asked = reg("policy", "set", "lax.toml", "--json")
+    assert (asked.status, asked.json) == (5, {"rules": 1, "seq": None, "stopped": []})
     assert registry.policies() == before
-    dry = reg("policy", "set", "lax.toml", "--dry-run", "--json")
-    assert (dry.status, [each["demand"] for each in dry.json["weaker"]]) == (0, ["licenses", "channel"])
-    (tmp_path / "stricter.toml").write_text(strict + rule.format("edge", '"MIT"'))
-    assert reg("policy", "set", "stricter.toml", "--json").json["weaker"] == []
-    done = reg("policy", "set", "lax.toml", "--replace")
-    assert done.status == 0 and done.err.count("loosens: ") == 3
-    assert len(registry.policies().lines) == len(before.lines) + 2
+    assert reg("policy", "set", "lax.toml", "--yes").out.endswith("policy 2 is in force: 1 rule\n")
+    assert reg("policy", "set", "lax.toml").status == 0, "it is in force"
+
+
+def test_a_policy_that_names_keys_is_followed_by_one_that_they_sign(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any of them, for the writer and for the reader who demands signed policies."""
+    keys = {name: generate("ed25519") for name in ("release", "qa", "lab")}
+    trust = "".join(f'[keys.{name}]\nkey = "{key.public}"\n' for name, key in keys.items())
+    demand = '[[require]]\nmodels = [".policy"]\nlines = true\nsince = 2\n'
+
+    def enter(signer: str, trust: str, user: str) -> None:
+        (tmp_path / "trust.toml").write_text(trust)
+        monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
+        monkeypatch.setenv("REG_STATE", str(tmp_path / user))
+        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(keys[signer]))
+
+    enter("lab", trust, "writer")
+    (tmp_path / "signed.toml").write_text('[[rule]]\nchannel = "beta"\nsigned_by = ["release", "qa"]\n')
     (tmp_path / "none.toml").write_text("")
-    assert reg("policy", "set", "none.toml").status == 5
+    assert reg("policy", "set", "signed.toml", "--yes").status == 0, "policy 1 names no key"
+    refused = reg("policy", "set", "none.toml", "--yes")
+    assert refused.status == 8 and "policy 2 names (qa, release)" in refused.err
+    before = (registry.store.root / "policy.jsonl").read_bytes()
+    enter("qa", trust, "writer")
+    assert reg("policy", "set", "none.toml", "--yes").status == 0
+    enter("qa", trust + demand, "reader")
+    assert reg("policy", "show").status == 0
+    (registry.store.root / "policy.jsonl").write_bytes(before)
+    enter("lab", trust.replace("keys.qa", "keys.x").replace("keys.lab", "keys.qa"), "another writer")
+    assert reg("policy", "set", "none.toml", "--yes").status == 0, "this trust file calls the key qa"
+    enter("lab", trust + demand, "another reader")
+    refused = reg("policy", "show")
+    assert refused.status == 4 and "policy 3 is not signed by a key that policy 2 names" in refused.err
 
 
 def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     (registry.store.root / "index" / f"{NAME}.jsonl").write_text("damaged\n")
     (tmp_path / "new.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
-    done = reg("policy", "set", "new.toml", "--json", "--replace")
+    done = reg("policy", "set", "new.toml", "--json", "--yes")
     assert (done.status, done.json["seq"]) == (0, 2)
     assert [each["channel"] for each in done.json["stopped"]] == [None]
 
@@ -351,8 +366,6 @@ def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry
 def test_signed_evaluations_are_listed_with_who_signed_them(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.registry.signing import generate
-
     lab, stranger = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
     monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
@@ -378,7 +391,6 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing import generate
     from onnxreg.schema.core.ref import Ref
     from onnxreg.schema.gates.evaluation import statement
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope, Signature, pae
@@ -410,12 +422,12 @@ def test_absent_and_foreign_files_are_refused(reg: Reg, registry: Registry) -> N
 
 def test_a_policy_line_without_a_signature_is_warned_of(reg: Reg, registry: Registry) -> None:
     Path("p.toml").write_text('[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\nlicenses = ["MIT"]\n')
-    assert "not signed" in reg("policy", "set", "p.toml", "--replace").err
+    assert "not signed" in reg("policy", "set", "p.toml", "--yes").err
 
 
 def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -> None:
     Path("p.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
-    assert reg("policy", "set", "p.toml", "--replace").status == 0
+    assert reg("policy", "set", "p.toml", "--yes").status == 0
     refused = reg("promote", f"{NAME}:1.0.0", "stable")
     assert refused.status == 8 and "(your trust file has no key release)" in refused.out
     assert "`reg trust add` adds a key to your trust file" in refused.err

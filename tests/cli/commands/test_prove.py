@@ -114,7 +114,7 @@ def test_what_is_not_a_graph_is_not_called_proven(
 
 
 def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
-    registry.set_policy(read_policy(policy, "policy"), replace=True)
+    registry.set_policy(read_policy(policy, "policy"))
     findings = registry.promote(Ref.parse(REF), "stable", dry_run=True).findings
     return {finding.detail: finding.verdict for finding in findings}
 
@@ -246,13 +246,7 @@ def test_a_malformed_statement_proves_nothing_and_blocks_nothing(
     assert "proof: model_int8.onnx is proven from model.onnx" in capsys.readouterr().out
 
 
-def test_a_policy_without_the_word_is_weaker(
-    registry: Registry, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    registry.set_policy(read_policy(RULE, "policy"))
-    (tmp_path / "lax.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
-    assert main(["policy", "set", str(tmp_path / "lax.toml")]) == 5
-    assert "faithful was true, is not demanded" in capsys.readouterr().err
+def test_a_rule_that_wants_no_proof_is_refused(tmp_path: Path) -> None:
     (tmp_path / "idle.toml").write_text('[[rule]]\nchannel = "stable"\nfaithful = false\n')
     assert main(["policy", "set", str(tmp_path / "idle.toml")]) == 2
 

@@ -14,7 +14,6 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, load, read_rotation
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
@@ -271,37 +270,6 @@ class TestRotationAndRevocation:
         registry.add(make_draft(seed="b"))
         trust(own_user, "[[require]]", "lines = true", old=old, new=new)
         assert registry.verify().damages == []
-
-    def test_a_revocation_keeps_earlier_lines_and_refuses_later_ones(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path, signing: PrivateKey
-    ) -> None:
-        trust(own_user, "[[require]]", "lines = true", "versions = true", release=signing)
-        words = ["--registry", str(registry.store.root)]
-        registry.add(make_draft(seed="a"))
-        registry.sign(f"{NAME}:0.1.0", signing)
-        assert main([*words, "resolve", NAME]) == 0
-        assert main([*words, "trust", "revoke", "release", "--reason", "laptop stolen"]) == 0
-        held = load_trust().named("release")
-        assert held is not None and held.revoked is not None and held.revoked.reason == "laptop stolen"
-        assert main([*words, "resolve", NAME]) == 0
-        registry.tag(NAME, "stable")
-        assert main([*words, "resolve", NAME]) == 4
-
-    def test_a_thief_who_rewrites_what_came_before_is_noticed(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path, signing: PrivateKey, tmp_path: Path
-    ) -> None:
-        import shutil
-
-        backup = shutil.copytree(registry.store.root, tmp_path / "backup")
-        trust(own_user, "[[require]]", "lines = true", release=signing)
-        registry.add(make_draft(seed="a"))
-        words = ["--registry", str(registry.store.root)]
-        assert main([*words, "resolve", NAME]) == 0
-        assert main([*words, "trust", "revoke", "release", "--reason", "stolen"]) == 0
-        shutil.rmtree(own_user / "state")
-        thief = Registry(backup)
-        thief.add(make_draft(seed="evil"))
-        assert main(["--registry", str(backup), "resolve", NAME]) == 4
 
 
 def test_no_secret_is_shown(

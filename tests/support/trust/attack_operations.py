@@ -214,7 +214,7 @@ class Scene:
     def set_policy(self, policy: str) -> None:
         file = self.root / f"{policy}.toml"
         file.write_bytes(POLICIES[policy])
-        self.reg("policy", "set", str(file), "--yes", "--replace")
+        self.reg("policy", "set", str(file), "--yes")
 
     def refuse(self, version: str) -> None:
         """A later evaluation refuses a version."""
