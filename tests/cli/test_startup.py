@@ -12,8 +12,6 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.cli.app import GROUPS, MODULES, PANELS
-from onnxreg.registry import Registry
-from onnxreg.schema.gates.policy import read_policy
 
 HEAVY = (
     "numpy",
@@ -134,15 +132,6 @@ def test_a_channel_of_a_registry_without_policy_costs_no_log(home: Path) -> None
     words = ["resolve", "acme/pii:stable", "--json"]
     loaded(words, home)
     assert not loaded(words, home) & {"onnxreg.schema.log.events", "onnxreg.schema.log.known_head"}
-
-
-def test_a_policy_of_other_channels_costs_its_reading(home: Path) -> None:
-    registry = Registry(home)
-    words = ["resolve", "acme/pii:stable", "--json"]
-    loaded(words, home)
-    for rule in ('channel = "beta"', 'channel = "stable"\nmodels = ["other/*"]'):
-        registry.set_policy(read_policy(f"[[rule]]\n{rule}\nbreaking = false\n".encode(), "policy"))
-        assert not loaded(words, home) & {*HEAVY, *JUDGES}
 
 
 def test_a_process_of_its_own_says_the_same(reg: Callable[..., Any], home: Path) -> None:
