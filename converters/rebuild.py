@@ -203,9 +203,9 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
     """
     path = str(suite.absolute())
     if requested.evaluation is not None:
-        return requested.with_evaluation({**requested.evaluation.to_json(), "suite": path})
+        return requested.with_keys(evaluation={**requested.evaluation.to_json(), "suite": path})
     value = evaluation_of(path, read_minimum_evidence(mapping(recipe.parameters.get("evaluation", {}))))
-    return requested.with_evaluation({**value, "artifacts": [INT8]})
+    return requested.with_keys(evaluation={**value, "artifacts": [INT8]})
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:

@@ -146,7 +146,7 @@ class ExportRequest:
         """
         plan = self._plan()
         statements = {key: self.options[key] for key in OWNER_FIELDS if key in self.options}
-        return replace(plan, recipe=plan.recipe.with_statements(statements)) if statements else plan
+        return replace(plan, recipe=plan.recipe.with_keys(**statements)) if statements else plan
 
     def _plan(self) -> "ExportPlan":
         if self.is_typed:
@@ -247,13 +247,13 @@ def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     recipe, directory = _recipe_without_options(request)
     evaluation, search = _evaluation(request, recipe), _search(request)
     if evaluation is not None:
-        recipe = recipe.with_evaluation(evaluation)
+        recipe = recipe.with_keys(evaluation=evaluation)
     if search is not None:
         if recipe.evaluation is None:
             raise InputError(
                 "a search needs a suite to choose on, and none is named", Advice("name-eval-suite")
             )
-        recipe = recipe.with_search({**_search_start(recipe), **search})
+        recipe = recipe.with_keys(search={**_search_start(recipe), **search})
     if (scales := _scales(request)) is not None:
         from onnxreg.converters.engine.steps import with_scales
 
@@ -320,7 +320,7 @@ def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]"
     if request.recipe is not None:
         recipe = request.document.recipe()
         if checkpoint := request.options.get("checkpoint"):
-            recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
+            recipe = recipe.with_keys(options={**recipe.options, "checkpoint": str(checkpoint.absolute())})
         return recipe, request.recipe.parent
     if request.task is not None:
         from onnxreg.converters.profiles.task_profiles import task_recipe

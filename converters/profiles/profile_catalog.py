@@ -55,7 +55,8 @@ class Profile:
         Args:
             evaluation, search: in JSON form. The caller sets them; the recipe makes room for them.
         """
-        return self.recipe().with_options(**options)
+        recipe = self.recipe()
+        return recipe.with_keys(options={**recipe.options, **options})
 
     def text(self) -> str:
         """The document without what makes it a profile's: a recipe of one's own may begin with it."""

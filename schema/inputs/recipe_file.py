@@ -266,21 +266,9 @@ class RecipeFile(ModelStatements):
             raise ValueError("a search needs an `evaluation`, whose suite it chooses on")
         return self
 
-    def with_statements(self, statements: Mapping[str, str]) -> Self:
-        """The same with another licence or description."""
-        return self.from_json({**self.to_json(), **statements}, "the recipe")
-
-    def with_options(self, **options: Any) -> Self:
-        """The same with further options of its task, in place of those of the same name."""
-        return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")
-
-    def with_search(self, search: Mapping[str, Any]) -> Self:
-        """The same with a search, in JSON form."""
-        return self.from_json({**self.to_json(), "search": search}, "the recipe")
-
-    def with_evaluation(self, evaluation: Mapping[str, Any]) -> Self:
-        """The same with an evaluation, in JSON form."""
-        return self.from_json({**self.to_json(), "evaluation": evaluation}, "the recipe")
+    def with_keys(self, **values: Any) -> Self:
+        """The same with other values of some keys, in JSON form."""
+        return self.from_json({**self.to_json(), **values}, "the recipe")
 
 
 class JobRow(ModelStatements):
