@@ -21,7 +21,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.compare.rebuild_outcome import differences
 from onnxreg.schema.core.canonical import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -85,7 +85,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
             f"{label} was made with the checkpoint's own code",
-            Advice("trust-remote-code"),
+            "read that code, then pass --trust-remote-code",
         )
     suite = _check_suite(manifest, recipe, label, materials.suite)
     recorded = _read(recipe.parameters["recipe"], label).to_json()
@@ -134,7 +134,7 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if materials.suite is not None or materials.data:
         raise InputError(
             f"{label} is a family: its document names all rows",
-            Advice("name-family-alone"),
+            "name the document alone: --source family.yaml",
         )
     return plan_rebuild(manifest, label, materials.source, materials.consent)
 
@@ -143,7 +143,7 @@ def _recipe(manifest: Manifest, label: str) -> Recipe:
     recipe = manifest.recipe
     if recipe is None or "recipe" not in recipe.parameters:
         reason = "it records none" if recipe is None else f"it was made by {recipe.profile}"
-        hint = Advice("rebuildable")
+        hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
         raise NotFoundError(f"{label} has no recipe to run again: {reason}", hint)
     return recipe
 
@@ -188,9 +188,11 @@ def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | No
     """Check the suite, if the version was evaluated on one. InputError if it is wrong, missing or not needed."""
     recorded = recorded_suite(manifest, recipe)
     if recorded is None and path is not None:
-        raise InputError(f"{label} was not evaluated", Advice("omit-suite"))
+        raise InputError(f"{label} was not evaluated", "leave --eval-suite out")
     if recorded is not None and path is None:
-        raise InputError(f"{label} was evaluated on the suite {recorded}", Advice("name-suite"))
+        raise InputError(
+            f"{label} was evaluated on the suite {recorded}", "name that file: --eval-suite FILE"
+        )
     if path is not None and (digest := Digest.of(read_bytes(path))) != recorded:
         raise InputError(f"{path} is another suite: {digest}; recorded is {recorded}")
     return path
@@ -229,7 +231,7 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
     if recorded is None or recorded.digest is None:
         raise NotFoundError(f"{label} does not say what it was made from", "it cannot be rebuilt")
     if source is None and recorded.revision is None:
-        raise InputError(f"{label} was made from a directory or file", Advice("name-checkpoint"))
+        raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     return source or _on_hub(f"{recorded.id}@{recorded.revision}", label)
 
 
@@ -239,7 +241,7 @@ def _on_hub(name: str, label: str) -> str:
         raise InputError(
             f"{label} records {name[:200]!r} as its source, "
             "which is a path here or cannot be a model on the hub",
-            Advice("name-source-files"),
+            "name the files that it was made from: --source PATH",
         )
     return name
 
@@ -273,7 +275,7 @@ def plan_rebuild(manifest: Manifest, label: str, source: str | None, consent: Co
     """
     recorded = _recorded(manifest, label)
     if source is None:
-        raise InputError(f"{label} is a family, made from a document", Advice("name-family"))
+        raise InputError(f"{label} is a family, made from a document", "name it: --source family.yaml")
     path = Path(source) / FILE if Path(source).is_dir() else Path(source)
     document = RecipeDocument.read(path)
     if not document.is_family:

@@ -11,7 +11,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import Advice, GateError, HostError, InputError, IntegrityError, RemoteError
+from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RemoteError
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
@@ -168,5 +168,5 @@ def _detail(damage: "Damage", store: "RegistryStore") -> str:
     """The damage, and what to do if no copy repairs it."""
     if damage.kind != "history":
         return damage.detail
-    advice = Advice("reset-trust", registry=store.registry_id, name=damage.name)
+    advice = f"ask its owner; after a backup was restored: reg trust reset {store.registry_id} {damage.name}"
     return f"{damage.detail}; {hints.text(advice)}"

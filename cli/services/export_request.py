@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, prefix_label, suggest
+from onnxreg.schema.core.errors import InputError, NotFoundError, prefix_label, suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
@@ -251,7 +251,7 @@ def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     if search is not None:
         if recipe.evaluation is None:
             raise InputError(
-                "a search needs a suite to choose on, and none is named", Advice("name-eval-suite")
+                "a search needs a suite to choose on, and none is named", "name a suite: --eval-suite FILE"
             )
         recipe = recipe.with_keys(search={**_search_start(recipe), **search})
     if (scales := _scales(request)) is not None:
@@ -312,7 +312,9 @@ def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, An
     suite = options.pop("eval_suite", None)
     if suite is None and not own:
         option = flag(next(iter(options)))
-        raise InputError(f"{option} is of an evaluation, and no suite is named", Advice("name-eval-suite"))
+        raise InputError(
+            f"{option} is of an evaluation, and no suite is named", "name a suite: --eval-suite FILE"
+        )
     return {**own, **options, **({} if suite is None else {"suite": str(Path(suite).absolute())})}
 
 

@@ -15,7 +15,7 @@ from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.converters.onnx.mobile_rules import OPSET
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.document import refusal
-from onnxreg.schema.core.errors import Advice, InputError, suggest
+from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -75,22 +75,22 @@ def check_options(options: AndroidOptions) -> None:
     options.minimum_evidence()
     if options.opset != OPSET:
         raise InputError(
-            f"the android profile has opset {OPSET}; {options.opset} was asked for", Advice("omit-opset")
+            f"the android profile has opset {OPSET}; {options.opset} was asked for", "leave --opset out"
         )
     if options.max_seq_length < 1:
         raise InputError(
             f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
-            Advice("omit-sequence-length"),
+            "leave --max-seq-length out, or write what your texts need, such as 256",
         )
     if options.eval_suite is None:
         for name in ("item_scores", "margin", "label_map"):
             if getattr(options, name):
                 message = f"{name} is of an evaluation, and no suite is named"
-                raise InputError(message, Advice("name-eval-suite"))
+                raise InputError(message, "name a suite: --eval-suite FILE")
     if options.int8_embeddings and not options.int8:
         raise InputError(
             "quantized embeddings are of the INT8 file, which is left out",
-            Advice("omit-int8-embeddings-or-no-int8"),
+            "leave out --int8-embeddings or --no-int8",
         )
 
 
@@ -106,9 +106,14 @@ def recipe_of(
         search: finds the INT8 file, in JSON form; its `input`, `output` and `format` are the profile's.
     """
     if search is not None and (options.int8_embeddings or not options.int8):
-        raise InputError("a search makes the INT8 file by itself", Advice("omit-int8-options"))
+        raise InputError(
+            "a search makes the INT8 file by itself",
+            "leave out --int8-embeddings and --no-int8, or --certify",
+        )
     if search is not None and evaluation is None and options.eval_suite is None:
-        raise InputError("a search needs a suite to choose on, and none is named", Advice("name-eval-suite"))
+        raise InputError(
+            "a search needs a suite to choose on, and none is named", "name a suite: --eval-suite FILE"
+        )
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:

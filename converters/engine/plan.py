@@ -18,7 +18,7 @@ from onnxreg.converters.source.toolchain import distributions, package_versions,
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
-from onnxreg.schema.core.errors import Advice, InputError, prefix_label
+from onnxreg.schema.core.errors import InputError, prefix_label
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.draft import Draft
@@ -292,7 +292,9 @@ def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
     """Return the source that the user names, else that of the recipe; InputError if neither names one."""
     start = source or (None if recipe.source is None else _beside(recipe.source, directory))
     if start is None:
-        raise InputError("there is nothing to export", Advice("name-source"))
+        raise InputError(
+            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
+        )
     return start
 
 
@@ -318,7 +320,7 @@ def _step_files(steps: Iterable[RecipeStep]) -> list[str]:
 
 def _check_name(name: str | None) -> str:
     if name is None:
-        raise InputError("a source on this machine has no model name of its own", Advice("pass-name"))
+        raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
     return check_name(name)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import InvalidValueError
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.text_files import parse_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -47,7 +47,11 @@ class RecipeDocument:
         Raises NotFoundError for a missing file, InputError if it is neither YAML nor JSON; `label` names the
         kind of document.
         """
-        hint = Advice("begin-recipe") if label == RECIPE else "check the path"
+        hint = (
+            "check the path; `reg profiles show android` prints one to begin with"
+            if label == RECIPE
+            else "check the path"
+        )
         data = read_given(path, label, hint, MAX_DOCUMENT_BYTES)
         try:
             text = without_comments(data.decode("utf-8"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.manifest.parts import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -44,8 +44,10 @@ def with_data(
     if missing := next((name for name in digests if name not in files), None):
         raise InputError(
             f"{label} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
-            Advice(
-                "name-data-or-directory" if missing.startswith(OPTION_PREFIX) else "name-data", key=missing
+            (
+                f"name that file: --data {missing}=PATH, or the directory that it is in: --source DIR"
+                if missing.startswith(OPTION_PREFIX)
+                else f"name that file: --data {missing}=PATH"
             ),
         )
     if unknown := sorted(files.keys() - digests.keys()):
@@ -109,7 +111,7 @@ def check_code(recorded: Code | None, current: Code | None, label: str) -> None:
                 f"{label} does not record which {current.distribution} made it", "export it again"
             )
         return
-    hint: str | Advice = Advice("name-code")
+    hint: str = "give the code as it was exported: --source DIR"
     if recorded.distribution is not None:
         hint = f"install {recorded.distribution} {recorded.version}, if you trust it"
     raise InputError(f"{label} was made by {_described(recorded)}, here it is {_described(current)}", hint)

@@ -10,7 +10,7 @@ from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
-from onnxreg.schema.core.errors import Advice, InputError, prefix_label, suggest
+from onnxreg.schema.core.errors import InputError, prefix_label, suggest
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
 
@@ -85,7 +85,7 @@ def with_scales(recipe: RecipeFile, path: str) -> RecipeFile:
     value = recipe.to_json()
     steps = [step for step in value["steps"] if _takes_scales(pass_catalog.find(step["pass"]))]
     if not steps:
-        raise InputError("the recipe has no step that takes scales", Advice("omit-scales"))
+        raise InputError("the recipe has no step that takes scales", "leave --scales-from out")
     for step in steps:
         step["scales_from"] = path
     return RecipeFile.from_json(value, "the recipe")

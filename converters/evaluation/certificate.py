@@ -19,7 +19,7 @@ from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
 from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftFile
@@ -180,7 +180,8 @@ def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
 def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) -> ScoreTable:
     if recorded.item_scores is None:
         raise NotFoundError(
-            f"{label} has no item scores, so its verdict cannot be recomputed", Advice("publish-item-scores")
+            f"{label} has no item scores, so its verdict cannot be recomputed",
+            "export again with --item-scores; by default reports hold aggregates only",
         )
     path = recorded.item_scores.path
     data = read(recorded.item_scores.digest)

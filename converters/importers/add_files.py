@@ -19,7 +19,7 @@ from onnxreg.converters.onnx.facts import GraphFacts, weight_type, with_kv_cache
 from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
@@ -99,7 +99,7 @@ def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
     if any(file.name == FILENAME for file in companions):
         raise InputError(
             f"{FILENAME} is a manifest, not a companion",
-            Advice("import-manifest"),
+            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
         )
 
 
@@ -108,7 +108,9 @@ def _refuse_irregular(file: Path) -> None:
     if not file.exists():
         raise NotFoundError(f"there is no file {file}", "check the path")
     if (file / FILENAME).is_file():
-        raise InputError(f"{file} is a directory", Advice("import-directory", directory=str(file)))
+        raise InputError(
+            f"{file} is a directory", f"take it whole: reg import {quote(str(file))} --name NAME"
+        )
     if file.is_dir():
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
@@ -178,7 +180,7 @@ def _artifact(
     is_uniform = facts.weights.weights_total > 0 and facts.precision != "mixed"
     if precision is not None and is_uniform and precision not in fitting:
         raise InputError(
-            f"{model.name} has {facts.precision} weights, not {precision}", Advice("omit-precision")
+            f"{model.name} has {facts.precision} weights, not {precision}", "leave --precision out"
         )
     chosen = format or default_format(facts)
     return DraftArtifact(
@@ -220,7 +222,7 @@ def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
     if members and (nameless := [model for model in models if model not in members]):
         raise InputError(
             f"{nameless[0].name} has no name, and other models have one",
-            Advice("name-each-member", file=nameless[0].name),
+            f"--member NAME={nameless[0].name}, for each model of the pipeline",
         )
 
 

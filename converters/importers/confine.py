@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from onnxreg.schema.core.errors import Advice, InputError, RegError
+from onnxreg.converters.onnx.external_data import MissingDataError
+from onnxreg.schema.core.errors import InputError, RegError
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import ImportResult
@@ -87,8 +88,9 @@ class Child:
                 return decode(value["draft"], workspace)
             if "error" in value:
                 error = value["error"]
-                advice = Advice(error["code"], **error["facts"]) if error["code"] else error["hint"]
-                raise _FAMILIES[error["family"]](error["message"], advice)
+                if error["missing_files"]:
+                    raise MissingDataError(error["message"], error["hint"], error["missing_files"])
+                raise _FAMILIES[error["family"]](error["message"], error["hint"])
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from glob import escape
 from pathlib import Path, PurePath
 
+from onnxreg.converters.onnx.external_data import MissingDataError
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import Location, check_inside
 from onnxreg.converters.source.source_files import below
-from onnxreg.schema.core.errors import Advice, InputError, hub_library
+from onnxreg.schema.core.errors import InputError, hub_library
 
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
@@ -53,17 +54,16 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         disable_progress_bars()
     directory = hub_files.fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
     if (directory / REGISTRY).is_file():
-        raise InputError(f"{url} is a registry, not a model's repository", Advice("pull-registry", url=url))
+        raise InputError(
+            f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"
+        )
     return Location(directory, match["id"], directory.name)
 
 
 def missing_data(error: InputError, root: Path) -> set[str]:
     """The external data that a graph below `root` lacks, if that is the error: paths from `root`."""
-    if error.code != "restore-external-data":
-        return set()
-    folder = PurePath(str(error.facts["folder"])).relative_to(root)
-    files = error.facts["files"]
-    return {(folder / str(file)).as_posix() for file in files} if isinstance(files, list) else set()
+    files = error.files if isinstance(error, MissingDataError) else ()
+    return {PurePath(file).relative_to(root).as_posix() for file in files}
 
 
 def resolve_links(snapshot: Path, target: Path) -> Path:

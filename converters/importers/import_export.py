@@ -13,14 +13,14 @@ from onnxreg.converters.importers.judge_files import check_format, read_model
 from onnxreg.converters.importers.openmed.artifacts import files_in, named_file
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FORMAT, Artifact, FileEntry, Manifest, TensorSpec
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 EXPORTS = "exports/"
-MINE = Advice("add-without-manifest", manifest=FILENAME)
+MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 
 
 def is_written(directory: Path) -> bool:
@@ -53,9 +53,7 @@ def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
         edited = "was edited by another tool" if written != data else "is not valid"
         raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
     if manifest.name != name:
-        raise InputError(
-            f"{FILENAME} is of {manifest.name}, not {name}", Advice("use-name", name=manifest.name)
-        )
+        raise InputError(f"{FILENAME} is of {manifest.name}, not {name}", f"use --name {manifest.name}")
     intake = Intake(workspace, name)
     intake.look_below(directory)
     named = {

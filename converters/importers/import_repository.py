@@ -20,7 +20,7 @@ from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, read_metadata
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -42,7 +42,7 @@ def is_repository(directory: Path) -> bool:
         if is_ort or (isinstance(config, dict) and "max_sequence_length" in config):
             raise InputError(
                 f"{directory.name} has the files of an export of OpenMed and no {FILENAME}: the export did not finish",
-                Advice("add-single-files"),
+                "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
             )
     return bool(models)
 

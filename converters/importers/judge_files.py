@@ -13,10 +13,10 @@ from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError, RegError
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError
 from onnxreg.schema.manifest.draft import DraftFile
 
-CORRECT_FORMAT = Advice("correct-format")
+CORRECT_FORMAT = "leave --format out, or correct it"
 _TASKS = {
     "ForTokenClassification": "token-classification",
     "ForSequenceClassification": "text-classification",
@@ -56,7 +56,7 @@ def default_format(facts: GraphFacts) -> str:
     return f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
 
 
-def check_format(format: str, facts: GraphFacts, path: str, hint: str | Advice = CORRECT_FORMAT) -> None:
+def check_format(format: str, facts: GraphFacts, path: str, hint: str = CORRECT_FORMAT) -> None:
     """Raise InputError if the file contradicts what a format name promises."""
     actual = default_format(facts)
     wrong_container = (actual == "ort") != format.startswith("ort")
@@ -64,10 +64,10 @@ def check_format(format: str, facts: GraphFacts, path: str, hint: str | Advice =
     if wrong_container or (claims is not None and actual != "ort" and not actual.endswith(claims)):
         raise InputError(f"{path} is not {format}: the file itself says {actual}", hint)
     if format.endswith("-android"):
-        check_android(facts, path, Advice("omit-format"))
+        check_android(facts, path, "leave --format out to register the model without this promise")
 
 
-def check_android(facts: GraphFacts, path: str, hint: str | Advice) -> None:
+def check_android(facts: GraphFacts, path: str, hint: str) -> None:
     """Raise InputError if a graph breaks the tensor contract of the android profile."""
     try:
         check_contract(facts, path, class_count(facts) or 0)

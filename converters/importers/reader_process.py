@@ -2,7 +2,7 @@
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
 {"draft": ...}                     the outcome (`draft_json.encode`), or
-{"error": {family, message, hint, code, facts}}, or
+{"error": {family, message, hint, missing_files}}, or
 {"bug": TRACEBACK}                 of an error that nobody expects
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from onnxreg.converters.onnx.external_data import MissingDataError
 from onnxreg.schema.core.errors import DISK, HostError, InputError, NotFoundError, RegError, missing_extra
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def main() -> None:
 
 
 def _send_error(pipe: _Pipe, error: RegError) -> None:
+    files = error.files if isinstance(error, MissingDataError) else ()
     value = {"family": error.family, "message": error.message, "hint": error.hint}
-    pipe.send({"error": {**value, "code": error.code, "facts": dict(error.facts)}})
+    pipe.send({"error": {**value, "missing_files": files}})
 
 
 def read(request: Mapping[str, Any]) -> dict[str, Any]:

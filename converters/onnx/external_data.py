@@ -3,14 +3,14 @@
 A listener is shown each file, the model itself too, before it is read, so that it can name the file if the process ends.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from onnxreg.converters.onnx.graph_operators import subgraphs
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import check_path
 
@@ -19,6 +19,24 @@ MAX_DIGITS = 18
 
 Listener = Callable[[Path], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+class MissingDataError(InputError):
+    """The external data of a model is not there. `files` are the paths of the missing files."""
+
+    def __init__(self, message: str, hint: str, files: Sequence[str]) -> None:
+        super().__init__(message, hint)
+        self.files = tuple(files)
+
+    @classmethod
+    def of(cls, path: Path, locations: Sequence[str]) -> Self:
+        """The error of the model at `path`, whose tensors are at these locations beside it."""
+        more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
+        return cls(
+            f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
+            "put the external data back beside the model; it belongs to the same export",
+            [str(path.parent / location) for location in locations],
+        )
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
@@ -33,7 +51,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
             location, start, length = _place(tensor, path)
             ends[location] = max(ends.get(location, 0), start + length)
     if missing := sorted(location for location in ends if not (path.parent / location).exists()):
-        raise _missing(path, missing)
+        raise MissingDataError.of(path, missing)
     for location, end in ends.items():
         _check_file(path, location, end)
         opening(path.parent / location)
@@ -139,7 +157,7 @@ def _check_file(path: Path, location: str, end: int) -> None:
             "put the external data file itself beside the model",
         )
     if not file.is_file():
-        raise _missing(path, [location])
+        raise MissingDataError.of(path, [location])
     if file.stat().st_size < end:
         with file.open("rb") as data:
             check_content(data.read(HEAD_BYTES), location)
@@ -147,11 +165,3 @@ def _check_file(path: Path, location: str, end: int) -> None:
             f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
             "copy the external data file again; it must come from the same export as the model",
         )
-
-
-def _missing(path: Path, locations: list[str]) -> InputError:
-    more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
-    return InputError(
-        f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
-        Advice("restore-external-data", folder=str(path.parent), files=locations),
-    )

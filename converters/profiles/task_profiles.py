@@ -6,7 +6,7 @@ from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.text import TextTask
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 OPSET = 14
@@ -45,10 +45,13 @@ def task_recipe(
         params = {"target_opset": _target_opset(opset)}
         first = {"name": "fp32", "pass": "OnnxConversion", "params": params}
     else:
-        raise InputError(f"the task {kind.id} has no recipe of its own: write one", Advice("write-recipe"))
+        raise InputError(
+            f"the task {kind.id} has no recipe of its own: write one",
+            "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+        )
     if int8_embeddings and not quantize:
         raise InputError(
-            "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
+            "int8-embeddings is about the INT8 artifact, which nobody asked for", "add --quantize"
         )
     steps = [first]
     outputs = [{"step": first["name"], "path": path}]

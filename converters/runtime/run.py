@@ -9,7 +9,7 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.npz import read_arrays
 from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, with_reason
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.core.given_file import read_given
 
 MAX_INPUT_BYTES = 256 * 2**20
@@ -26,7 +26,9 @@ class Runnable:
         try:
             self._session = load_session(path)
         except ConversionError as error:
-            hint = Advice("resolve-device", runtime=runtime_version())
+            hint = (
+                f"ONNX Runtime here is {runtime_version()}: `reg resolve --device` finds what a release loads"
+            )
             raise HostError(error.message, hint) from error
         self._name = path.name
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}

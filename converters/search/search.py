@@ -28,7 +28,7 @@ from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.log.summary import ArtifactSummary, summarize
@@ -297,7 +297,7 @@ def _none_passes(trials: list[Trial], choose: EvaluationPlan) -> ConversionError
     tried = sum(trial.state != "untried" for trial in trials)
     return ConversionError(
         f"none of {tried} candidates passes on the suite to choose on; the nearest: {misses}",
-        Advice("no-candidate"),
+        "nothing was published; docs/certification.md says what to do after a refusal",
     )
 
 

@@ -11,7 +11,7 @@ from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_e
 from onnxreg.converters.evaluation.tasks.labelled_rows import content
 from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search.candidates import Candidate
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchRequest
 from onnxreg.schema.query.device import Device, preset
 
@@ -89,7 +89,9 @@ def _check_disjoint(search: SearchPlan) -> None:
         raise InputError(
             f"{common} items are in both {'halves of the suite' if is_split else 'suites'}: a candidate may not be "
             "confirmed on what it was chosen by",
-            "give equal items one `group`" if is_split else Advice("other-confirm-suite"),
+            "give equal items one `group`"
+            if is_split
+            else "leave them out of one, or leave --confirm-suite out: then one suite is split",
         )
 
 

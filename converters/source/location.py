@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, weight_files
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, RemoteError, nearest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, nearest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
@@ -30,7 +31,8 @@ def hub_id(source: str) -> str | None:
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
         raise NotFoundError(
-            f"{source} is a file, not the directory of a checkpoint", Advice("add-file", file=source)
+            f"{source} is a file, not the directory of a checkpoint",
+            f"an ONNX file needs no task: reg export {quote(str(source))} --quantize --name NAME",
         )
     if not HUB_ID.fullmatch(source) or Path(source).exists():
         raise NotFoundError(

@@ -24,7 +24,7 @@ from onnxreg.converters.tasks.task import (
 )
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Preprocessing
 
@@ -153,9 +153,7 @@ class ImageClassification(Task):
                 f"the source is {source}, the recipe's factory {options.factory}", "leave one out"
             )
         if checkpoint is None:
-            raise InputError(
-                f"{source} makes a module, and nothing gives its weights", Advice("name-weights")
-            )
+            raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
         return FactorySource(candidate, checkpoint, dataset)
 
     def _named(self, name: str, source: Path) -> Factory:

@@ -22,7 +22,7 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, TokenRow, numbers_of, refuse
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 TEXT_OUTPUTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
@@ -158,11 +158,14 @@ def run_texts(
     gives, task = model.runner.gives, ALIASES.get(task or "", task)
     if {"start_logits", "end_logits"} <= gives.keys():
         if context is None:
-            raise InputError("a question needs the text that it is about", Advice("add-context"))
+            raise InputError("a question needs the text that it is about", "add it: --context TEXT")
         return answer_question(model, _one(texts), context)
     is_classifier = gives.get("logits") == 2 or (gives.get("logits") == 0 and task == "text-classification")
     if context is not None and not is_classifier:
-        raise InputError(f"{model.graph.name} takes no second text", Advice("omit-context"))
+        raise InputError(
+            f"{model.graph.name} takes no second text",
+            "it answers no questions and compares no texts: leave --context out",
+        )
     if is_classifier:
         return classify_text(model, _one(texts), context)
     if "logits" not in gives:

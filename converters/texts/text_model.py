@@ -14,7 +14,7 @@ import numpy as np
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
 """Outputs with a value for each token: a graph of fixed shape gives them for its padding too."""
@@ -148,7 +148,7 @@ def numbers_of(outputs: Mapping[str, Any], name: str) -> Any:
 
 def refuse(label: str, why: str) -> InputError:
     """The error for a version that no text fits."""
-    return InputError(f"{label} {why}", Advice("run-on-tensors"))
+    return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
 def _row(encoding: Any) -> TokenRow:

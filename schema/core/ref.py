@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 
 POLICY_LOG = ".policy"
 """The name of the registry's own log of policies, used like a model's name. No model can have it."""
@@ -99,11 +99,11 @@ def check_name(text: str) -> str:
     return text
 
 
-def _name_rule(text: str) -> str | Advice:
+def _name_rule(text: str) -> str:
     """The hint for a text that is not a name: the name in it, or else the rule."""
     name, _, version = text.partition(":")
     if Version.is_version(version) and is_name(name):
-        return Advice("omit-version", name=name, version=version)
+        return f"the name alone is {name}; `reg show {name}:{version}` shows the version; a new one gets its number with --version {version}"
     return "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small"
 
 
@@ -115,7 +115,7 @@ def is_name(text: str) -> bool:
         return False
 
 
-def check_registry_id(text: str, hint: str | Advice = "") -> str:
+def check_registry_id(text: str, hint: str = "") -> str:
     """Return a registry's id unchanged, or raise InputError."""
     if not REGISTRY_ID.fullmatch(text):
         raise InputError(f"not a registry id: {text[:40]!r}", hint)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
@@ -73,7 +73,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     if not chosen:
         raise InputError(
             f"ONNX Runtime loads none of {', '.join(dict.fromkeys(item.format for item in artifacts))}",
-            Advice("package-format"),
+            "a model package needs an .onnx or .ort file; name its format with --format",
         )
     component = manifest.name.rpartition("/")[2]
     files: Files = {}

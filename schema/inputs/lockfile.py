@@ -15,7 +15,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, optional, path, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -182,7 +182,9 @@ class Lockfile:
         """Read a lock in any spelling; InputError, naming `label` and the entry, if it is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise InputError(f"{label} is not a lock: its format is not {FORMAT!r}", Advice("write-lock"))
+            raise InputError(
+                f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock REF` writes one"
+            )
         if value.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
         models = value.get("models")

@@ -22,7 +22,6 @@ A job file has a list of exports (`JobRow`):
 A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator

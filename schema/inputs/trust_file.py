@@ -28,7 +28,7 @@ from typing import Any
 
 from onnxreg.schema.core.canonical import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -241,7 +241,7 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
 
 
 def _registry(value: Any) -> str:
-    return check_registry_id(text(value), Advice("show-registry-id"))
+    return check_registry_id(text(value), "`reg log NAME --json` shows it")
 
 
 def _only(value: Mapping[str, Any], *known_keys: str) -> None:

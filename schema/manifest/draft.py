@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest import manifest as doc
 from onnxreg.schema.manifest.vocabulary import FILENAME, UNJUDGED
@@ -90,18 +90,42 @@ class Draft:
         """
         if self.document is not None:
             return _check_files(doc.Manifest.decode(self.document), measured)
-        source = self.fields.get("source") or {}
-        artifacts = [_artifact(artifact, measured, source.get("digest")) for artifact in self.artifacts]
-        value = {
-            **self.fields,
-            "format": "openmed-onnx",
-            "format_version": 2,
-            "name": self.name,
-            "formats": list(dict.fromkeys(artifact.format for artifact in self.artifacts)),
-            "artifacts": artifacts,
-            "files": [_entry(companion, measured) for companion in self.companions],
+        return doc.Manifest.from_json(
+            {
+                **self.fields,
+                "format": "openmed-onnx",
+                "format_version": 2,
+                "name": self.name,
+                "formats": list(dict.fromkeys(artifact.format for artifact in self.artifacts)),
+                "artifacts": [self._artifact(artifact, measured) for artifact in self.artifacts],
+                "files": [_entry(companion, measured) for companion in self.companions],
+            },
+            f"manifest of {self.name}",
+        )
+
+    def _artifact(self, draft: DraftArtifact, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
+        verdict, own_digest = draft.verdict, _measured(draft.path, measured).digest
+        certification: dict[str, Any] = {"state": verdict.state, "reasons": list(verdict.reasons)}
+        if verdict.rule is not None:
+            certification["rule"] = verdict.rule
+        if verdict.suite is not None:
+            evidence = {
+                "artifact": str(own_digest),
+                "suite": str(verdict.suite),
+                "parent": (self.fields.get("source") or {}).get("digest"),
+                "synthetic": verdict.synthetic,
+                "report": verdict.report and str(_measured(verdict.report, measured).digest),
+            }
+            certification["evidence"] = {key: item for key, item in evidence.items() if item is not None}
+        return {
+            **draft.fields,
+            "format": draft.format,
+            "precision": draft.precision,
+            **_stored(draft.path, measured),
+            "files": [_entry(sidecar, measured) for sidecar in draft.sidecars],
+            "certification": certification,
+            **({"parent": str(_measured(draft.parent, measured).digest)} if draft.parent else {}),
         }
-        return doc.Manifest.from_json(value, f"manifest of {self.name}")
 
 
 def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> doc.Manifest:
@@ -110,62 +134,26 @@ def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> 
         if (descriptor.digest, descriptor.size) != (entry.digest, entry.size):
             raise IntegrityError(
                 f"{entry.path} is not the file that {FILENAME} describes: its digest is {descriptor.digest.short}...",
-                Advice("pull-again"),
+                "pull the version again; to make a version of your own of these files use reg add",
             )
     return manifest
 
 
 def _measured(path: str, measured: Mapping[str, Descriptor]) -> Descriptor:
-    try:
-        return measured[path]
-    except KeyError as error:
-        raise InputError(f"the draft names {path!r}, which is not one of its files") from error
+    if path not in measured:
+        raise InputError(f"the draft names {path!r}, which is not one of its files")
+    return measured[path]
 
 
 def _entry(file: DraftFile, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
-    descriptor = _measured(file.path, measured)
-    return {"role": file.role, "path": file.path, **_bytes(descriptor)}
+    return {"role": file.role, **_stored(file.path, measured)}
 
 
-def _bytes(descriptor: Descriptor) -> dict[str, Any]:
-    """Digest, size, and pieces if there are any."""
-    value: dict[str, Any] = {"digest": str(descriptor.digest), "size": descriptor.size}
+def _stored(path: str, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
+    """The keys of `manifest.StoredFile`."""
+    descriptor = _measured(path, measured)
+    value: dict[str, Any] = {"path": path, "digest": str(descriptor.digest), "size": descriptor.size}
     if descriptor.pieces is not None:
-        value["pieces"] = {
-            "size": descriptor.pieces.size,
-            "digests": list(map(str, descriptor.pieces.digests)),
-        }
-    return value
-
-
-def _artifact(draft: DraftArtifact, measured: Mapping[str, Descriptor], parent: str | None) -> dict[str, Any]:
-    descriptor = _measured(draft.path, measured)
-    value: dict[str, Any] = {
-        **draft.fields,
-        "format": draft.format,
-        "path": draft.path,
-        "precision": draft.precision,
-        **_bytes(descriptor),
-        "files": [_entry(sidecar, measured) for sidecar in draft.sidecars],
-        "certification": _certification(draft.verdict, descriptor.digest, measured, parent),
-    }
-    if draft.parent is not None:
-        value["parent"] = str(_measured(draft.parent, measured).digest)
-    return value
-
-
-def _certification(
-    verdict: Verdict, artifact: Digest, measured: Mapping[str, Descriptor], parent: str | None
-) -> dict[str, Any]:
-    value: dict[str, Any] = {"state": verdict.state, "reasons": list(verdict.reasons)}
-    if verdict.rule is not None:
-        value["rule"] = verdict.rule
-    if verdict.suite is not None:
-        value["evidence"] = {"artifact": str(artifact), "suite": str(verdict.suite)}
-        if parent is not None:
-            value["evidence"]["parent"] = parent
-        if verdict.synthetic is not None:
-            value["evidence"]["synthetic"] = verdict.synthetic
-        if verdict.report is not None:
-            value["evidence"]["report"] = str(_measured(verdict.report, measured).digest)
+        digests = list(map(str, descriptor.pieces.digests))
+        value["pieces"] = {"size": descriptor.pieces.size, "digests": digests}
     return value

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 
 Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
@@ -25,7 +25,9 @@ MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
 MAX_STAGES = 64
 """Stages of a pipeline: the index file lists the artifacts of each."""
-MEMBERS_ADVICE = Advice("name-members")
+MEMBERS_ADVICE = (
+    "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
+)
 
 Tensor = tuple[str, tuple[int | None, ...]]
 """An input or output: its type, and the size of each axis, None if that is dynamic."""
@@ -283,7 +285,7 @@ def check_member(name: str) -> str:
     return name
 
 
-def check_alternatives(graphs: Mapping[str, Graph], hint: str | Advice = MEMBERS_ADVICE) -> None:
+def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
     """InputError, naming two files, if one graph cannot take the place of another.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may

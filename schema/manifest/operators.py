@@ -12,53 +12,43 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import count, items, mapping, required, text
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, prefix_label
 
 Types = Mapping[str, frozenset[str]]
 """The element types at a position, such as `{"0": {"float"}}`."""
 
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
-SIDES = ("inputs", "outputs")
 ONE_HOT = ("ai.onnx", "OneHot")
 """Its types are always triples: what a config says of it in any other form leaves none."""
 MAX_LISTED_NAMES = 3
 """The most missing operators that a message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """One operator of an artifact, with the element types seen at its positions; none if nobody recorded them."""
 
     domain: str
     name: str
-    opset: int
-    inputs: Types = field(default_factory=dict)
-    outputs: Types = field(default_factory=dict)
+    opset: Annotated[int, msgspec.Meta(ge=0)]
+    inputs: dict[str, frozenset[str]] = {}
+    outputs: dict[str, frozenset[str]] = {}
 
     def __str__(self) -> str:
         return f"{self.domain}:{self.name} (opset {self.opset})"
 
-    @classmethod
-    def read(cls, value: Any) -> "Need":
-        fields = mapping(value)
-        inputs, outputs = (_types(fields.get(side, {})) for side in SIDES)
-        return cls(
-            text(required(fields, "domain")),
-            text(required(fields, "name")),
-            count(required(fields, "opset")),
-            inputs,
-            outputs,
-        )
-
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
     """Read an operator-set blob. InputError if it is malformed."""
-    return items(canonical.decode(data, "operator set"), Need.read)
+    try:
+        return msgspec.convert(canonical.decode(data, "operator set"), tuple[Need, ...])
+    except msgspec.ValidationError as error:
+        raise InputError(f"operator set is malformed: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,75 +121,58 @@ def _few(names: list[str]) -> str:
     return " and ".join([*names[:MAX_LISTED_NAMES], *more])
 
 
+class _Restriction(msgspec.Struct):
+    """The types of one operator in a config; `custom` are triples."""
+
+    inputs: dict[str, frozenset[str]] = {}
+    outputs: dict[str, frozenset[str]] = {}
+    custom: tuple[tuple[str, ...], ...] | None = None
+
+
 def read_build(config: str) -> Build:
-    """Read an operator config. InputError, naming the line, if ONNX Runtime's build would not take it."""
-    reader = _Reader()
-    for number, line in enumerate(config.splitlines(), 1):
-        try:
-            reader.line(line.strip())
-        except InputError as error:
-            raise InputError(
-                f"line {number} of the operator config: {error.message}", error.advice
-            ) from error
-    return reader.build()
+    """Read an operator config. InputError, naming the line, if ONNX Runtime's build would not take it.
 
-
-class _Reader:
-    """The result of the lines read so far."""
-
-    def __init__(self) -> None:
-        self.operators: set[tuple[str, int, str]] = set()
-        self.types: dict[tuple[str, str], tuple[Types, Types]] = {}
-        self.triples: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
-        self.everywhere: frozenset[str] | None = None
-        self.all = False
-
-    def line(self, line: str) -> None:
-        """line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries"""
-        if not line or line.startswith("#"):
-            return
-        if line.startswith(GLOBAL):
-            if self.everywhere is not None:
-                raise InputError("there are two lines of globally allowed types")
-            self.everywhere = frozenset(name.strip() for name in line.split(";")[1].split(","))
-        elif line == ALL:
-            self.all = True
-        else:
-            self._operators(line)
-
-    def _operators(self, line: str) -> None:
-        parts = [part.strip() for part in line.split(";")]
-        if len(parts) != 3 or not all(parts):
-            raise InputError("it is not domain;opset;operators")
-        domain, opsets, entries = parts
-        numbers = [_opset(number.strip()) for number in opsets.split(",")]
-        for name, types in _entries(entries):
-            self.operators.update((domain, number, name) for number in numbers)
-            if types is not None:
-                self._restrict((domain, name), types)
-
-    def _restrict(self, key: tuple[str, str], types: dict[str, Any]) -> None:
-        """Replace everything that earlier lines stated about an operator's types."""
-        self.types.pop(key, None)
-        self.triples.pop(key, None)
-        if key == ONE_HOT or "custom" in types:
-            triples = items(types.get("custom", []), lambda triple: items(triple, text))
-            self.triples[key] = frozenset(triples)
-        else:
-            inputs, outputs = (_types(types.get(side, {})) for side in SIDES)
-            self.types[key] = inputs, outputs
-
-    def build(self) -> Build:
-        if self.everywhere is not None and (self.types or self.triples):
-            raise InputError("the operator config has globally allowed types and types of single operators")
-        operators = None if self.all and not self.operators else frozenset(self.operators)
-        return Build(operators, self.types, self.triples, self.everywhere)
+    line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries
+    """
+    operators: set[tuple[str, int, str]] = set()
+    types: dict[tuple[str, str], tuple[Types, Types]] = {}
+    triples: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
+    everywhere: frozenset[str] | None = None
+    has_all = False
+    for number, line in enumerate(map(str.strip, config.splitlines()), 1):
+        with prefix_label(f"line {number} of the operator config"):
+            if not line or line.startswith("#"):
+                continue
+            if line == ALL:
+                has_all = True
+            elif line.startswith(GLOBAL):
+                if everywhere is not None:
+                    raise InputError("there are two lines of globally allowed types")
+                everywhere = frozenset(name.strip() for name in line.split(";")[1].split(","))
+            else:
+                parts = [part.strip() for part in line.split(";")]
+                if len(parts) != 3 or not all(parts):
+                    raise InputError("it is not domain;opset;operators")
+                opsets = [_opset(opset.strip()) for opset in parts[1].split(",")]
+                for name, restriction in _entries(parts[2]):
+                    operators.update((parts[0], opset, name) for opset in opsets)
+                    if restriction is not None:  # it replaces everything that earlier lines stated
+                        key = parts[0], name
+                        types.pop(key, None)
+                        triples.pop(key, None)
+                        if key == ONE_HOT or restriction.custom is not None:
+                            triples[key] = frozenset(restriction.custom or ())
+                        else:
+                            types[key] = restriction.inputs, restriction.outputs
+    if everywhere is not None and (types or triples):
+        raise InputError("the operator config has globally allowed types and types of single operators")
+    return Build(None if has_all and not operators else frozenset(operators), types, triples, everywhere)
 
 
 _NAME_END = re.compile("[{,]")
 
 
-def _entries(text: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def _entries(text: str) -> Iterator[tuple[str, _Restriction | None]]:
     """entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
@@ -209,13 +182,14 @@ def _entries(text: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
         name = text[position:end].strip()
         if not name:
             raise InputError("an operator has no name")
-        types = None
+        restriction = None
         if text[end : end + 1] == "{":
             try:
-                types, end = decoder.raw_decode(text, end)
+                value, end = decoder.raw_decode(text, end)
+                restriction = msgspec.convert(value, _Restriction)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"the types of {name[:80]} are not JSON") from error
-        yield name, types
+                raise InputError(f"the types of {name[:80]} are malformed: {error}") from error
+        yield name, restriction
         if text[end : end + 1] not in ("", ","):
             raise InputError(f"there is no comma after {name[:80]}")
         position = end + 1
@@ -225,7 +199,3 @@ def _opset(number: str) -> int:
     if not number.isascii() or not number.isdigit() or len(number) > 9:
         raise InputError(f"not an opset: {number[:40]!r}")
     return int(number)
-
-
-def _types(value: Any) -> Types:
-    return {position: frozenset(items(names, text)) for position, names in mapping(value).items()}

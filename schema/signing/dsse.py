@@ -22,7 +22,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
@@ -220,7 +220,7 @@ def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Si
     if key.kind != BUNDLE_KEY_KIND:
         raise InputError(
             f"a bundle for model_signing is signed with {BUNDLE_KEY_KIND}, not {key.kind}",
-            Advice("create-key-of-kind", kind=BUNDLE_KEY_KIND),
+            f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key",
         )
     payload = _bundle_statement(name, files)
     signature = sign(pae(PAYLOAD_TYPE, payload))

@@ -5,7 +5,7 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from dataclasses import dataclass
 
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 
 SPKI = {
     "ed25519": bytes.fromhex("302a300506032b6570032100"),
@@ -57,7 +57,7 @@ class PublicKey:
             raise InputError(error.message, _HINT) from error
 
 
-_HINT = Advice("public-key-syntax")
+_HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg key show NAME` prints one"
 
 
 def decode_base64(text: object, label: str) -> bytes:

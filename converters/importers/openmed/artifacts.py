@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import below, role_of
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest import is_number
@@ -32,7 +32,9 @@ CONFIG_VERDICTS = (
     "recall_delta_path",
 )
 """The keys of config.json that repeat a verdict."""
-EXPORT_AGAIN = Advice("export-or-add")
+EXPORT_AGAIN = (
+    "export the model again; to register single files without this promise: reg add FILE... --name NAME"
+)
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _UNCARRIED = frozenset(

@@ -29,7 +29,7 @@ from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
@@ -202,13 +202,13 @@ def _read_manifest(directory: Path) -> ManifestV1:
     if not path.is_file():
         raise InputError(
             f"{directory.name} has no {FILENAME}: it is not a finished export",
-            Advice("add-single-files"),
+            "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
         )
     manifest = read_manifest(path.read_bytes())
     if not isinstance(manifest, ManifestV1):
         raise InputError(
             f"{FILENAME} has format version 2: this directory comes from onnxreg",
-            Advice("import-export"),
+            "take it back with: reg import DIRECTORY --name NAME",
         )
     if not manifest.artifacts:
         raise InputError(f"{FILENAME} names no artifacts", "export the model again")

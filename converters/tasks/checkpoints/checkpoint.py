@@ -27,7 +27,7 @@ from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.checkpoints.torch_weights import COMPILED, prefix_of
 from onnxreg.converters.tasks.task import LocatedSource
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -325,7 +325,7 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
         if code_names and not trusted:
             raise InputError(
                 f"the checkpoint wants its own code to run ({name} has an auto_map)",
-                Advice("trust-remote-code"),
+                "read that code, then pass --trust-remote-code",
             )
         if foreign_names := [text for text in code_names if "--" in text]:
             raise InputError(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, missing_extra
+from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
 
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
 """Keys of averages of the weights, which some trainings evaluate and publish."""
@@ -23,10 +23,10 @@ def best_of(run: Path) -> Path:
     """
     checkpoints = sorted((run / "checkpoints").glob("best_*.pth"))
     if not checkpoints:
-        raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", Advice("name-checkpoint-file"))
+        raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", "name the file: --checkpoint FILE")
     if len(checkpoints) > 1:
         names = ", ".join(path.name for path in checkpoints)
-        raise InputError(f"{run} holds several checkpoints: {names}", Advice("name-one-checkpoint"))
+        raise InputError(f"{run} holds several checkpoints: {names}", "name one: --checkpoint FILE")
     return checkpoints[0]
 
 

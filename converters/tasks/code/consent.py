@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from onnxreg.converters.tasks.code.factory import Definition, Factory
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 
 MAX_SHOWN = 300
 """Characters of the arguments in a message."""
@@ -50,7 +50,7 @@ class Consent:
             given = f", called with {_text(arguments)}" if arguments else ""
             raise InputError(
                 f"{described} is code{given}, which runs only if you allow it",
-                Advice("allow-code", code=name),
+                f"read it, then pass --allow-code {name}",
             )
 
 

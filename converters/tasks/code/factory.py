@@ -23,7 +23,7 @@ from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, import_context, is_installed
 from onnxreg.schema.core.digest import directory_digest
-from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest.parts import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
@@ -128,7 +128,9 @@ def find_recorded(name: str, folder: Path) -> Factory:
         return _in_file(file.name, function, (str(folder.resolve()),))
     factory = _in_module(module, function, (str(folder.resolve()),))
     if factory.label is not None and not factory.file.resolve().is_relative_to(folder.resolve()):
-        raise NotFoundError(f"there is no {module} in {folder}", Advice("name-code-directory"))
+        raise NotFoundError(
+            f"there is no {module} in {folder}", "name the directory that holds it: --source DIR"
+        )
     return factory
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from support import in_process
 
-from onnxreg.cli import hints
 from onnxreg.cli.batch import pool
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
@@ -556,7 +555,7 @@ def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: st
     recipe = RecipeFile.from_json({**asked, "steps": [{"name": "a", "pass": "OnnxConversion"}]})
     with pytest.raises(InputError) as refused:
         plan_export(recipe, "net.py:build", "a/b")
-    assert hints.text(refused.value.advice) == "read it, then pass --allow-code net.py:build"
+    assert refused.value.hint == "read it, then pass --allow-code net.py:build"
     order = plan_export(recipe, "net.py:build", "a/b", allow_code=["net.py"])
     assert order.source.code is not None and order.source.code.digest == digest_file(tmp_path / "net.py")
     assert not marker.exists()

@@ -12,7 +12,6 @@ import pytest
 import torch
 from support.progress import RecordedSteps
 
-from onnxreg.cli import hints
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.engine import measure
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
@@ -313,7 +312,7 @@ def test_options_that_the_profile_does_not_have(
 def test_names(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model name of its own") as caught:
         export_android(str(bert), tmp_path)
-    assert hints.text(caught.value.advice) == "pass --name NAME"
+    assert caught.value.hint == "pass --name NAME"
     with pytest.raises(InputError, match="not a model name"):
         export_android(str(bert), tmp_path, name="Not A Name")
     with pytest.raises(NotFoundError):

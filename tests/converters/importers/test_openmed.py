@@ -19,7 +19,6 @@ import pytest
 from onnx import numpy_helper
 from support.sampling import sampled
 
-from onnxreg.cli import hints
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.openmed.openmed import import_openmed
@@ -76,7 +75,7 @@ def refusal(directory: Path, workspace: Path) -> InputError:
     with pytest.raises(InputError) as caught:
         import_openmed(directory, workspace, name="acme/bert")
     assert list(workspace.iterdir()) == []
-    assert str(directory.parent) not in caught.value.message + hints.text(caught.value.advice)
+    assert str(directory.parent) not in caught.value.message + caught.value.hint
     return caught.value
 
 
@@ -313,7 +312,7 @@ def test_no_manifest_at_all(export: Path, workspace: Path) -> None:
     (export / FILENAME).unlink()
     error = refusal(export, workspace)
     assert "has no openmed-onnx.json" in error.message
-    assert "reg add" in hints.text(error.advice)
+    assert "reg add" in error.hint
 
 
 def test_no_such_directory(tmp_path: Path, workspace: Path) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import hints
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import hub_id, locate
 from onnxreg.converters.tasks.checkpoints.checkpoint import ENCODER, TOKENS, load_checkpoint, load_tokenizer
-from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -32,7 +31,7 @@ def change(path: Path, **keys: Any) -> None:
 def refused(directory: Path, family: type[RegError], **options: Any) -> str:
     with pytest.raises(family) as caught:
         load_checkpoint(str(directory), "acme/x", TOKENS, **options)
-    assert hints.text(caught.value.advice) or family is InputError
+    assert caught.value.hint or family is InputError
     return caught.value.message
 
 
@@ -77,7 +76,7 @@ def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(NotFoundError, match="is a file, not the directory of a checkpoint") as caught:
         load_checkpoint(str(tmp_path / "model.onnx"), "x", TOKENS)
-    assert repr(caught.value.advice) == repr(Advice("add-file", file=str(tmp_path / "model.onnx")))
+    assert f"reg export {tmp_path / 'model.onnx'} --quantize" in caught.value.hint
 
 
 def test_no_such_directory(tmp_path: Path) -> None:

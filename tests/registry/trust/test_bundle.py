@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.trust.world import MODEL, World
 
-from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate, is_valid
 from onnxreg.schema.core.errors import InputError
@@ -69,5 +68,5 @@ def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
 def test_a_bundle_wants_p256(world: World, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         Registry(world.tree).sign_bundle(MODEL, world.release, tmp_path / "sig")
-    assert "ecdsa-p256" in hints.text(error.value.advice)
+    assert "ecdsa-p256" in error.value.hint
     assert not (tmp_path / "sig").exists()
