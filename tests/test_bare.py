@@ -28,6 +28,7 @@ EXTRAS = (
     "s3fs",
     "aiobotocore",
     "botocore",
+    "obstore",
     "transformers",
     "onnx",
     "markupsafe",
@@ -114,7 +115,7 @@ def test_every_module_can_be_imported_or_lacks_an_extra(bare: Path, tmp_path: Pa
     optional = (
         "onnxreg.converters.",
         "onnxreg.registry.store.hub.",
-        "onnxreg.registry.store.s3.",
+        "onnxreg.registry.store.bucket",
         "onnxreg.registry.server.",
         "onnxreg.schema.delta.difference",
     )

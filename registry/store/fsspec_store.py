@@ -1,6 +1,5 @@
-"""Registries on other file systems that fsspec has a driver for: `gs://`, `az://`, `sftp://`, `smb://`, ...
+"""Registries on other file systems that fsspec has a driver for: `abfs://`, `sftp://`, `smb://`, ...
 
-    gs://bucket/prefix
     sftp://user@host/path?single_writer=yes
 
 fsspec knows no compare-and-swap, so two writers would lose each other's work without a word. Such a registry is only
@@ -27,9 +26,6 @@ from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteEr
 PROTOCOLS = {
     "abfs": True,
     "abfss": True,
-    "az": True,
-    "gcs": True,
-    "gs": True,
     "sftp": False,
     "smb": False,
     "ssh": False,

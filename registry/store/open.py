@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import path_text
-from onnxreg.schema.core.errors import InputError, hub_library, why
+from onnxreg.schema.core.errors import InputError, hub_library, missing_extra, why
 
+BUCKETS = ("s3", "gs", "az")
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
 
@@ -27,10 +28,13 @@ def open_url(
         from onnxreg.registry.store import memory
 
         return memory.open_shared(url, mirror_of)
-    if scheme == "s3":
-        from onnxreg.registry.store.s3.bucket import s3_remote
-
-        return s3_remote(url, create, mirror_of, known_id)
+    if scheme in BUCKETS:
+        try:
+            from onnxreg.registry.store.bucket import bucket_remote
+        except ModuleNotFoundError as error:
+            extra = "s3" if scheme == "s3" else "bucket"
+            raise missing_extra(error.name or "obstore", extra, f"a registry at {scheme}://") from None
+        return bucket_remote(url, create, mirror_of, known_id)
     if scheme in ("http", "https"):
         from onnxreg.registry.store.http import http_remote
 
@@ -77,10 +81,10 @@ def _check_secret(url: str) -> None:
 def check_scheme(url: str) -> None:
     """InputError if no backend reads such a URL; HostError if its library is not installed."""
     scheme = _scheme(url)
-    if scheme == "s3":
-        from onnxreg.registry.store.s3.s3_url import S3Url
+    if scheme in BUCKETS:
+        from onnxreg.registry.store.bucket_url import BucketUrl
 
-        S3Url.parse(url)
+        BucketUrl.parse(url)
     elif scheme in ("http", "https"):
         from onnxreg.registry.store import http
 
@@ -98,7 +102,7 @@ def check_scheme(url: str) -> None:
         from onnxreg.registry.store import fsspec_store
 
         if scheme not in fsspec_store.PROTOCOLS:
-            schemes = "s3, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
+            schemes = "s3, gs, az, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
             raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {schemes}")
         fsspec_store.check_url(url)
 
@@ -146,10 +150,10 @@ def absolute(address: str) -> str:
 def one_spelling(address: str) -> str:
     """Return a URL without the slash at its end, which does not matter; a path as it is."""
     scheme = _scheme(address)
-    if scheme == "s3":
-        from onnxreg.registry.store.s3.s3_url import S3Url
+    if scheme in BUCKETS:
+        from onnxreg.registry.store.bucket_url import BucketUrl
 
-        return S3Url.parse(address).url
+        return BucketUrl.parse(address).url
     if len(scheme) <= 1:
         return address
     base, mark, options = address.partition("?")

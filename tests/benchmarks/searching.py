@@ -24,9 +24,9 @@ from benchmarks.measure import Row, Run, row, run
 from onnxreg.registry import Registry
 from onnxreg.registry.search.scan import TICK_NANOSECONDS
 from onnxreg.registry.search.snapshot_publisher import publish
+from onnxreg.registry.store.bucket import BucketStore
+from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
-from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.s3_url import S3Url
 
 MODELS, VERSIONS = 10_000, 2
 EXPRESSION = "newest and certified"
@@ -111,7 +111,7 @@ def _in_a_bucket(registry: Registry, directory: Path) -> Iterator[Row]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         os.environ.update(server.environment)
         place = server.fresh()
-        _fill(S3Store(S3Url.parse(place)), registry)
+        _fill(BucketStore(BucketUrl.parse(place)), registry)
         own = directory / "own-s3"
         Registry(own)
         with proxy(server.endpoint) as between:
@@ -126,7 +126,7 @@ def _in_a_bucket(registry: Registry, directory: Path) -> Iterator[Row]:
     yield row(f"{what}, requests", "the same, --fresh", [(float(few), float(many))], "requests", "")
 
 
-def _fill(store: S3Store, registry: Registry) -> None:
+def _fill(store: BucketStore, registry: Registry) -> None:
     """The files that a search reads."""
     root = registry.store.root
     paths = [root / "registry.json", root / SNAPSHOT, *(root / "index").rglob("*.jsonl")]

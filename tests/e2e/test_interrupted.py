@@ -107,9 +107,9 @@ def _small(directory: Path) -> Path:
 SMALL_PARTS = """
 import sys
 from onnxreg.cli.main import main
-from onnxreg.registry.store.s3 import bucket, multipart
+from onnxreg.registry.store import bucket
 
-bucket.MAX_SINGLE_UPLOAD_BYTES = multipart.MIN_PART_BYTES = 2**18
+bucket.PART_BYTES = 2**18
 sys.exit(main())
 """
 """`reg`, which uploads in parts what has more than 256 KiB."""

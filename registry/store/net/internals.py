@@ -2,8 +2,6 @@
 
 | attribute | reason |
 |---|---|
-| botocore: the session of a client, its classes of connections | limits of one read: no other way to count bytes |
-| botocore: the same session | a request without the layers above it costs a quarter less processor time |
 | httpx2: the network behind a client's transports | limits of one read, also while headers arrive |
 | httpx2: the size of the blocks that it sends | 64 KiB cost a quarter more than 1 MiB |
 | huggingface_hub: the mark of a file that it will leave out | the file would be lost without an error |
@@ -23,16 +21,6 @@ if TYPE_CHECKING:
     import httpcore2
     import httpx2
     from huggingface_hub import CommitOperationAdd
-
-
-def botocore_session(client: Any) -> Any:
-    """The object by which a client of botocore sends its requests."""
-    return _read("botocore", client, "_endpoint.http_session")
-
-
-def use_pools(session: Any, http: type, https: type) -> None:
-    """Let a session of botocore take its connections from pools of these classes."""
-    _read("botocore", session, "_pool_classes_by_scheme").update(http=http, https=https)
 
 
 def wrap_networks(

@@ -13,7 +13,7 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -51,6 +51,20 @@ def reading(budget: FileBudget | None = None) -> Iterator[None]:
             yield
         finally:
             _pace.reset(token)
+
+
+def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass on what a server sends, within the limits of the present read (see `reading`)."""
+    meter, source = Meter(), iter(blocks)
+    while True:
+        parallel.check_stop()
+        began = time.monotonic()
+        meter.allowed(None)
+        block = next(source, b"")
+        meter.count(len(block), began)
+        if not block:
+            return
+        yield block
 
 
 def timeout() -> float | None:

@@ -30,12 +30,12 @@ from onnxreg.registry.search import candidates, snapshot, snapshot_publisher
 from onnxreg.registry.search.remote_search import RemoteSearch
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.search.snapshot_publisher import SnapshotPublication
+from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hub.hub import open_hub
 from onnxreg.registry.store.layout import SNAPSHOT, index_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
@@ -121,7 +121,7 @@ def test_in_a_directory(models: Registry, tmp_path: Path) -> None:
 
 
 def test_in_a_bucket(bucket_url: str, models: Registry, tmp_path: Path) -> None:
-    check_life(s3_remote(bucket_url, create=True), models, tmp_path)
+    check_life(bucket_remote(bucket_url, create=True), models, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -227,7 +227,7 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(
 def test_a_reader_of_a_bucket_makes_one_conditional_request(
     s3_proxy: Proxy, bucket_url: str, models: Registry, tmp_path: Path
 ) -> None:
-    store = s3_remote(bucket_url, create=True)
+    store = bucket_remote(bucket_url, create=True)
     for name in models.store.names():
         _push(models, name, store)
     publish(store, tmp_path / "copy")

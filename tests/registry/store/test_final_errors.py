@@ -15,7 +15,7 @@ from support.servers.faults import Proxy, at, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.draft import Draft
@@ -314,7 +314,7 @@ def test_requests_are_signed_for_the_region_that_is_named(
             monkeypatch.setenv(name, value)
         site.plan = lambda method, path: "404 NoSuchKey"
         with pytest.raises(NotFoundError):
-            s3_remote(f"s3://models/x{option}")
+            bucket_remote(f"s3://models/x{option}")
         assert all(f"/{region}/s3/" in headers["Authorization"] for headers in site.headers)
 
 

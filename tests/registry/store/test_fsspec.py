@@ -96,12 +96,12 @@ def test_push_collect_verify_pull(
     ("url", "status", "message"),
     [
         ("sftp://user:secret@host/x", 2, "the URL holds credentials"),
-        ("gs://bucket/x?token=secret", 2, "the URL holds credentials"),
-        ("gs://bucket/x?colour=red", 2, "has an unknown option"),
+        ("smb://host/x?token=secret", 2, "the URL holds credentials"),
+        ("smb://host/x?colour=red", 2, "has an unknown option"),
         ("ftp://host/x", 2, "no backend for ftp:"),
         (f"/tmp/{'x' * 256}", 2, "is too long for a path"),
         ("/tmp" + "/x" * 3000, 2, "is too long for a path"),
-        ("gs://bucket/x", 9, "gs:// needs a driver that is not installed"),
+        ("abfs://bucket/x", 9, "abfs:// needs a driver that is not installed"),
     ],
 )
 def test_bad_input(

@@ -7,14 +7,10 @@ from io import BytesIO
 
 import httpx2
 import pytest
-from botocore.exceptions import ClientError
 from huggingface_hub import CommitOperationAdd
 
 from onnxreg.registry.store.hub.download import guard
 from onnxreg.registry.store.net import internals, requests
-from onnxreg.registry.store.s3.botocore_client import new_client, new_session
-from onnxreg.registry.store.s3.s3_url import S3Url
-from onnxreg.schema.core.errors import HostError
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -46,15 +42,6 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_answers_to_botocore_are_metered(server: str, counts: list[int]) -> None:
-    location = S3Url.parse(f"s3://models?anonymous=yes&region=us-east-1&endpoint={server}")
-    client = new_client(new_session(None), location)
-    with pytest.raises(ClientError, match="404"):
-        client.head_object(Bucket="models", Key="key")
-    assert sum(counts) > 0
-    assert callable(internals.botocore_session(client).send)
-
-
 def test_answers_to_httpx_are_metered(server: str, counts: list[int]) -> None:
     with httpx2.Client() as client:
         guard(client)
@@ -71,10 +58,3 @@ def test_httpx_sends_files_in_blocks_of_the_given_size() -> None:
 
 def test_a_new_file_of_a_commit_is_not_left_out() -> None:
     assert not internals.is_left_out(CommitOperationAdd("model.onnx", b""))
-
-
-def test_a_library_without_the_attribute_is_named() -> None:
-    with pytest.raises(
-        HostError, match=r"botocore [0-9.]+ does not fit this onnxreg: object has no _endpoint"
-    ):
-        internals.botocore_session(object())

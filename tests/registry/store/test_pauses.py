@@ -1,4 +1,4 @@
-"""Servers that say when to come back: every store waits so long, and gives up at once if it is too long."""
+"""Servers that say when to come back: every place waits so long, and gives up at once if it is too long."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,8 +7,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
-from support.servers import hub, s3servers, static
-from support.servers.faults import at, proxy
+from support.servers import hub, static
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
@@ -60,21 +59,6 @@ def oci(stack: ExitStack, registry: Registry, tmp_path: Path) -> Place:
     )
 
 
-def s3(stack: ExitStack, registry: Registry, tmp_path: Path, server: s3servers.Server) -> Place:
-    patch = stack.enter_context(pytest.MonkeyPatch.context())
-    server.enter(patch)
-    url = server.fresh()
-    registry.push("acme/pii", url)
-    site = stack.enter_context(proxy(server.endpoint))
-    patch.setenv("AWS_ENDPOINT_URL", site.url)
-    remote = open_url(url)
-
-    def refuse(status: int, headers: Mapping[str, str]) -> None:
-        site.plan, site.more = at(0, f"{status} SlowDown"), list(headers.items())
-
-    return lambda: remote.read_index("acme/pii"), refuse, lambda: len(site.seen)
-
-
 def huggingface(stack: ExitStack, registry: Registry, tmp_path: Path) -> Place:
     from huggingface_hub.utils import close_session
 
@@ -93,17 +77,14 @@ def huggingface(stack: ExitStack, registry: Registry, tmp_path: Path) -> Place:
     )
 
 
-@pytest.fixture(params=["web", "oci", "s3", "hub"])
+@pytest.fixture(params=["web", "oci", "hub"])
 def place(
     request: pytest.FixtureRequest, registry: Registry, tmp_path: Path, make_draft: MakeDraft
 ) -> Iterator[Place]:
     registry.add(make_draft())
     with ExitStack() as stack:
-        if request.param == "s3":
-            yield s3(stack, registry, tmp_path, request.getfixturevalue("ministack"))
-        else:
-            make = {"web": web, "oci": oci, "hub": huggingface}[request.param]
-            yield make(stack, registry, tmp_path)
+        make = {"web": web, "oci": oci, "hub": huggingface}[request.param]
+        yield make(stack, registry, tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.contract import StoreContract, put
+from conformance.contract import ObjectContract, put
 from support.registries import growing
 from support.registries.bucket import assert_nothing_lost, push_at_once
 from support.servers import s3servers
@@ -18,11 +18,11 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store import bucket
+from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.s3 import bucket
-from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
@@ -31,18 +31,18 @@ from onnxreg.schema.manifest.draft import Draft
 MakeDraft = Callable[..., Draft]
 
 
-class TestMiniStack(StoreContract):
+class TestMiniStack(ObjectContract):
     @pytest.fixture
     def remote(self, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
         ministack.enter(monkeypatch)
-        return s3_remote(ministack.fresh(), create=True)
+        return bucket_remote(ministack.fresh(), create=True)
 
 
 @pytest.mark.parametrize(("fault", "burst"), [("lost", 1), ("reset", 2), ("slow-down", 4), ("error", 4)])
 def test_a_swap_that_is_answered_late_is_no_lost_race(
     bucket_url: str, s3_proxy: Proxy, fault: str, burst: int
 ) -> None:
-    remote = s3_remote(bucket_url, create=True)
+    remote = bucket_remote(bucket_url, create=True)
     store = remote.store
     put(remote, index=b"1\n")
     found = remote.read_index("m")
@@ -70,7 +70,7 @@ def test_the_verdict_is_remembered(
 
 
 def test_makes_a_mirror(bucket_url: str) -> None:
-    remote = s3_remote(bucket_url, create=True, mirror_of="ab" * 16)
+    remote = bucket_remote(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
 
 
@@ -80,7 +80,7 @@ def test_a_mirror_asks_for_no_model_that_is_equal_or_absent(
     """The listing tells what is there, by ETags that are the MD5 of index files."""
     for number in range(4):
         growing.add(registry, f"m{number}", seed="first")
-    remote = s3_remote(bucket_url, create=True, mirror_of=registry.id)
+    remote = bucket_remote(bucket_url, create=True, mirror_of=registry.id)
     s3_proxy.seen.clear()
     mirror(registry.store, remote)
     assert s3_proxy.requests("GET", "/index/") == s3_proxy.requests("HEAD") == 0
@@ -99,7 +99,7 @@ def test_a_mirror_asks_for_no_model_that_is_equal_or_absent(
 def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
     registry.push("acme/pii", bucket_url)
-    remote = s3_remote(bucket_url)
+    remote = bucket_remote(bucket_url)
     before = {file.path for file in remote.files()}
     garbage = [b"garbage %d" % number for number in range(5)]
     with remote.push() as push:
@@ -111,28 +111,14 @@ def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, ma
     assert not verify(remote).damages
 
 
-def test_deletes_key_by_key_where_the_server_knows_no_batch(
-    bucket_url: str, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remote = s3_remote(bucket_url, create=True)
-    blobs = [b"%d" % number for number in range(5)]
-    put(remote, *blobs)
-    monkeypatch.setattr(requests, "MAX_TRIES", 1)
-    s3_proxy.plan = lambda method, path: "error" if method == "POST" else None
-    remote.delete([BlobKey(Digest.of(blob)) for blob in blobs])
-    assert remote.has(map(Digest.of, blobs)) == set()
-    assert s3_proxy.requests("DELETE", "/blobs/") == 5
-
-
 def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_proxy: Proxy) -> None:
     """It may be done at any later time: only the collector's note, which stays, keeps pushes off the key."""
-    remote = s3_remote(bucket_url, create=True)
+    remote = bucket_remote(bucket_url, create=True)
     put(remote, b"blob")
-    put(remote, b"other", name="n")
-    s3_proxy.plan = lambda method, path: "lost" if method == "POST" else None
-    with pytest.raises(RemoteError, match="deleting 2 objects"):
-        remote.delete([BlobKey(Digest.of(blob)) for blob in (b"blob", b"other")])
-    assert s3_proxy.requests("POST") == 1
+    s3_proxy.plan = lambda method, path: "lost" if method == "DELETE" else None
+    with pytest.raises(RemoteError, match="deleting blobs/"):
+        remote.delete([BlobKey(Digest.of(b"blob"))])
+    assert s3_proxy.requests("DELETE", "/blobs/") == 1
 
 
 @pytest.mark.parametrize("processes", [2, *(pytest.param(many, marks=pytest.mark.more) for many in (4, 8))])
@@ -140,7 +126,7 @@ def test_processes_pushing_versions_of_one_model_lose_nothing(
     bucket_url: str, tmp_path: Path, processes: int
 ) -> None:
     push_at_once(bucket_url, tmp_path, processes)
-    assert_nothing_lost(s3_remote(bucket_url), processes)
+    assert_nothing_lost(bucket_remote(bucket_url), processes)
 
 
 class TestCommandLine:
@@ -176,7 +162,7 @@ class TestCommandLine:
 def test_a_library_that_is_missing(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(HostError, match="needs botocore") as error:
-        s3_remote(bucket_url)
+        bucket_remote(bucket_url)
     assert "[s3]" in error.value.hint
 
 
@@ -191,7 +177,7 @@ def test_over_tls(
     """Checksums and payloads are signed in another way than over plain HTTP."""
     certificate = s3servers.certificate(tmp_path)
     made = registry.add(make_draft(size=200_000))
-    monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 2**20)
+    monkeypatch.setattr(bucket, "PART_BYTES", 2**20)
     monkeypatch.setattr(requests, "MAX_TRIES", 2)
     with proxy(ministack.endpoint, certificate) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)

@@ -1,12 +1,9 @@
 """What S3 refuses, or what is not there: a message with operation and side, the right exit status, nothing changed."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import pytest
-from botocore.awsrequest import AWSResponse
 from support.registries.bucket import finished
 from support.servers import s3servers
 from support.servers.faults import Proxy
@@ -14,15 +11,10 @@ from support.servers.faults import Proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.store.bucket import BucketStore
+from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import blob_path, keys_of, new_identity
 from onnxreg.registry.store.net import requests
-from onnxreg.registry.store.net.internals import botocore_session
-from onnxreg.registry.store.net.requests import UnansweredError
-from onnxreg.registry.store.range_stream import RangeRequest
-from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
-from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft
 
@@ -60,9 +52,9 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
         "impossible bucket": ("s3://Not_A_Bucket/x", {}, 2, "no bucket can be called"),
         "no bucket": ("s3:///x", {}, 2, "no bucket can be called"),
         "impossible prefix": (f"s3://models/{'x' * 900}", {}, 2, "longer than"),
-        "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of an S3 registry"),
-        "prefix with two slashes": ("s3://models//x", {}, 2, "not a prefix of an S3 registry"),
-        "neither yes nor no": (f"{url}?anonymous=maybe", {}, 2, "anonymous of an S3 URL is yes or no"),
+        "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of a registry"),
+        "prefix with two slashes": ("s3://models//x", {}, 2, "not a prefix of a registry"),
+        "neither yes nor no": (f"{url}?anonymous=maybe", {}, 2, "anonymous is yes or no"),
         "credentials in the URL": ("s3://KEY:SECRET@models/x", {}, 2, "the URL holds credentials"),
         "credentials in the endpoint": (
             "s3://models/x?endpoint=https://KEY:SECRET@host",
@@ -77,13 +69,13 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
             url,
             {"AWS_ENDPOINT_URL": closed},
             6,
-            f"{reading}Could not connect to the endpoint URL",
+            f"{reading}Connection refused",
         ),
         "no credentials": (
             url,
             {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
             6,
-            f"{reading[:-2]}: no credentials",
+            "no credentials for {url} were found",
         ),
         "anonymous": (f"{url}?anonymous=yes", {}, 6, f"{reading}AccessDenied"),
         "no such profile": (f"{url}?profile=nobody", {}, 2, "nobody"),
@@ -247,89 +239,6 @@ def test_a_server_that_refuses_head_is_asked_for_a_byte(
 ) -> None:
     url, _ = pushed_model
     s3_proxy.plan = lambda method, path: status if method == "HEAD" else None
-    store = S3Store(S3Url.parse(url))
+    store = BucketStore(BucketUrl.parse(url))
     paths = {"registry.json", "index/acme/pii.jsonl"}
     assert store.has([*paths, "index/acme/absent.jsonl"]) == paths
-
-
-def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has it may read the object for some minutes."""
-    closed = f"http://127.0.0.1:{s3servers.free_port()}"
-    s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
-    client = S3Client(S3Url.parse("s3://models/x"))
-    with pytest.raises(UnansweredError) as caught:
-        client.read_range(RangeRequest("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10))))
-    assert closed in caught.value.message
-    assert "X-Amz" not in caught.value.message
-
-
-@pytest.mark.more
-def test_a_refused_bare_request_goes_the_usual_way(
-    bucket_url: str,
-    registry: Registry,
-    other: Registry,
-    make_draft: MakeDraft,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A server that refused one gets no more of them, but for those that are under way."""
-    asked: list[str] = []
-    send = SignedRequests.send
-
-    def send_unsigned(self: SignedRequests, method: str, *more: Any) -> Any:
-        asked.append(method)
-        return send(replace(self, credentials=None), method, *more)
-
-    def refuse(self: SignedRequests, method: str, *more: Any) -> Any:
-        answer = send_unsigned(self, method, *more)
-        self.refused = answer.status_code in REFUSALS
-        return answer
-
-    registry.add(make_draft(size=17 * 2**19), "1.0.0")
-    with monkeypatch.context() as patch:
-        patch.setattr(SignedRequests, "send", refuse)
-        registry.push("acme/pii:1.0.0", bucket_url)
-        assert 0 < len(asked) <= 16
-        asked.clear()
-        other.pull("acme/pii:1.0.0", bucket_url)
-        assert 0 < len(asked) <= 16
-    assert not other.verify().damages
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"AWS_REGION": "eu-central-1"},
-        {"AWS_REGION": "us-east-1"},
-        {"AWS_REGION": "us-west-2", "AWS_USE_FIPS_ENDPOINT": "true"},
-        {"AWS_REGION": "eu-west-1", "AWS_USE_DUALSTACK_ENDPOINT": "true"},
-        {"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://s3.lab:9000/below"},
-    ],
-)
-@pytest.mark.parametrize("options", ["", "?path_style=yes", "?anonymous=yes"])
-def test_bare_requests_go_where_the_usual_ones_go(
-    environment: dict[str, str], options: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Same address, same region in the signature, whatever the configuration says."""
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    for name, value in {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET", **environment}.items():
-        monkeypatch.setenv(name, value)
-    client = S3Client(S3Url.parse(f"s3://models/a b{options}"))
-    seen: list[tuple[str, str]] = []
-
-    def answer(request: Any, **_: Any) -> AWSResponse:
-        scope = str(request.headers.get("Authorization", "")).partition("Credential=")[2].partition(",")[0]
-        seen.append((request.url, scope))
-        return AWSResponse(request.url, 404, {}, Raw())
-
-    client._boto.meta.events.register("before-send.s3", answer)
-    with pytest.raises(RejectedError):
-        client.read("reading", 10, Key="a b/x+y")
-    monkeypatch.setattr(botocore_session(client._boto), "send", answer)
-    assert client.try_put("writing", Key="a b/x+y", Body=b"", ChecksumSHA256="") is None
-    (usual, bare) = seen
-    assert usual == bare
-
-
-class Raw(BytesIO):
-    def stream(self, *_: Any, **more: Any) -> list[bytes]:
-        return []

@@ -1,16 +1,13 @@
 """Registries on further S3 servers that people run, each with habits of its own."""
 
 import itertools
-import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from datetime import timedelta
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 import pytest
-from conformance.contract import StoreContract, put
+from conformance.contract import ObjectContract, put
 from support.registries.bucket import (
     assert_nothing_lost,
     damages,
@@ -23,13 +20,11 @@ from support.registries.bucket import (
 from support.servers import s3servers
 from support.servers.faults import proxy
 
-from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.s3 import bucket, multipart
-from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -38,21 +33,11 @@ MakeDraft = Callable[..., Draft]
 
 
 @pytest.mark.more
-class TestSeaweedFS(StoreContract):
+class TestSeaweedFS(ObjectContract):
     @pytest.fixture
     def remote(self, seaweedfs: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
         seaweedfs.enter(monkeypatch)
-        return s3_remote(seaweedfs.fresh(), create=True)
-
-    def test_large_blobs_come_back(self, remote: RegistryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
-        monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
-        data = random.Random(3).randbytes(17 * 2**20)
-        with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-            push.put(BytesIO(data), Digest.of(data))
-        with remote.open_blob(Digest.of(data)) as stream:
-            assert stream.read() == data
+        return bucket_remote(seaweedfs.fresh(), create=True)
 
     def test_a_batch_is_deleted(self, remote: RegistryStore) -> None:
         blobs = [b"%d" % number for number in range(20)]
@@ -68,42 +53,17 @@ def test_processes_pushing_versions_of_one_model_lose_nothing_there_either(
     seaweedfs.enter(monkeypatch)
     url = seaweedfs.fresh()
     push_at_once(url, tmp_path)
-    assert_nothing_lost(s3_remote(url))
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("verb", ["push", "pull", "resolve"])
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_off(
-    seaweedfs: s3servers.Server,
-    registry: Registry,
-    make_draft: MakeDraft,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    verb: str,
-    hours: int,
-) -> None:
-    from botocore import auth
-
-    seaweedfs.enter(monkeypatch)
-    registry.add(make_draft())
-    url, now = seaweedfs.fresh(), auth.get_current_datetime
-    place = ["--remote", url] if verb == "resolve" else [url]
-    monkeypatch.setattr(auth, "get_current_datetime", lambda: now() + timedelta(hours=hours))
-    assert main(["--registry", str(registry.store.root), verb, "acme/pii:0.1.0", *place]) == 6
-    said = capfd.readouterr().err
-    assert f"reading registry.json at {url} failed: RequestTimeTooSkewed" in said
-    assert "hint: set this machine's clock" in said
+    assert_nothing_lost(bucket_remote(url))
 
 
 @pytest.mark.large
-class TestCeph(StoreContract):
+class TestCeph(ObjectContract):
     """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
 
     @pytest.fixture
     def remote(self, ceph: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
         ceph.enter(monkeypatch)
-        return s3_remote(ceph.fresh(), create=True)
+        return bucket_remote(ceph.fresh(), create=True)
 
 
 @pytest.mark.large
@@ -113,7 +73,7 @@ def test_processes_that_push_to_ceph_at_once(
     ceph.enter(monkeypatch)
     url = ceph.fresh()
     push_at_once(url, tmp_path)
-    assert_nothing_lost(s3_remote(url))
+    assert_nothing_lost(bucket_remote(url))
 
 
 @pytest.mark.more
@@ -151,7 +111,7 @@ class TestAServerThatIgnoresConditions:
         reader.pull("acme/pii", url)
         assert reader.get("acme/pii").digest == made.digest
         with pytest.raises(RemoteError, match="cannot be written safely"):
-            s3_remote(url).remove_note("intents", "0" * 16)
+            bucket_remote(url).remove_note("intents", "0" * 16)
 
 
 def restartable(name: str, directory: Path) -> Callable[[], AbstractContextManager[s3servers.Server]]:

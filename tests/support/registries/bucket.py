@@ -6,20 +6,20 @@ from pathlib import Path
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.bucket import BucketStore, bucket_remote
+from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
-from onnxreg.registry.store.s3.s3_url import S3Url
 from support.servers.s3servers import Server
 
 
 def direct(url: str, server: Server) -> RegistryStore:
     """The registry at a URL, with no proxy in between."""
-    return s3_remote(f"{url}?endpoint={server.endpoint}")
+    return bucket_remote(f"{url}?endpoint={server.endpoint}")
 
 
 def finished(url: str, server: Server) -> list[str]:
     """What lies below a URL; blobs without `blobs/`."""
-    store = S3Store(S3Url.parse(f"{url}?endpoint={server.endpoint}"))
+    store = BucketStore(BucketUrl.parse(f"{url}?endpoint={server.endpoint}"))
     return [key.removeprefix("blobs/") for key, _ in store.list("")]
 
 

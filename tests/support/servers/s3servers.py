@@ -281,6 +281,8 @@ def certificate(directory: Path) -> Path:
     make += [
         "-addext",
         "subjectAltName=IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
         "-keyout",
         str(path),
         "-out",

@@ -1,0 +1,399 @@
+"""Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
+
+The server must honour conditions (`require_cas` proves it): an index file is replaced only if it has the bytes that were
+read. A blob of up to `PART_BYTES` is created only if its key is free; a larger one goes up in parts, whose end knows no
+condition, so that it may replace a blob with equal bytes.
+
+Failed requests are repeated here: the meaning of a refused condition depends on earlier tries. obstore itself repeats
+only the parts of an upload.
+"""
+
+import hashlib
+import io
+import secrets
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from io import BytesIO
+from itertools import chain, islice
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+
+from onnxreg.registry.store.bucket_errors import RejectedError, is_busy, is_passing, translated
+from onnxreg.registry.store.bucket_url import BucketUrl
+from onnxreg.registry.store.directory.scratch import PROBE
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.net import requests
+from onnxreg.registry.store.net.requests import retrying
+from onnxreg.registry.store.net.waits import FileBudget, setting
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
+from onnxreg.registry.store.require_cas import CasGuardedStore
+from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
+from onnxreg.schema.core.errors import InputError, RegError, RemoteError, why
+
+PART_BYTES = 8 * 2**20
+"""A larger object goes up in parts of this size, of which S3 takes 10,000."""
+PARTS_AT_A_TIME = 4
+UPLOADS_AT_A_TIME = 2
+"""Large objects on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
+READ_BYTES = 2**18
+"""The least bytes of a large object that are handed on at a time."""
+MAX_WORKERS = 16
+"""Small requests at a time."""
+KEYS_PER_PAGE = 1000
+CONNECT_SECONDS = 10
+WRITE_PATIENCE = 10
+"""A write may take as many times the seconds of a silent server (`REG_READ_TIMEOUT`)."""
+FOREVER_SECONDS = 10 * 86_400
+DOCUMENT_BLOCK_BYTES = 2**14
+Result = TypeVar("Result")
+Passing = Callable[[Exception], bool]
+Pages = list[Sequence[Any]]
+
+
+class BucketStore:
+    """An `ObjectStore` below a prefix of a bucket. May be used from any number of threads."""
+
+    def __init__(self, location: BucketUrl) -> None:
+        self._location = location
+        self.url = location.url
+        self.host = (
+            urlsplit(location.option("endpoint") or "").netloc or f"{location.scheme}://{location.bucket}"
+        )
+        self._large = threading.Semaphore(UPLOADS_AT_A_TIME)
+
+    def _client(self, silence: float | None, limit: float, retries: int = 0) -> Any:
+        timeouts = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
+        if silence:
+            timeouts["read_timeout"] = f"{silence * 1000:.0f}ms"
+        return self._location.client(timeouts, retries)
+
+    @cached_property
+    def _reads(self) -> Any:
+        return self._client(requests.timeout(), setting("REG_READ_DEADLINE") or FOREVER_SECONDS)
+
+    @cached_property
+    def _writes(self) -> Any:
+        """A write has no limit of silence: that would begin with its first byte, and the server may be slow to take it."""
+        return self._client(None, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
+
+    @cached_property
+    def _parts(self) -> Any:
+        return self._client(
+            None, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS), requests.MAX_TRIES
+        )
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="bucket")
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        tag = self._version(cached[1])["e_tag"] if cached else ""
+
+        def read() -> StoredObject:
+            answer = obstore.get(self._reads, key, options={"if_none_match": tag} if tag else None)
+            data = bytearray()
+            for block in requests.metered(answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES)):
+                data += block
+                if len(data) > MAX_DOCUMENT_BYTES:
+                    raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
+            is_page = answer.attributes.get("Content-Type", "").startswith("text/html")
+            if is_page and data.lstrip()[:1] == b"<":
+                raise self._no_server()
+            return bytes(data), self._token(answer.meta)
+
+        try:
+            return self._read(f"reading {key}", read)
+        except RejectedError as error:
+            if error.status == 304 and cached:
+                return cached
+            if self._is_absence(error):
+                return None
+            raise
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        stream = ObjectStream(self, key, start)
+        try:
+            stream.begin()
+        except RejectedError as error:
+            if self._is_absence(error):
+                return None
+            if error.status != 416:
+                raise
+            return BytesIO(b"")
+        return cast(BinaryIO, stream)
+
+    def answer(self, key: str, start: int, tag: str) -> Any:
+        """Begin to receive an object from an offset on; with a `tag`, of that very object."""
+        options: Any = {"range": {"offset": start}} if start else {}
+        return obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Return the keys that exist: one request for each, or fewer if a listing has all blobs."""
+        key_list = list(keys)
+        if len(key_list) > MAX_WORKERS and all(map(BlobKey.of_path, key_list)):
+            with suppress(RejectedError, UnlistedError):
+                pages = self._pages("blobs/", len(key_list) // MAX_WORKERS + 1)
+                if len(pages) <= len(key_list) // MAX_WORKERS:
+                    return set(key_list) & {item["path"] for page in pages for item in page}
+        return {
+            key
+            for key, is_present in zip(key_list, self._pool.map(self._exists, key_list), strict=True)
+            if is_present
+        }
+
+    def _exists(self, key: str) -> bool:
+        """True if there is an object. If the HEAD is refused, which has no message, a GET of one byte decides."""
+        doing = f"looking for {key}"
+        try:
+            self._token(self._read(doing, lambda: obstore.head(self._reads, key)))
+        except RejectedError as error:
+            if error.status == 404:
+                return False
+            if error.status not in (400, 403, 405, 501):
+                raise
+            try:
+                self._read(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
+            except RejectedError as refusal:
+                if not self._is_absence(refusal) and refusal.status != 416:
+                    raise
+                return refusal.status == 416
+        return True
+
+    def _is_absence(self, error: RejectedError) -> bool:
+        return error.is_absence or (error.status == 403 and self._hides_absence)
+
+    @cached_property
+    def _hides_absence(self) -> bool:
+        """True if this place answers 403 for an object that cannot exist: these credentials may not list the bucket.
+
+        False if not even registry.json is read here.
+        """
+        statuses = []
+        for key in ("registry.json", f"absent-{secrets.token_hex(8)}"):
+            try:
+                self._read(f"reading {key}", partial(obstore.get, self._reads, key))
+                statuses.append(200)
+            except RejectedError as error:
+                statuses.append(error.status)
+        return statuses == [200, 403]
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        head = bytearray()
+        while len(head) <= PART_BYTES and (block := source.read(CHUNK_BYTES)):
+            head += block
+        if len(head) <= PART_BYTES:
+            return self._put(key, bytes(head), "create")
+        blocks = chain([bytes(head)], iter(partial(source.read, CHUNK_BYTES), b""))
+        if self._exists(key):
+            deque(blocks, 0)
+            return False
+        self._upload(key, blocks)
+        return True
+
+    def _upload(self, key: str, blocks: Iterator[bytes]) -> None:
+        """Create a large object. An error of reading is raised as it is, and then nothing is visible."""
+        limits: Any = {"chunk_size": PART_BYTES, "max_concurrency": PARTS_AT_A_TIME, "use_multipart": True}
+        while not self._large.acquire(timeout=POLL_SECONDS):
+            check_stop()
+        try:
+            with self._errors(f"uploading {key}"):
+                obstore.put(self._parts, key, blocks, **limits)
+        except RejectedError as error:
+            if error.reason != "NoSuchUpload" or not self._exists(key):  # else the answer to its end was lost
+                raise
+        finally:
+            self._large.release()
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
+        modes: list[Any] = ["create"]
+        if expected is not None:
+            version = self._version(expected)
+            modes = [version, {**version, "e_tag": version["e_tag"].strip('"')}]
+        current: StoredObject | None = None
+        for mode in modes:
+            if self._put(key, data, mode):
+                return True
+            current = self.get(key)
+            if current is None or current[0] == data or current[1] != expected:
+                break
+        return current is not None and current[0] == data
+
+    def _put(self, key: str, data: bytes, mode: Any) -> bool:
+        """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
+        try:
+            self._write(
+                f"writing {key}", lambda: obstore.put(self._writes, key, data, mode=mode, use_multipart=False)
+            )
+        except RejectedError as error:
+            if error.status in (409, 412) or (error.is_absence and mode != "create"):
+                return False
+            raise
+        return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        list(self._pool.map(self._delete, keys))
+
+    def _delete(self, key: str) -> None:
+        """Delete an object. An unanswered request for a blob is not repeated: it might take effect at any time later."""
+        passing = is_busy if BlobKey.of_path(key) else is_passing
+        try:
+            self._write(f"deleting {key}", lambda: obstore.delete(self._writes, key), passing)
+        except RejectedError as error:
+            if not error.is_absence:
+                raise
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return iter(sorted((item["path"], item["size"]) for page in self._pages(prefix) for item in page))
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        for page in self._pages(prefix):
+            yield from ((item["path"], item["e_tag"] or "") for item in page)
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """An ETag of S3 is the MD5 of an object that one request wrote, unless a key of the customer encrypts it."""
+        return token.strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+    def _pages(self, prefix: str, limit: int = sys.maxsize) -> Pages:
+        """The first pages of the objects below a prefix, which ends with a slash or is empty, in the server's order."""
+        doing = f"listing {prefix or 'the registry'}"
+
+        def read() -> Pages:
+            return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
+
+        try:
+            return self._read(doing, read)
+        except RejectedError as error:
+            if error.status != 403:
+                raise
+            raise UnlistedError(error.message, error.advice) from error
+
+    def has_foreign_objects(self) -> bool:
+        """True if there are objects below the prefix, and no registry. Scratch of probes does not count."""
+        keys = (item["path"] for page in self._pages("", 1) for item in page)
+        is_foreign = any(not key.startswith(f"gc/{PROBE}") for key in keys)
+        return is_foreign and self.get("registry.json") is None
+
+    def _token(self, meta: Any) -> str:
+        """The token of an object: its ETag, which every answer about an object has; with the generation in Google's cloud."""
+        if not meta["e_tag"]:
+            raise self._no_server()
+        return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
+
+    def _version(self, token: str) -> dict[str, str]:
+        """The version of an object, for a condition, of a token."""
+        if self._location.scheme != "gs":
+            return {"e_tag": token}
+        version, _, tag = token.partition("#")
+        return {"e_tag": tag, "version": version}
+
+    def _no_server(self) -> RemoteError:
+        return RemoteError(
+            f"the server at {self.url} is not an S3 server",
+            "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
+        )
+
+    def _read(self, doing: str, request: Callable[[], Result]) -> Result:
+        with requests.reading():
+            return self.ask(doing, request)
+
+    def _write(self, doing: str, request: Callable[[], Result], passing: Passing = is_passing) -> Result:
+        return self.ask(doing, request, passing, is_write=True)
+
+    def ask(
+        self, doing: str, request: Callable[[], Result], passing: Passing = is_passing, is_write: bool = False
+    ) -> Result:
+        """Make a request, and repeat it after a failure that is `passing`. `doing` completes 'while ...'.
+
+        RejectedError for an answer that refuses, UnansweredError if none came.
+        """
+
+        def attempt() -> Result:
+            check_stop()
+            with self._errors(doing, is_write):
+                return request()
+
+        return retrying(attempt, passing, self.host)
+
+    @contextmanager
+    def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
+        """Turn what may go wrong with a request into one family of errors."""
+        try:
+            yield
+        except RegError:
+            raise
+        except (FileNotFoundError, BaseError) as error:
+            failure = translated(f"{doing} at {self.url} failed", str(error), is_write)
+            raise failure from (TimeoutError() if "TimedOut" in str(error) else error)
+        except (OSError, ValueError) as error:
+            raise requests.unanswered(f"{doing} at {self.url} failed: {why(error)}", error) from error
+
+
+class ObjectStream(io.RawIOBase):
+    """An object from an offset on. If the connection breaks, the rest of that very object is requested."""
+
+    def __init__(self, store: BucketStore, key: str, start: int) -> None:
+        self._store = store
+        self._key = key
+        self._at = start
+        self._budget = FileBudget.current()
+        self._blocks: Iterator[bytes] | None = None
+        self._tag = ""
+        self._block = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """Request the object. RejectedError if it is absent."""
+        self._advance(lambda: b"")
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            self._block = memoryview(self._advance(lambda: next(self._blocks or iter(()), b"")))
+        count = min(len(buffer), len(self._block))
+        buffer[:count] = self._block[:count]
+        self._block = self._block[count:]
+        self._at += count
+        return count
+
+    def _advance(self, read: Callable[[], bytes]) -> bytes:
+        def attempt() -> bytes:
+            try:
+                if self._blocks is None:
+                    answer = self._store.answer(self._key, self._at, self._tag)
+                    self._tag = answer.meta["e_tag"] or ""
+                    self._blocks = requests.metered(answer.stream(min_chunk_size=READ_BYTES))
+                return read()
+            except BaseException:
+                self._blocks = None
+                raise
+
+        with requests.reading(self._budget):
+            return self._store.ask(f"reading {self._key}", attempt)
+
+
+def bucket_remote(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> ObjectRegistry:
+    """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
+    store = BucketStore(BucketUrl.parse(url))
+    if create and store.get("registry.json") is None:
+        if store.has_foreign_objects():
+            raise InputError(
+                f"{store.url} is not a registry and not empty",
+                "name a registry, or a prefix with nothing below it",
+            )
+        return ObjectRegistry.create(CasGuardedStore(store), mirror_of, mirror_of is not None)
+    remote = ObjectRegistry(CasGuardedStore(store), known_id)
+    remote.check_exists()
+    return remote

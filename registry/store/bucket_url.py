@@ -1,0 +1,129 @@
+"""URLs of buckets, and the client of obstore for each: `s3://`, `gs://` and `az://`.
+
+    s3://bucket/prefix
+    s3://bucket/prefix?profile=lab&endpoint=https://minio.lab:9000&region=eu-central-1&path_style=yes
+    s3://bucket/prefix?anonymous=yes            read a public bucket, unsigned
+    gs://bucket/prefix    az://container/prefix?account=name
+
+For S3, credentials, endpoint, region and profile are found as every AWS client finds them (`AWS_PROFILE`,
+`AWS_ENDPOINT_URL`, `~/.aws/config`, roles, single sign-on, ...), by botocore; an option of the URL comes before them.
+For the others obstore finds them (`GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`, ...). A URL with
+credentials in it is refused.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from onnxreg.registry.store import aws
+from onnxreg.registry.store.net import http_rules
+from onnxreg.schema.core.errors import InputError
+
+SCHEMES: dict[str, tuple[str, ...]] = {
+    "s3": ("anonymous", "endpoint", "path_style", "profile", "region"),
+    "gs": ("anonymous", "endpoint"),
+    "az": ("account", "anonymous", "endpoint"),
+}
+"""The options of each kind of URL."""
+ENDPOINTS = {"s3": "endpoint", "gs": "base_url", "az": "endpoint"}
+"""The setting of obstore for the server's address."""
+SERVERS = {"s3": "", "gs": "https://storage.googleapis.com", "az": "https://blob.core.windows.net"}
+FLAGS = ("anonymous", "path_style")
+YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
+MAX_PREFIX_BYTES = 800
+"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+
+
+@dataclass(frozen=True)
+class BucketUrl:
+    """A parsed `scheme://bucket/prefix?option=value` URL. It never holds a secret."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, url: str) -> "BucketUrl":
+        """Parse a URL. InputError if it is malformed, names an impossible bucket, or holds credentials."""
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        endpoints = [value for name, value in options if name == "endpoint"]
+        if any("@" in part for part in (parts.netloc, *endpoints)):
+            raise InputError(
+                "the URL holds credentials, which would be written to disk and shown",
+                "leave them out; they are found as every client of the service finds them (AWS_PROFILE, ...)",
+            )
+        form = f"write {parts.scheme}://bucket/prefix"
+        if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
+            raise InputError(
+                f"no bucket can be called {parts.netloc!r}",
+                f"{form}; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
+            )
+        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
+        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
+            raise InputError(f"not a prefix of a registry in a bucket: {prefix!r}", form)
+        if len(prefix.encode()) > MAX_PREFIX_BYTES:
+            raise InputError(f"the prefix is longer than {MAX_PREFIX_BYTES} bytes", "use a shorter prefix")
+        allowed = SCHEMES[parts.scheme]
+        for name, value in options:
+            if name not in allowed:
+                raise InputError(f"such a URL has no option {name!r}", f"options: {', '.join(allowed)}")
+            if name in FLAGS and value.lower() not in YES | NO:
+                raise InputError(f"the option {name} is yes or no, not {value[:20]!r}", f"write {name}=yes")
+        for endpoint in endpoints:
+            aws.check_endpoint(endpoint, "the option endpoint")
+        return cls(parts.scheme, parts.netloc, prefix, tuple(sorted(options)))
+
+    @property
+    def url(self) -> str:
+        below = f"/{quote(self.prefix)}" if self.prefix else ""
+        options = f"?{urlencode(self.options)}" if self.options else ""
+        return f"{self.scheme}://{self.bucket}{below}{options}"
+
+    def option(self, name: str) -> str | None:
+        return dict(self.options).get(name)
+
+    def flag(self, name: str) -> bool:
+        return (self.option(name) or "no").lower() in YES
+
+    def client(self, timeouts: dict[str, Any], retries: int) -> Any:
+        """Make a client of obstore whose keys are below the prefix.
+
+        `timeouts` are of `obstore.store.ClientConfig`. HostError or InputError for a configuration that cannot work.
+        """
+        from obstore import store as stores
+
+        backoff = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
+        retry = {
+            "max_retries": retries,
+            "retry_timeout": timedelta(hours=1),
+            "backoff": {**backoff, "base": 2},
+        }
+        if self.scheme == "s3":
+            settings = aws.settings(
+                self.url,
+                self.bucket,
+                dict(self.options),
+                self.flag("path_style"),
+                not self.flag("anonymous"),
+            )
+        else:
+            named = {"account_name": self.option("account"), ENDPOINTS[self.scheme]: self.option("endpoint")}
+            settings = {name: value for name, value in named.items() if value}
+        endpoint = settings.get(ENDPOINTS[self.scheme]) or SERVERS[self.scheme]
+        http_rules.check_proxy(endpoint)
+        if self.flag("anonymous"):
+            settings["skip_signature"] = True
+        options = {
+            **timeouts,
+            "allow_http": endpoint.startswith("http:"),
+            **settings.pop("client_options", {}),
+        }
+        kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.scheme]
+        return kind(
+            self.bucket, prefix=self.prefix or None, client_options=options, retry_config=retry, **settings
+        )
