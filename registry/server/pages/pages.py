@@ -1,50 +1,43 @@
-"""The pages for people: models, one model, one version, and two versions side by side. No script, no external
-files.
+"""The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
-A page follows from its URL and the index files of its models, so rendered pages are cached by both; the
-entity tag is the digest of the page. The pages have their own search index, so that apps never wait for their
-queries.
+A page follows from its URL and the index files of its models, so rendered pages are cached by both; the entity tag is
+the digest of the page. The pages have their own search, so that apps never wait for their queries.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from urllib.parse import urlsplit
+from hashlib import sha256
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.log.delta_log import read_deltas
-from onnxreg.registry.log.lookup import read_blob, read_consistently
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.server.answers import (
-    HTML,
-    IMMUTABLE,
-    REVALIDATE,
-    STATUS,
-    HttpError,
-    as_served,
-    base_url,
-    of_bytes,
-)
-from onnxreg.registry.server.pages import views
-from onnxreg.registry.server.pages.rendering import Rendering
-from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
-from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
+from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
+from onnxreg.registry.server.pages.model import ModelPage, VersionRow
+from onnxreg.registry.server.pages.rendering import HERE, environment
+from onnxreg.registry.server.pages.snippets import SnippetSubject, file_path, snippets
 from onnxreg.registry.server.questions import Search
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.compare.manifests import diff
-from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history
+from onnxreg.schema.compare.overview import overview
+from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
+from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.parser import ExpressionError
@@ -53,6 +46,8 @@ MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 
 """Rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
+WIDTH, HEIGHT, MARGIN = 640, 180, 24
+"""Of the chart, in its own units."""
 FILTERS = ("task", "license", "format")
 """The filters of the first page, by their parameters in its URL."""
 POLICY = (
@@ -61,20 +56,33 @@ POLICY = (
 )
 _WORDS = re.compile(r"[\w][\w ./-]*")
 
-Make = Callable[[Request], Awaitable[bytes]]
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 class Pages:
     """The pages of one registry."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
-        self._registry = registry
-        self._settings = settings
-        self._rendering = Rendering(urlsplit(settings.url or "").path, registry.registry_id)
-        self._search_worker = Search(registry, limits)
+        self._registry, self._settings = registry, settings
+        self._search = Search(registry, limits)
+        self._root = root = urlsplit(settings.url or "").path
+        self._templates = environment(
+            root=root,
+            registry=registry.registry_id,
+            static={
+                file.name: f"{root}/static/{file.name}?{_digits(file.read_bytes())}"
+                for file in STATIC.iterdir()
+            },
+            url=self._url,
+            model_url=self._model_url,
+            version_url=lambda name, version: f"{self._model_url(name)}:{quote(str(version), safe='+')}",
+            file_url=lambda name, revision, path: root + file_path(name, revision, path),
+            blob_url=lambda digest: f"{root}/{blob_path(digest)}",
+        )
+        for (
+            name
+        ) in self._templates.list_templates():  # an update of the program must not mix new ones with old code
+            self._templates.get_template(name)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         return [
             Route("/", self._answered(self._models)),
             Route("/models/{name}:{tag}", self._answered(self._version)),
@@ -83,18 +91,30 @@ class Pages:
             Route("/models/{org}/{name}", self._answered(self._model)),
             Route("/diff", self._answered(self._diff)),
             Route("/history", self._answered(self._history)),
-            Route("/static/{file}", self._static),
+            Mount("/static", StaticFiles(directory=STATIC)),
         ]
 
-    def _answered(self, make: Make) -> Endpoint:
+    def _url(self, path: str, **parameters: object) -> str:
+        """A link to a page with the parameters that are not empty."""
+        query = urlencode({key: str(value) for key, value in parameters.items() if value})
+        return f"{self._root}/{path}{'?' if query else ''}{query}"
+
+    def _model_url(self, name: str) -> str:
+        return f"{self._root}/models/{quote(name)}"
+
+    def _page(self, template: str, **values: Any) -> bytes:
+        return self._templates.get_template(template).render(values).encode()
+
+    def _answered(
+        self, make: Callable[[Request], Awaitable[bytes]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint whose errors are pages too."""
 
         async def endpoint(request: Request) -> Response:
             try:
-                html = await make(request)
+                return _guarded(of_bytes(request, await make(request), HTML))
             except RegError as error:
                 return self.of_error(error)
-            return _guarded(of_bytes(request, html, HTML, REVALIDATE))
 
         return endpoint
 
@@ -102,12 +122,10 @@ class Pages:
         """An error as a page; a query that cannot be parsed is shown in its search field."""
         error = as_served(error)
         if isinstance(error, MisreadError):
-            html = self._rendering.page("search.html", query=error.query, error=error, instead=error.instead)
+            html = self._page("search.html", query=error.query, error=error, instead=error.instead)
         else:
-            near = error.near if isinstance(error, UnknownModelError) else ()
-            html = self._rendering.page("error.html", error=error, near=near)
-        status = STATUS.get(error.family, 500)
-        return _guarded(Response(html, status, {"Cache-Control": "no-store"}, HTML))
+            html = self._page("error.html", error=error, near=getattr(error, "near", ()))
+        return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
     def of_bug(self) -> Response:
         """The answer to a browser after a bug; its traceback goes to the log."""
@@ -117,26 +135,20 @@ class Pages:
         """The answer to a browser for a path without a route."""
         return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
 
-    async def _static(self, request: Request) -> Response:
-        file = self._rendering.static.get(request.path_params["file"])
-        if file is None:
-            raise HttpError(404, "there is no such file", "the pages name those that there are")
-        return of_bytes(request, file[0], file[1], self._settings.caching(IMMUTABLE))
-
     async def _models(self, request: Request) -> bytes:
-        query = request.query_params.get("q", "").strip()
-        if query:
-            return await self._search(query)
-        typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after")}
-        return await self._search_worker.ask(
-            lambda search: self._models_page(search, typed), ("page", *typed.values())
-        )
+        typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after", "q")}
+        if query := typed.pop("q"):
+            try:
+                expression = parser.parse(query)
+            except ExpressionError as error:
+                raise MisreadError(query, error) from error
+            return await self._search.ask(partial(self._search_page, query, expression))
+        return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
-    def _models_page(self, search: SearchIndex, typed: dict[str, str]) -> bytes:
-        filters = {key: typed[key] for key in FILTERS}
-        question = ModelFilter.of(typed["words"], **filters)
+    def _models_page(self, typed: dict[str, str], search: SearchIndex) -> bytes:
+        question = ModelFilter.of(typed["words"], **{key: typed[key] for key in FILTERS})
         models, count = search.find_models(question, typed["after"], MODELS_PER_PAGE + 1)
-        return self._rendering.page(
+        return self._page(
             "models.html",
             typed=typed,
             is_filtered=question != ModelFilter(),
@@ -147,138 +159,127 @@ class Pages:
             damages=search.damages(),
         )
 
-    async def _search(self, query: str) -> bytes:
-        try:
-            expression = parser.parse(query)
-        except ExpressionError as error:
-            raise MisreadError(query, error) from error
-
-        return await self._search_worker.ask(lambda search: self._search_page(search, query, expression))
-
-    def _search_page(self, search: SearchIndex, query: str, expression: parser.Expression) -> bytes:
+    def _search_page(self, query: str, expression: parser.Expression, search: SearchIndex) -> bytes:
         matches, damages = search.query(expression, "*", list, limit=MATCHES_PER_PAGE + 1)
-        return self._rendering.page(
-            "search.html",
-            query=query,
-            error=None,
-            matches=matches[:MATCHES_PER_PAGE],
-            more=len(matches) > MATCHES_PER_PAGE,
-            damages=damages,
+        is_cut = len(matches) > MATCHES_PER_PAGE
+        matches = matches[:MATCHES_PER_PAGE]
+        return self._page(
+            "search.html", query=query, error=None, matches=matches, more=is_cut, damages=damages
         )
+
+    async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
+        """A page of one model. It follows from `key`, the index file, the log of policies and the trust file."""
+
+        def read(index: IndexFile | None) -> bytes:
+            return make(ModelPage(self._registry, name, index))
+
+        def answer() -> bytes:
+            rules = self._registry.policy_token(), trust_digest()
+            return self._registry.answer((name, *key, *rules), name, read)
+
+        return await run_sync(answer)
 
     async def _model(self, request: Request) -> bytes:
         name = check_name(request.scope["path"].removeprefix("/models/"))
-        older, before = request.query_params.get("older"), _line(request)
+        older, before = request.query_params.get("older"), request.query_params.get("before")
+        if before is not None and not re.fullmatch(r"[0-9]{1,15}", before):
+            raise InputError(f"before is {before[:40]!r}", "the number of a line of the log")
         start = None if older is None else Version.parse(older)
+        line = None if before is None else int(before)
 
-        def make(index: IndexFile | None) -> bytes:
-            return self._model_page(ModelSnapshot(self._registry, name, index), start, before)
+        def make(model: ModelPage) -> bytes:
+            newest = model.state.newest_release()
+            manifest = model.manifest(newest) if newest else None
+            remaining = [version for version in model.order if start is None or version < start]
+            log = model.log_rows(line, LINES_PER_PAGE)
+            return self._page(
+                "model.html",
+                model=model,
+                name=name,
+                newest=model.row(newest) if newest else None,
+                manifest=manifest,
+                parents=model.parent_recalls(manifest),
+                rows=[model.row(version) for version in remaining[:VERSIONS_PER_PAGE]],
+                older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
+                log=log,
+                earlier=log[-1].line.seq if log and log[-1].line.seq > 1 else None,
+                first=start is None and line is None,
+            )
 
-        rules = self._registry.policy_token(), trust_digest()
-        return await run_sync(self._registry.answer, ("model", name, start, before, *rules), name, make)
-
-    def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
-        newest = model.state.newest_release()
-        manifest = model.manifest(model.entries[newest]) if newest else None
-        remaining = [version for version in model.order if start is None or version < start]
-        lines = model.sound.before(before, LINES_PER_PAGE) if model.sound else []
-        return self._rendering.page(
-            "model.html",
-            model=model,
-            name=model.state.name,
-            newest=model.rows([newest])[0] if newest else None,
-            manifest=manifest,
-            parents=model.parent_recalls(manifest),
-            channels=model.in_production() if start is None and before is None else [],
-            rows=model.rows(remaining[:VERSIONS_PER_PAGE]),
-            older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
-            log=model.log_rows(lines) if lines else [],
-            earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
-            first=start is None and before is None,
-        )
+        return await self._of_model(name, make, "model", start, line)
 
     async def _version(self, request: Request) -> bytes:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
         base = base_url(request, self._settings)
 
-        def make(index: IndexFile | None) -> bytes:
-            model = ModelSnapshot(self._registry, ref.name, index)
+        def make(model: ModelPage) -> bytes:
             row = model.find(ref)
-            manifest = model.manifest(row.entry)
+            manifest = model.manifest(row.version)
+            files = {file.digest: file for file in manifest.all_files()} if manifest else {}
             deltas = read_deltas(partial(read_blob, self._registry), row.entry.deltas)
-            return self._rendering.page(
+            older = model.order[model.order.index(row.version) + 1 :]
+            return self._page(
                 "version.html",
                 name=ref.name,
                 row=row,
                 manifest=manifest,
                 parents=model.parent_recalls(manifest),
-                proofs=model.proofs(row.entry, manifest),
-                snippets=self._snippets(model, row, manifest, base),
-                updates=views.update_rows(deltas, manifest) if manifest else [],
-                previous=model.before(row.version),
+                proofs=model.proofs(manifest, row.entry.manifest) if manifest else {},
+                snippets=list(self._snippets(model, row, manifest, base)) if manifest else [],
+                updates=[(files[delta.new], delta) for delta in deltas if delta.new in files],
+                previous=older[0] if older else None,
             )
 
-        return await run_sync(self._registry.answer, ("version", ref, base), ref.name, make)
+        return await self._of_model(ref.name, make, "version", ref, base)
 
-    def _snippets(
-        self, model: ModelSnapshot, row: views.VersionRow, manifest: Manifest | None, base: str
-    ) -> list[Snippet]:
+    def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> Any:
         """The lines that get the best artifact of a version; none if its files are gone, or all are refused."""
-        artifact = None if manifest is None or row.entry.gone else row.best_artifact(manifest)
-        if manifest is None or artifact is None:
-            return []
+        artifact, digest = row.best_artifact(manifest), row.entry.manifest
+        if artifact is None:
+            return ()
         states = {path: state.state for path, state in row.states(manifest).items()}
-        digest = row.entry.manifest
         files = layout(manifest, digest, row.entry.size, states, row.entry.held, refused=True)
         tag = None if row.entry.yanked else str(row.version)
-        has_token = self._settings.token is not None
-        return snippets(
-            SnippetSubject(base, model.state.name, tag, digest, manifest, artifact, files, has_token)
-        )
+        guarded = self._settings.token is not None
+        return snippets(SnippetSubject(base, model.name, tag, digest, manifest, artifact, files, guarded))
 
     async def _diff(self, request: Request) -> bytes:
-        old, new = (request.query_params.get(side, "") for side in ("old", "new"))
-        if not (old and new):
+        texts = [request.query_params.get(side, "") for side in ("old", "new")]
+        if not all(texts):
             raise InputError("Two versions are compared", "choose them on the page of a model")
-        return await run_sync(self._diff_page, Ref.parse(old), Ref.parse(new))
+        old, new = map(Ref.parse, texts)
+        token = await run_sync(self._registry.token, old.name)
 
-    def _diff_page(self, old: Ref, new: Ref) -> bytes:
-        """Read both models from unchanged index files; the token of the outer one is part of the inner one's
-        cache key.
-        """
+        def make(model: ModelPage) -> bytes:
+            other = ModelPage(self._registry, old.name, self._registry.read_index(old.name))
+            sides = _side(other, old), _side(model, new)
+            difference = diff(sides[0].manifest, sides[1].manifest)
+            screen = overview(*sides, difference)
+            return self._page("diff.html", old=sides[0], new=sides[1], diff=difference, screen=screen)
 
-        def outer(model: ModelSnapshot) -> bytes:
-            def inner(index: IndexFile | None) -> bytes:
-                sides = [_side(model, old), _side(ModelSnapshot(self._registry, new.name, index), new)]
-                difference = diff(sides[0].manifest, sides[1].manifest)
-                return self._rendering.page(
-                    "diff.html", comparison=views.ComparisonView(sides[0], sides[1], difference)
-                )
-
-            return self._registry.answer(("diff", old, new, model.token), new.name, inner)
-
-        return read_consistently(
-            self._registry, old.name, lambda index: outer(ModelSnapshot(self._registry, old.name, index))
-        )
+        return await self._of_model(new.name, make, "diff", old, new, token)
 
     async def _history(self, request: Request) -> bytes:
         name = check_name(request.query_params.get("model", ""))
         metric = request.query_params.get("metric", "")[:MAX_METRIC_LETTERS] or None
 
-        def make(index: IndexFile | None) -> bytes:
-            return self._history_page(ModelSnapshot(self._registry, name, index), metric)
+        def make(model: ModelPage) -> bytes:
+            records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]
+            history = model_history(name, records, metric)
+            artifacts = [artifact for row in history.versions for artifact in row.artifacts]
+            figures = list(dict.fromkeys(figure for item in artifacts for figure in item.figures))[
+                :MAX_FIGURES
+            ]
+            return self._page("history.html", history=history, chart=history_chart(history), figures=figures)
 
-        return await run_sync(self._registry.answer, ("history", name, metric), name, make)
+        return await self._of_model(name, make, "history", metric)
 
-    def _history_page(self, model: ModelSnapshot, metric: str | None) -> bytes:
-        records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]
-        history = model_history(model.state.name, records, metric)
-        names = dict.fromkeys(
-            name for row in history.versions for artifact in row.artifacts for name in artifact.figures
-        )
-        return self._rendering.page(
-            "history.html", history=history, chart=history_chart(history), figures=list(names)[:MAX_FIGURES]
-        )
+
+STATIC = HERE / "static"
+
+
+def _digits(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
 
 
 class MisreadError(InputError):
@@ -291,20 +292,48 @@ class MisreadError(InputError):
         self.instead = query if _WORDS.fullmatch(query) else None
 
 
-def _side(model: ModelSnapshot, ref: Ref) -> views.VersionView:
+class Side(NamedTuple):
+    """One of two versions that are compared."""
+
+    ref: Ref
+    manifest: Manifest
+    row: VersionRow
+    states: ArtifactStates
+
+
+def _side(model: ModelPage, ref: Ref) -> Side:
     row = model.find(ref)
-    manifest = model.manifest(row.entry)
+    manifest = model.manifest(row.version)
     if manifest is None:
         raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
-    return views.VersionView(Ref(ref.name, str(row.version)), manifest, row)
+    return Side(Ref(ref.name, str(row.version)), manifest, row, tuple(row.states(manifest).values()))
 
 
-def _line(request: Request) -> int | None:
-    """The line number in the `before` parameter of the URL, if any."""
-    text = request.query_params.get("before")
-    if text is not None and not re.fullmatch(r"[0-9]{1,15}", text):
-        raise InputError(f"before is {text[:40]!r}", "the number of a line of the log")
-    return None if text is None else int(text)
+def history_chart(history: ModelHistory) -> dict[str, Any] | None:
+    """The comparable figures, the oldest first, as points of a drawing; None if there are fewer than two.
+
+    `points`: (x, y, ends of the interval or None, row) each; `low` and `high` are the values at the edges.
+    """
+    rows = [row for row in reversed(history.versions) if history.is_charted(row)]
+    if len(rows) < 2 or history.scale is None:
+        return None
+    low, high = history.scale
+
+    def y(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)
+
+    step = (WIDTH - 2 * MARGIN) / (len(rows) - 1)
+    points = [
+        (
+            MARGIN + number * step,
+            y(row.value or 0.0),
+            [y(end) for end in row.interval] if row.interval else None,
+            row,
+        )
+        for number, row in enumerate(rows)
+    ]
+    return {"points": points, "low": low, "high": high}
 
 
 def _guarded(response: Response) -> Response:
@@ -312,54 +341,3 @@ def _guarded(response: Response) -> Response:
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["Referrer-Policy"] = "same-origin"
     return response
-
-
-WIDTH, HEIGHT, MARGIN = 640, 180, 24
-"""Of the drawing, in its own units."""
-
-
-@dataclass(frozen=True)
-class ChartPoint:
-    """A version in the chart: its place, and the ends of its interval (None: none was published)."""
-
-    x: float
-    y: float
-    row: HistoryRow
-    bounds: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class HistoryChart:
-    """The comparable figures of a history, the oldest first, with the values at the lower and the upper edge."""
-
-    points: Sequence[ChartPoint]
-    low: float
-    high: float
-
-    @property
-    def line(self) -> str:
-        """The points of a polyline."""
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
-
-
-def history_chart(history: ModelHistory) -> HistoryChart | None:
-    """The chart; None with fewer than two comparable figures."""
-    rows = [row for row in reversed(history.versions) if history.is_charted(row)]
-    if len(rows) < 2 or history.scale is None:
-        return None
-    low, high = history.scale
-    step = (WIDTH - 2 * MARGIN) / (len(rows) - 1)
-    points = []
-    for number, row in enumerate(rows):
-        bounds = (
-            None if row.interval is None else (_y(row.interval[0], low, high), _y(row.interval[1], low, high))
-        )
-        assert row.value is not None, "charted rows have values"
-        points.append(ChartPoint(MARGIN + number * step, _y(row.value, low, high), row, bounds))
-    return HistoryChart(points, low, high)
-
-
-def _y(value: float, low: float, high: float) -> float:
-    """The height of a value; all in the middle if they are equal."""
-    share = (value - low) / (high - low) if high > low else 0.5
-    return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)

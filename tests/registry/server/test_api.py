@@ -14,7 +14,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server import api
-from onnxreg.registry.server.pages.rendering import Rendering
+from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -121,7 +121,7 @@ def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPat
     first = [site.get(path).body for path in LISTS]
     monkeypatch.setattr(SearchIndex, "models", refuse)
     monkeypatch.setattr(lookup, "all_versions", refuse)
-    monkeypatch.setattr(Rendering, "page", refuse)
+    monkeypatch.setattr(Pages, "_page", refuse)
     assert [site.get(path).body for path in LISTS] == first
 
 

@@ -1,6 +1,7 @@
 """A model's page: what is in production, and the log as its events say it."""
 
 import re
+import shutil
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -107,3 +108,21 @@ def test_a_model_is_not_made_from_itself(registry: Registry, tmp_path: Path) -> 
     bundle = make_dossier(registry.store, Ref.parse(f"{NAME}:1.0.0"), "plain", None)
     (field,) = (field for field in bundle.dossier.fields if field.label == "Source")
     assert all(cell.value != NAME for table in field.tables for row in table.rows for cell in row)
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "a pipe"])
+def test_a_damaged_log_of_policies_is_never_no_policy(audited: Registry, tmp_path: Path, damage: str) -> None:
+    root = Path(shutil.copytree(audited.store.root, tmp_path / "copy"))
+    policies = root / "policy.jsonl"
+    with running(root) as site:
+        before = page(site, f"/models/{NAME}").partition("Newest release")[0]
+        assert " met" in before
+        data = policies.read_bytes()
+        policies.unlink()
+        if damage == "changed":
+            policies.write_bytes(data.replace(b"stable", b"staple"))
+        elif damage == "a pipe":
+            policies.mkdir()
+        text = page(site, f"/models/{NAME}").partition("Newest release")[0]
+    assert " met" not in text and "does not resolve" in text or "is not known" in text
+    assert "no policy" not in text.partition("stable")[2]

@@ -1,0 +1,286 @@
+"""One model as of one index file, for its pages: versions, log and channels, as `reg show` and `reg log` give them."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from onnxreg.registry.gates.production import ChannelStatus, in_production
+from onnxreg.registry.gates.proofs import latest_proofs
+from onnxreg.registry.gates.statements import StatementReader, word_of
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.commit import read_ledger
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.read.versions import version_record
+from onnxreg.registry.search.listing import total_size
+from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
+from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.signatures import SignatureJudge
+from onnxreg.schema.compare.version_history import HistoryEntry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError, RegError, nearest
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import VersionEntry
+from onnxreg.schema.log.summary import ArtifactState, VersionSummary, artifact_states, verdicts_of
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+
+MAX_SUGGESTIONS, MAX_NAMED = 4, 3
+"""Similar names in an error, and artifacts that a note names."""
+
+
+class UnknownModelError(NotFoundError):
+    """A model or version that does not exist here; `near` are similar ones."""
+
+    def __init__(self, message: str, near: Sequence[Ref]) -> None:
+        super().__init__(message, "did you mean one of these?" if near else "")
+        self.near = near
+
+
+class Standing(NamedTuple):
+    """A word for the state of a version, the line of the log that set it, if it is only one, and the text of its badge.
+
+    `artifacts` are the artifacts that it is about.
+    """
+
+    word: str
+    line: LogLine | None = None
+    text: str = ""
+    artifacts: str = ""
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """One version in a list. `size`: bytes of its present files, None if the index file does not have it."""
+
+    version: Version
+    entry: VersionEntry
+    channels: Sequence[str]
+    size: int | None
+    standings: Sequence[Standing]
+    published: LogLine | None
+    refused: Collection[Digest]
+
+    @property
+    def revision(self) -> str:
+        """The name that gets the files: the version, or the manifest's digest if it is yanked."""
+        return str(self.entry.manifest if self.entry.yanked else self.version)
+
+    def has_files(self, artifact: Artifact) -> bool:
+        """Return True if the files of an artifact are here."""
+        paths = self.entry.held
+        return self.entry.gone is None and (paths is None or artifact.path in paths)
+
+    def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
+        """The state of each artifact, by its path."""
+        states = artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
+        return {state.path: state for state in states}
+
+    def best_artifact(self, manifest: Manifest) -> Artifact | None:
+        """The smallest certified artifact that is here, else the first that is not refused."""
+        states = {path: state.state for path, state in self.states(manifest).items()}
+        usable = [
+            item
+            for item in manifest.entry_artifacts
+            if self.has_files(item) and states[item.path] != "refused"
+        ]
+        certified = [item for item in usable if states[item.path] == "certified"]
+        return min(certified, key=lambda item: item.own_size, default=next(iter(usable), None))
+
+
+class LogRow(NamedTuple):
+    """A line of the log: its kind for people, the version that it is about, the version that its channel held before,
+    what else it says, and the signer.
+    """
+
+    line: LogLine
+    word: str
+    version: Version | None
+    before: Version | None
+    words: Sequence[str]
+    signer: str
+
+
+class ModelPage:
+    """A model, read lazily and once. UnknownModelError if it does not exist."""
+
+    def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
+        if index is None:
+            near = nearest(name, registry.names(), most=MAX_SUGGESTIONS)
+            raise UnknownModelError(f"There is no model {name} here", list(map(Ref, near)))
+        self._registry, self._index = registry, index
+        self.name = name
+        self.state = registry.state_of(name, index)
+        self.entries = lookup.all_versions(registry, self.state)
+        self.order = sorted(self.entries, reverse=True)
+
+    @cached_property
+    def ledger(self) -> Ledger | RegError:
+        """The log with its chain verified, or the error of that."""
+        try:
+            return read_ledger(self._registry, self.name, self._index)
+        except RegError as error:
+            return error
+
+    @cached_property
+    def lines(self) -> Sequence[LogLine]:
+        """Every line of the log; empty if it is damaged."""
+        return [] if isinstance(self.ledger, RegError) else list(self.ledger.lines())
+
+    @cached_property
+    def production(self) -> Sequence[ChannelStatus] | RegError:
+        """The channels, judged as `resolve` does, or the reason why they cannot be judged."""
+        if isinstance(self.ledger, RegError):
+            return self.ledger
+        try:
+            reader = CheckedReader(self._registry, KnownHeads())
+            return list(in_production(reader, self.ledger, load_trust()))
+        except RegError as error:
+            return error
+
+    def log_rows(self, before: int | None, count: int) -> list[LogRow]:
+        """The last `count` lines before one (None: of the whole log), newest first; signers by this server's trust file.
+
+        An attestation is about the version that published its manifest last, the end of a rollout about its version.
+        """
+        trust, lines = load_trust(), self.lines
+        statements = StatementReader(self._registry, self.name, lines, trust)
+        digests = {line.seq: line.digest for line in lines}
+        judge = SignatureJudge(trust, self._registry.registry_id, self.name, digests.get)
+        publishers: dict[Digest, Version] = {}
+        holders: dict[str, Version] = {}
+        rollouts: dict[str, Version] = {}
+        found: list[tuple[LogLine, Version | None, Version | None]] = []
+        for line in lines:
+            event, former = line.event, None
+            version: Version | None = getattr(event, "version", None)
+            if isinstance(event, Publish):
+                publishers[event.manifest] = event.version
+            elif isinstance(event, Attest):
+                version = publishers.get(event.manifest)
+            elif isinstance(event, Tag | Untag | RolloutStep):
+                former = holders.get(event.tag)
+                if isinstance(event, Tag):
+                    holders[event.tag] = event.version
+                elif isinstance(event, Untag):
+                    holders.pop(event.tag, None)
+                elif event.version is not None:
+                    rollouts[event.tag] = event.version
+                else:
+                    version = rollouts.get(event.tag)
+            found.append((line, version, former))
+        end = len(lines) if before is None else max(0, min(len(lines), before - 1))
+        return [
+            LogRow(
+                line,
+                word_of(line.event),
+                version,
+                former,
+                statements.words(line.event, line.seq),
+                str(judge.line(line)),
+            )
+            for line, version, former in reversed(found[max(0, end - count) : end])
+        ]
+
+    def row(self, version: Version) -> VersionRow:
+        """A version in the list of the model."""
+        entry, summary = self.entries[version], lookup.held_summary(self.state, version)
+        channels = sorted(tag for tag, channel in self.state.channels.items() if channel.version == version)
+        size = None if summary is None else total_size(summary, entry.held)
+        published = self._line(entry.seq)
+        refused = self.state.refused
+        return VersionRow(version, entry, channels, size, self._standings(entry, summary), published, refused)
+
+    def _line(self, seq: int) -> LogLine | None:
+        return self.lines[seq - 1] if 1 <= seq <= len(self.lines) else None
+
+    def _standings(self, entry: VersionEntry, summary: VersionSummary | None) -> list[Standing]:
+        """The states of a version, the most serious first."""
+        by_event = {line.event.id: line for line in self.lines}
+        rows = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
+        rows += [Standing("yanked", by_event.get(event)) for event in sorted(entry.yanks)]
+        if entry.is_refused(summary):
+            artifacts = summary.artifacts if summary else ()
+            refused, certified = (
+                [artifact.path for artifact in artifacts if artifact.state == state]
+                for state in ("refused", "certified")
+            )
+            is_part = 0 < len(refused) < len(artifacts)
+            badge = f"{len(refused)} of {len(artifacts)} refused" if is_part else ""
+            names = _named(refused) + (f". Certified: {_named(certified)}" if certified else "")
+            rows.append(Standing("refused", None, badge, names if refused else ""))
+        rows += [Standing("partial")] if entry.held is not None else []
+        return rows + ([Standing("pinned")] if entry.pinned else [])
+
+    def find(self, ref: Ref) -> VersionRow:
+        """Find the version of a ref, even if yanked or gone. UnknownModelError if it does not exist."""
+        try:
+            return self.row(lookup.find_in(self._registry, self.state, ref, yanked=True, gone=True).version)
+        except MissingBlobError:
+            raise
+        except NotFoundError as error:
+            message = f"Every version of {ref.name} is yanked, gone or a pre-release"
+            if ref.tag is not None:
+                kind = "version" if Version.is_version(ref.tag) else "channel"
+                message = f"There is no {kind} {ref.tag} of {ref.name}"
+            elif ref.digest is not None:
+                message = f"There is no version of {ref.name} with the manifest {ref.digest}"
+            near = nearest(ref.tag or "", [*self.state.channels, *map(str, self.order)], 0.3, MAX_SUGGESTIONS)
+            raise UnknownModelError(message, [Ref(ref.name, tag) for tag in near]) from error
+
+    def manifest(self, version: Version) -> Manifest | None:
+        """A version's manifest; None if it was taken down with its files."""
+        entry = self.entries[version]
+        try:
+            return read_manifest(read_blob(self._registry, entry.manifest), entry.manifest, self.name)
+        except MissingBlobError:
+            if entry.gone is None:
+                raise
+            return None
+
+    def record(self, version: Version) -> HistoryEntry:
+        """A version for the history of the model."""
+        entry, line = self.entries[version], self._line(self.entries[version].seq)
+        time, actor = (line.event.time, line.event.actor) if line else (None, None)
+        return version_record(self.state, version, entry, self.manifest(version), time, actor)
+
+    def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
+        """The proofs on record of a version, by the paths of its artifacts; empty if the log cannot be read."""
+        has_parents = any(artifact.parent for artifact in manifest.artifacts)
+        if isinstance(self.ledger, RegError) or not has_parents:
+            return {}
+        try:
+            return latest_proofs(self.ledger, digest, manifest, Trust())
+        except RegError:
+            return {}
+
+    def parent_recalls(self, manifest: Manifest | None) -> Mapping[Digest, Mapping[str, float]]:
+        """The recall of full precision by label, for each artifact whose report states it."""
+        artifacts = () if manifest is None else manifest.artifacts
+        return {artifact.digest: self._parent_recalls(artifact) for artifact in artifacts}
+
+    def _parent_recalls(self, artifact: Artifact) -> dict[str, float]:
+        """Empty without a report about exactly these bytes that can be read."""
+        evidence = artifact.certification.evidence
+        if evidence is None or evidence.report is None:
+            return {}
+        try:
+            report = json.loads(read_blob(self._registry, evidence.report))
+            values = report["fp_parent_per_label_recall"] or {}
+            if report["artifact"]["int8_model_digest"] != str(artifact.digest):
+                return {}
+            return {str(label): float(value) for label, value in values.items() if value is not None}
+        except (RegError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {}
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(paths[:MAX_NAMED]) + more
