@@ -124,5 +124,5 @@ def test_a_damaged_log_of_policies_is_never_no_policy(audited: Registry, tmp_pat
         elif damage == "a pipe":
             policies.mkdir()
         text = page(site, f"/models/{NAME}").partition("Newest release")[0]
-    assert " met" not in text and "does not resolve" in text or "is not known" in text
+    assert " met" not in text and ("does not resolve" in text or "is not known" in text)
     assert "no policy" not in text.partition("stable")[2]
