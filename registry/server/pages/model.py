@@ -157,7 +157,7 @@ class ModelPage:
         publishers: dict[Digest, Version] = {}
         holders: dict[str, Version] = {}
         rollouts: dict[str, Version] = {}
-        found: list[tuple[LogLine, Version | None, Version | None]] = []
+        rows: list[tuple[LogLine, Version | None, Version | None]] = []
         for line in lines:
             event, former = line.event, None
             version: Version | None = getattr(event, "version", None)
@@ -175,7 +175,7 @@ class ModelPage:
                     rollouts[event.tag] = event.version
                 else:
                     version = rollouts.get(event.tag)
-            found.append((line, version, former))
+            rows.append((line, version, former))
         end = len(lines) if before is None else max(0, min(len(lines), before - 1))
         return [
             LogRow(
@@ -186,7 +186,7 @@ class ModelPage:
                 statements.words(line.event, line.seq),
                 str(judge.line(line)),
             )
-            for line, version, former in reversed(found[max(0, end - count) : end])
+            for line, version, former in reversed(rows[max(0, end - count) : end])
         ]
 
     def row(self, version: Version) -> VersionRow:
