@@ -16,8 +16,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import FORMAT, Artifact, FileEntry, Manifest, TensorSpec
-from onnxreg.schema.manifest.vocabulary import FILENAME
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest, TensorSpec
+from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
 EXPORTS = "exports/"
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"

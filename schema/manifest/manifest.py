@@ -36,26 +36,25 @@ from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
 from onnxreg.schema.manifest.license import MAX_DESCRIPTION_CHARS, PATTERN, check_description
 from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
-from onnxreg.schema.manifest.vocabulary import ASIDE, FILENAME, LIMIT, LOSS
+from onnxreg.schema.manifest.vocabulary import ASIDE, FILENAME, FORMAT, LIMIT, LOSS
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
-FORMATS = {
-    "onnx": "an ONNX graph without a promise about where it runs",
-    "onnx-android": "opset 18, fixed tensor contract, for ONNX Runtime Mobile",
-    "onnx-int8": "ONNX with 8-bit weights",
-    "onnx-int4": "ONNX with 4-bit weights",
-    "ort": "ORT format",
-    "ort-android": "ORT format made from the onnx-android fp32 graph, with its operator config",
-    "webgpu": "fp16 ONNX for WebGPU",
-    "transformersjs": "a directory in the layout that Transformers.js loads",
-    "openvino-ir": "OpenVINO IR",
-}
-"""The known format names. The vocabulary is open: a name that is not here is kept as it is."""
-
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+"""The name of a format. The vocabulary is open; the program itself makes:
+
+    onnx            an ONNX graph without a promise about where it runs
+    onnx-android    opset 18, fixed tensor contract, for ONNX Runtime Mobile
+    onnx-int8       ONNX with 8-bit weights
+    onnx-int4       ONNX with 4-bit weights
+    ort             ORT format
+    ort-android     ORT format made from the onnx-android fp32 graph, with its operator config
+    webgpu          fp16 ONNX for WebGPU
+    transformersjs  a directory in the layout that Transformers.js loads
+    openvino-ir     OpenVINO IR
+"""
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
     str,
@@ -406,8 +405,29 @@ class Manifest(Document):
             if isinstance(quantization := metadata.get("quantization"), Mapping):
                 places.append((f"{path}quantization.", quantization, (artifact,)))
         for path, keys, artifacts in places:
-            _check_certified(path, keys, [artifact.certification.state for artifact in artifacts])
-            _check_loss(path, keys, artifacts, keys.get("certification_limit", limit))
+            certified, loss = keys.get("certified"), keys.get(LOSS)
+            states = {artifact.certification.state for artifact in artifacts}
+            is_proven = "certified" in states and "refused" not in states
+            if certified is not None and not isinstance(certified, bool):
+                raise ValueError(f"{path}certified is neither true nor false")
+            if (certified and not is_proven) or (
+                certified is False and is_proven and "unknown" not in states
+            ):
+                verdict = "not certified" if certified else "certified"
+                raise ValueError(
+                    f"{path}certified is {str(certified).lower()}, and certification.state of the artifacts is {verdict}"
+                )
+            if loss is None:
+                continue
+            if not is_number(loss):
+                raise ValueError(f"{path}{LOSS} is not a number")
+            checks = [check for artifact in artifacts for check in artifact.checks if check.name == LOSS]
+            if checks and loss not in {check.value for check in checks}:
+                raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
+            stated = keys.get("certification_limit", limit)
+            most = stated if is_number(stated) else LIMIT
+            if certified and loss > most:
+                raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""
@@ -450,39 +470,8 @@ class Manifest(Document):
         return frozenset(path for member in members for path in member.artifacts)
 
 
-def _check_certified(path: str, keys: Mapping[str, Any], states: Collection[str]) -> None:
-    value, is_proven = keys.get("certified"), "certified" in states and "refused" not in states
-    if value is None:
-        return
-    if not isinstance(value, bool):
-        raise ValueError(f"{path}certified is neither true nor false")  # noqa: TRY004
-    if value and not is_proven:
-        raise ValueError(
-            f"{path}certified is true, and certification.state of the artifacts is not certified"
-        )
-    if not value and is_proven and "unknown" not in states:
-        raise ValueError(f"{path}certified is false, and certification.state of the artifacts is certified")
-
-
-def _check_loss(path: str, keys: Mapping[str, Any], artifacts: Collection[Artifact], limit: Any) -> None:
-    if (loss := keys.get(LOSS)) is None:
-        return
-    if not is_number(loss):
-        raise ValueError(f"{path}{LOSS} is not a number")
-    measured = {check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS}
-    if measured and loss not in measured:
-        raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
-    most = limit if is_number(limit) else LIMIT
-    if keys.get("certified") is True and loss > most:
-        raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
-
-
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-FORMAT = "openmed-onnx"
-VERSIONS = (1, 2)
 
 
 def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":
@@ -490,7 +479,7 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(
-            f"{label} is not a manifest: its format is not {FORMAT!r}", "expected an openmed-onnx.json"
+            f"{label} is not a manifest: its format is not {FORMAT!r}", f"expected an {FILENAME}"
         )
     version = value.get("format_version")
     if version == 1 and version is not True:
@@ -499,43 +488,30 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
         return ManifestV1.decode(data, label)
     if version == 2:
         return Manifest.decode(data, label)
-    readable = " and ".join(map(str, VERSIONS))
     raise InputError(
-        f"{label} has format_version {str(version)[:40]!r}; this build reads {readable}",
+        f"{label} has format_version {str(version)[:40]!r}; this build reads 1 and 2",
         "upgrade onnxreg to read a newer version",
     )
 
 
-def contract_of(manifest: "Manifest", artifact: "Artifact") -> Digest | None:
-    """The digest of an artifact's contract; None if its inputs or outputs are not recorded."""
-    document = contract_document(manifest, artifact)
-    return None if document is None else Digest.of(canonical.encode(document))
+def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
+    """The digest of an artifact's contract; None if its inputs or outputs are not recorded.
 
-
-def contract_document(manifest: "Manifest", artifact: "Artifact") -> dict[str, Any] | None:
-    """The document itself; keys without a value are left out.
-
-    Labels that the manifest does not list count by the digests of their files.
+    Keys without a value are left out of the document, and the name of a dynamic axis is. Labels that the manifest does
+    not list count by the digests of their files.
     """
-    metadata = artifact.metadata
-    if not metadata.inputs or not metadata.outputs:
+    sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
+    if not all(sides.values()):
         return None
-    preprocessing = manifest.preprocessing
-    parts = {
-        "inputs": [_tensor(spec) for spec in metadata.inputs],
-        "outputs": [_tensor(spec) for spec in metadata.outputs],
-        "labels": list(manifest.labels or ()) or _files(manifest, "labels"),
-        "tokenizer": _files(manifest, "tokenizer"),
-        "segmenter": _files(manifest, "segmenter"),
-        "preprocessing": None if preprocessing is None else preprocessing.to_json(),
+    parts: dict[str, Any] = {
+        side: [
+            {"name": spec.name, "dtype": spec.dtype, "shape": [dim.value for dim in spec.shape]}
+            for spec in specs
+        ]
+        for side, specs in sides.items()
     }
-    return {key: item for key, item in parts.items() if item}
-
-
-def _tensor(spec: "TensorSpec") -> dict[str, Any]:
-    """Name, element type and shape; a dynamic axis is null, whatever its name."""
-    return {"name": spec.name, "dtype": spec.dtype, "shape": [dim.value for dim in spec.shape]}
-
-
-def _files(manifest: "Manifest", role: str) -> dict[str, str]:
-    return {entry.path: str(entry.digest) for entry in manifest.files if entry.role == role}
+    for key in ("labels", "tokenizer", "segmenter"):
+        parts[key] = {entry.path: str(entry.digest) for entry in manifest.files if entry.role == key}
+    parts["labels"] = list(manifest.labels or ()) or parts["labels"]
+    parts["preprocessing"] = manifest.preprocessing and manifest.preprocessing.to_json()
+    return Digest.of(canonical.encode({key: item for key, item in parts.items() if item}))

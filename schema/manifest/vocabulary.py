@@ -1,6 +1,7 @@
 """Names and limits of manifests that verbs use without reading one."""
 
 FILENAME = "openmed-onnx.json"
+FORMAT = "openmed-onnx"
 ASIDE = ("golden", "operator-config")
 """Roles of sidecars that no runtime loads: one tests it, one builds it."""
 UNJUDGED = ("not evaluated",)
