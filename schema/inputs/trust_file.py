@@ -21,21 +21,36 @@ versions = true                      # every version that is pulled or resolved 
 keys = ["release"]                   # default: any trusted key
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
-from onnxreg.schema.core.canonical import count, flag, items, mapping, optional, required, text
+import msgspec
+
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, prefix_label, suggest
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
 
+ID_ADVICE = "`reg log NAME --json` shows it"
+SIGNED = "signed lines, the last line that you saw and mirrors reveal a changed history"
+REMOVED = {
+    "witness": f"remove [[witness]] and write lines = true: {SIGNED}",
+    "witnesses": f"write lines = true: {SIGNED}",
+    "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
+}
+"""Keys that a trust file once had, and their replacement."""
+Number = Annotated[int, msgspec.Meta(ge=0)]
 
-@dataclass(frozen=True, slots=True)
-class RevocationPoint:
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file. An unknown key may be a misspelt requirement."""
+
+
+class RevocationPoint(_Table, frozen=True):
     """A line of a log, and its digest: so none can be slipped in before it.
 
     Up to there a revoked key still counts, or nothing needs to be signed.
@@ -43,8 +58,11 @@ class RevocationPoint:
 
     registry: str
     model: str
-    seq: int
+    seq: Number
     head: Digest
+
+    def __post_init__(self) -> None:
+        check_registry_id(self.registry, ID_ADVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +88,50 @@ class TrustedKey:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureRequirement:
+class SignatureRequirement(_Table, frozen=True):
     """The signatures that some models require. `keys` are names; an empty list means any trusted key.
 
     Lines must be signed from line `since` on; of the logs in `after`, those after that line.
     """
 
-    models: tuple[str, ...]
+    models: tuple[str, ...] = ("*",)
     registry: str | None = None
     lines: bool = False
-    since: int = 1
+    since: Number = 1
     versions: bool = False
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.registry is not None:
+            check_registry_id(self.registry, ID_ADVICE)
+        if not (self.lines or self.versions):
+            raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
         return next(
             (point for point in self.after if (point.registry, point.model) == (registry, model)), None
         )
+
+
+class _KeyTable(_Table, frozen=True):
+    key: str
+    models: tuple[str, ...] = ("*",)
+    replaces: str | None = None
+
+
+class _RevokedTable(_Table, frozen=True):
+    key: str
+    date: Any
+    reason: str
+    until: tuple[RevocationPoint, ...] = ()
+
+
+class _TrustFile(_Table, frozen=True):
+    keys: dict[str, _KeyTable] = {}
+    revoked: tuple[_RevokedTable, ...] = ()
+    require: tuple[SignatureRequirement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,115 +180,55 @@ class Trust:
 
 
 def read_trust(data: bytes, label: str) -> Trust:
-    """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
+    """Read the file strictly. InputError names the file and the place."""
     value = read_toml(data, label)
-    try:
-        if "witness" in value:
-            raise InputError(
-                "witnesses are no longer supported",
-                "remove [[witness]] and write lines = true: signed lines, the last line that you saw and mirrors reveal a changed history",
-            )
-        _only(value, "keys", "revoked", "require")
-        revocations = items(value.get("revoked", []), _revocation)
-        revoked = dict(revocations)
-        if len(revoked) < len(revocations):
+    with prefix_label(label):
+        file = _read(value)
+        revoked = {item.key: Revocation(str(item.date), item.reason, item.until) for item in file.revoked}
+        if len(revoked) < len(file.revoked):
             raise InputError("one key is revoked twice", "keep one [[revoked]] of each key")
+        if unknown := revoked.keys() - file.keys.keys():
+            raise InputError(f"revoked key {min(unknown)[:80]!r} is not among the keys")
+        if unknown := {name for need in file.require for name in need.keys} - file.keys.keys():
+            raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
         keys = [
-            _key(name, item, revoked.pop(name, None)) for name, item in mapping(value.get("keys", {})).items()
+            TrustedKey(name, PublicKey.parse(item.key), item.models, revoked.get(name), item.replaces)
+            for name, item in file.keys.items()
         ]
-        if revoked:
-            raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
-        _check_replaced(keys)
         by_id = {key.key.id: key for key in keys}
         if len(by_id) < len(keys):
             raise InputError("one key has two names")
-        return Trust(by_id, items(value.get("require", []), lambda item: _requirement(item, keys)))
-    except InputError as error:
-        raise InputError(f"{label}: {error.message}", error.advice) from error
+        lineages = {name: _lineage(name, file.keys) for name in file.keys}
+        requirements = []
+        for need in file.require:  # a key that replaces a named one counts too
+            heirs = [name for name, lineage in lineages.items() if not lineage.isdisjoint(need.keys)]
+            names = tuple(dict.fromkeys((*need.keys, *heirs)))
+            requirements.append(msgspec.structs.replace(need, keys=names))
+        return Trust(by_id, tuple(requirements))
 
 
-def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
-    fields = mapping(value)
-    _only(fields, "key", "models", "replaces")
-    models = items(fields.get("models", ["*"]), text)
-    public = PublicKey.parse(text(required(fields, "key")))
-    return TrustedKey(name, public, models, revoked, optional(fields.get("replaces"), text))
+def _read(value: Mapping[str, Any]) -> _TrustFile:
+    needs = value.get("require", ())
+    for table in (value, *(needs if isinstance(needs, list) else ())):
+        if removed := next((key for key in REMOVED if key in table), None):
+            raise InputError(f"{removed} is no longer supported", REMOVED[removed])
+    try:
+        return msgspec.convert(value, _TrustFile, dec_hook=lambda kind, text: kind.parse(text))
+    except msgspec.ValidationError as error:
+        unknown = re.search(r"unknown field `([^`]{1,80})`", str(error))
+        tables = (_TrustFile, _KeyTable, _RevokedTable, RevocationPoint, SignatureRequirement)
+        keys = {name for table in tables for name in table.__struct_fields__}
+        raise InputError(str(error)[:400], suggest(unknown[1], keys, "") if unknown else "") from error
 
 
-def _check_replaced(keys: Sequence[TrustedKey]) -> None:
-    """InputError if a key replaces one that is not there, or in the end itself."""
-    replaced = {key.name: key.replaces for key in keys}
-    for key in keys:
-        name, names = key.replaces, {key.name}
-        while name is not None:
-            if name not in replaced:
-                raise InputError(f"key {key.name[:80]!r} replaces {name[:80]!r}, which is not among the keys")
-            if name in names:
-                raise InputError(f"key {key.name[:80]!r} replaces itself")
-            names.add(name)
-            name = replaced[name]
-
-
-def _successors(names: Sequence[str], keys: Sequence[TrustedKey]) -> tuple[str, ...]:
-    """The names, and those of keys that replace one of them."""
-    chosen = list(names)
-    for _ in keys:
-        chosen += [key.name for key in keys if key.replaces in chosen and key.name not in chosen]
-    return tuple(chosen)
-
-
-def _revocation(value: Any) -> tuple[str, Revocation]:
-    fields = mapping(value)
-    _only(fields, "key", "date", "reason", "until")
-    date, reason = str(required(fields, "date")), text(required(fields, "reason"))
-    return text(required(fields, "key")), Revocation(date, reason, items(fields.get("until", []), _until))
-
-
-def _until(value: Any) -> RevocationPoint:
-    fields = mapping(value)
-    _only(fields, "registry", "model", "seq", "head")
-    registry = _registry(required(fields, "registry"))
-    head = Digest.parse(required(fields, "head"))
-    return RevocationPoint(registry, text(required(fields, "model")), count(required(fields, "seq")), head)
-
-
-def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
-    fields = mapping(value)
-    if "witnesses" in fields:
-        raise InputError(
-            "witnesses are no longer supported",
-            "write lines = true: signed lines, the last line that you saw and mirrors reveal a changed history",
-        )
-    if "approvals" in fields:
-        raise InputError(
-            "approvals are no longer supported",
-            'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
-        )
-    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after")
-    requirement = SignatureRequirement(
-        items(fields.get("models", ["*"]), text),
-        optional(fields.get("registry"), _registry),
-        flag(fields.get("lines", False)),
-        count(fields.get("since", 1)),
-        flag(fields.get("versions", False)),
-        _successors(items(fields.get("keys", []), text), keys),
-        items(fields.get("after", []), _until),
-    )
-    unknown = set(requirement.keys) - {key.name for key in keys}
-    if unknown:
-        raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-    if not (requirement.lines or requirement.versions):
-        raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
-    return requirement
-
-
-def _registry(value: Any) -> str:
-    return check_registry_id(text(value), "`reg log NAME --json` shows it")
-
-
-def _only(value: Mapping[str, Any], *known_keys: str) -> None:
-    unknown = value.keys() - set(known_keys)
-    if unknown:
-        raise InputError(
-            f"{min(unknown)[:80]!r} is not a key of a trust file", f"the keys are {', '.join(known_keys)}"
-        )
+def _lineage(name: str, keys: Mapping[str, _KeyTable]) -> set[str]:
+    """The names of a key, of the key that it replaces, and so on. InputError if one is not there, or replaces itself."""
+    names, old = {name}, keys[name].replaces
+    while old is not None:
+        if old not in keys:
+            raise InputError(f"key {name[:80]!r} replaces {old[:80]!r}, which is not among the keys")
+        if old in names:
+            raise InputError(f"key {name[:80]!r} replaces itself")
+        names.add(old)
+        old = keys[old].replaces
+    return names
