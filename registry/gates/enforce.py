@@ -185,7 +185,7 @@ def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> i
 
 def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
     """Check a former promotion against what its rules say of changes."""
-    only = [Rule(rule.channel, rule.models, breaking=rule.breaking, planned=rule.planned) for rule in rules]
+    only = [rule.only("breaking", "planned") for rule in rules]
     judged = judge_version(ledger, only, move.version, compared_with(past, move.manifest))
     if judged.failed:
         raise GateError(

@@ -24,7 +24,7 @@ from onnxreg.schema.core.canonical import items, mapping, optional, required, te
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.gates.channel_rules import GateFinding, PromotionCandidate, evaluate
+from onnxreg.schema.gates.demands import GateFinding, PromotionCandidate
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Tag, check_channel
@@ -252,7 +252,7 @@ def judge_version(
         hours,
         tuple(recorded_proofs(ledger, attests, trust)) if any(rule.faithful for rule in rules) else (),
     )
-    findings = tuple(dict.fromkeys(item for rule in rules for item in evaluate(rule, candidate)))
+    findings = tuple(dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))
     return JudgedVersion(findings, before, statements)
 

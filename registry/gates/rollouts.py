@@ -6,7 +6,7 @@ again, and so must each `advance`. `finish` moves the channel. Until then nothin
 
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 from typing import Any
@@ -214,7 +214,9 @@ def judge_rollout(
     rules = log.policy.covering(ledger.name, channel)
     if not rules:
         return None
-    demanded = rules if hours is not None else tuple(replace(rule, min_hours=None) for rule in rules)
+    demanded = (
+        rules if hours is not None else [rule.only(*rule.checks.keys() - {"min_hours"}) for rule in rules]
+    )
     before = compared_with(moves(ledger, channel), rollout.manifest)
     return judge_version(ledger, demanded, rollout.to, before, trust, hours)
 

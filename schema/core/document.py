@@ -25,12 +25,12 @@ MAX_LISTED_FAULTS = 3
 T = TypeVar("T")
 
 
-def value_error(check: Callable[[str], str]) -> Callable[[str], str]:
+def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
     """The check with the exception that pydantic gives a place in the document to."""
 
-    def checked(text: str) -> str:
+    def checked(value: Any) -> T:
         try:
-            return check(text)
+            return check(value)
         except InputError as error:
             raise ValueError(error.message) from error
 

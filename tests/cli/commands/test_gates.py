@@ -65,10 +65,10 @@ def test_policy_set_accepts_the_output_of_policy_show(reg: Reg, registry: Regist
 
 
 def test_a_file_that_is_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text('[[rule]]\nchannel = "stable"\nmax_los = 1\n')
+    (tmp_path / "bad.toml").write_text('[[rule]]\nchannel = "stable"\nmax_recal_loss = 1\n')
     done = reg("policy", "set", "bad.toml")
     assert done.status == 2
-    assert "max_los" in done.err and "max_recall_loss" in done.err
+    assert "max_recal_loss" in done.err and "max_recall_loss" in done.err
     assert reg("policy", "set", "none.toml").status == 3
 
 

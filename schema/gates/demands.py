@@ -1,0 +1,336 @@
+"""The checks of what a rule demands of a version: one function for each demand, under its key. Pure.
+
+Each yields for every part of the demand if it is met, and the detail in words for people.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Literal
+
+from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.evaluation import Evaluation
+from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
+from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
+from onnxreg.schema.manifest.license import comparable_license
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.operators import Need, read_operator_set
+from onnxreg.schema.manifest.vocabulary import LOSS
+from onnxreg.schema.query.expression.fields import of_artifact
+from onnxreg.schema.query.requirements import judge, of_member, presence, worst
+
+if TYPE_CHECKING:
+    from onnxreg.schema.gates.policy import Rule
+
+Found = Iterator[tuple[bool, str]]
+Loss = tuple[float | None, tuple[float, float] | None]
+"""A loss of recall, and its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """One demand of a rule, if it is met, and the detail in words for people."""
+
+    requirement: str
+    verdict: Literal["pass", "fail"]
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"requirement": self.requirement, "verdict": self.verdict, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class PromotionCandidate:
+    """A version that asks for a channel, with all that is known of it.
+
+    Args:
+        manifest, digest, size: its document; `size` in bytes.
+        evaluations: the later evaluations of its artifacts, as they were attested.
+        signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
+        before: the manifest that the channel was last promoted to, other than this one; None: there was none.
+        held: the paths of the artifacts that the registry has, if it does not have all.
+        trusted: the names and the ids of all keys that the reader trusts, if they were read.
+        hours: the time of the rollout before the channel moves, as claimed; None: there was none.
+        proofs: those on record that artifacts are their parents, rounded.
+    """
+
+    manifest: Manifest
+    digest: Digest
+    size: int
+    evaluations: tuple[Evaluation, ...] = ()
+    signers: tuple[frozenset[str], ...] = ()
+    before: Manifest | None = None
+    held: tuple[str, ...] | None = None
+    trusted: frozenset[str] | None = None
+    hours: float | None = None
+    proofs: tuple[RecordedProof, ...] = ()
+
+    @cached_property
+    def summary(self) -> VersionSummary:
+        """The version's entry in the index."""
+        return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
+
+    @cached_property
+    def full_summary(self) -> VersionSummary:
+        """The same of every artifact, those of a family's other members included."""
+        return VersionSummary.read(summarize(self.manifest, self.digest, self.size, every=True))
+
+    @cached_property
+    def operators(self) -> Mapping[Digest, tuple[Need, ...]]:
+        """The operator sets of its artifacts, by digest."""
+        sets = (operator_set(artifact) for artifact in self.manifest.artifacts)
+        return {Digest.of(data): read_operator_set(data) for data in sets if data is not None}
+
+    def of_formats(self, formats: Sequence[str]) -> list[Artifact]:
+        return [item for form in formats for item in self.manifest.artifacts if item.format == form]
+
+    def later(self, artifact: Artifact) -> list[Evaluation]:
+        return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
+
+    def judged(self, rule: "Rule") -> list[Artifact]:
+        """The artifacts whose evidence a rule is about: of the formats that it wants certified, or else all that were
+        evaluated."""
+        return self.of_formats(rule.certified) or [
+            item for item in self.manifest.artifacts if _losses(item) or _suite(item) is not None
+        ]
+
+
+def certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """A refusal by a later evaluation wins over the certificate, and both are shown."""
+    for form in rule.certified:
+        artifacts = candidate.of_formats([form])
+        if not artifacts:
+            yield False, f"there is no {form}"
+        for artifact in artifacts:
+            later, stated = candidate.later(artifact), artifact.certification.state
+            states = [evaluation.state for evaluation in later]
+            detail = f"{artifact.path} is {stated}"
+            if states:
+                state = worst(states)
+                suites = dict.fromkeys(
+                    item.suite.short for item in later if item.state == state and item.suite is not None
+                )
+                detail += f", a later evaluation says {state}"
+                detail += f" on suite {', '.join(suites)}" if suites else ""
+            yield effective_state(stated, *states) == "certified", detail
+
+
+def suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """Each suite certified each artifact, in the manifest or later, and refused none."""
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    for artifact, suite in product(artifacts, rule.suites):
+        states = {item.state for item in candidate.later(artifact) if item.suite == suite}
+        if _suite(artifact) == suite:
+            states.add(artifact.certification.state)
+        is_met = "certified" in states and "refused" not in states
+        verdict = f"says {'certified' if is_met else worst(states)}" if states else "never judged it"
+        yield is_met, f"{artifact.path}: suite {suite.short} {verdict}"
+
+
+def signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """As many of the keys that a rule names signed as it demands."""
+    signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
+    keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
+    detail = f"{len(keys)} of {rule.threshold} wanted"
+    detail += f": {', '.join(signed)}" if signed else ""
+    is_met = len(keys) >= rule.threshold
+    if not is_met:
+        missing = [name for name in rule.signed_by if name not in signed]
+        unknown = [
+            name for name in missing if candidate.trusted is not None and name not in candidate.trusted
+        ]
+        detail += f"; no trusted signature by {', '.join(missing)}"
+        detail += f" (your trust file has no key {', '.join(unknown)})" if unknown else ""
+    yield is_met, detail
+
+
+def max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """The loss in the manifest must be known; a later evaluation counts if it measured the loss.
+
+    With `loss_interval` the upper end of the interval counts, not the point.
+    """
+    limit = rule.max_recall_loss or 0.0
+    artifacts = [item for item in candidate.judged(rule) if rule.certified or _losses(item)]
+    if not artifacts:
+        yield False, "no loss of recall was measured"
+    for artifact in artifacts:
+        quantity = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
+        for loss in _losses(artifact) or [(None, None)]:
+            reached = _reached(rule, loss)
+            verdict = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
+            yield reached is not None and reached <= limit, f"{artifact.path}: {quantity} {verdict}"
+        for evaluation in candidate.later(artifact):
+            if evaluation.loss is not None:
+                reached = _reached(rule, (evaluation.loss, evaluation.interval))
+                verdict = (
+                    "without an interval"
+                    if reached is None
+                    else f"of {reached:g}, at most {limit:g} is wanted"
+                )
+                yield (
+                    reached is not None and reached <= limit,
+                    f"{artifact.path}: a later evaluation found a loss {verdict}",
+                )
+
+
+def _reached(rule: "Rule", loss: Loss) -> float | None:
+    point, interval = loss
+    return (interval[1] if interval else None) if rule.loss_interval else point
+
+
+def _losses(artifact: Artifact) -> list[Loss]:
+    return [(check.value, check.interval) for check in artifact.checks if check.name == LOSS]
+
+
+def _suite(artifact: Artifact) -> Digest | None:
+    """The suite that an artifact's certification names."""
+    evidence = artifact.certification.evidence
+    return evidence.suite if evidence else None
+
+
+def where(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """Figures are those of the manifest; a later evaluation counts by its state."""
+    artifacts = candidate.judged(rule)
+    if not artifacts or rule.where is None:
+        yield False, "nothing was evaluated"
+        return
+    recipe = candidate.manifest.recipe
+    full = replace(candidate.full_summary, profile=None if recipe is None else recipe.profile)
+    for artifact in artifacts:
+        states = [evaluation.state for evaluation in candidate.later(artifact)]
+        summary = full.after({artifact.digest: worst(states)} if states else {})
+        fields = next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
+        is_met = rule.where.matches(fields)
+        yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
+
+
+def synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """The suite must be stated to be real; an unstated origin does not count."""
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
+    for artifact in artifacts:
+        evidence = artifact.certification.evidence
+        is_synthetic = evidence.synthetic if evidence else None
+        yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
+
+
+def max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    summary = candidate.full_summary
+    for form, most in sorted(rule.max_size.items()):
+        for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
+            if artifact.format == form:
+                yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"
+
+
+def licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    stated, wanted = candidate.manifest.license, map(comparable_license, rule.licenses)
+    yield (
+        stated is not None and comparable_license(stated) in wanted,
+        f"it is {stated or 'not stated'}, wanted {' or '.join(rule.licenses)}",
+    )
+
+
+def devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    summary = candidate.summary
+    stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
+    for device, (part, member) in product(rule.devices, stages):
+        needs = device.requirements(candidate.operators.__getitem__)
+        best = judge(summary, [*member, *presence(candidate.held), *needs]).best
+        name = device.name or f"ONNX Runtime {device.ort}"
+        yield (
+            best is not None,
+            f"{name} gets nothing{part}" if best is None else f"{name} gets {summary.artifacts[best].path}",
+        )
+
+
+def contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """Apps in the field ask for these contracts: each is that of an artifact which is here."""
+    held = candidate.held
+    for digest in rule.contract:
+        artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
+        paths = [item.path for item in artifacts if held is None or item.path in held]
+        yield bool(paths), f"contract {digest.short} is that of {', '.join(paths) or 'no artifact'}"
+
+
+def breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    if candidate.before is None:
+        yield True, "there is no other version to compare with"
+        return
+    changes = diff(candidate.before, candidate.manifest).changes
+    kinds = sorted({change.kind for change in changes if change.severity == "breaking"})
+    yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
+
+
+def planned(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
+    if candidate.before is None:
+        yield True, "there is no other version to compare with"
+        return
+    changes = diff(candidate.before, candidate.manifest).changes
+    kinds = sorted(
+        {
+            change.kind
+            for change in changes
+            if change.severity != "cosmetic" and not is_planned(rule.planned, change.kind, change.severity)
+        }
+    )
+    yield not kinds, f"not planned: {', '.join(kinds)}" if kinds else "every change was planned"
+
+
+def is_planned(patterns: Sequence[str], kind: str, severity: str) -> bool:
+    """True if one of these severities and patterns of kinds allows a change."""
+    return severity in patterns or any(fnmatchcase(kind, pattern) for pattern in patterns)
+
+
+def faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """A proof on record binds each smaller artifact to a float32 one of the version; a signed rule wants it signed.
+
+    The newest report that counts decides: a later one may take a verdict back.
+    """
+    artifacts = candidate.of_formats(rule.certified)
+    smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
+    if not smaller:
+        yield not rule.certified or bool(artifacts), "nothing is smaller than float32"
+    for artifact in smaller:
+        lineage = candidate.manifest.ancestors(artifact)
+        parents = {item.digest: item.path for item in lineage if item.precision == FULL_PRECISION}
+        about = [
+            proof
+            for proof in candidate.proofs
+            if proof.report.artifact == artifact.digest and proof.report.parent in parents
+        ]
+        current = [proof for proof in about if proof.report.is_current]
+        names = {*rule.signed_by}
+        counted = [proof for proof in current if not names or any(names & key for key in proof.signers)]
+        if not parents:
+            yield False, f"{artifact.path} has no float32 parent in the version"
+        elif not about:
+            yield False, f"{artifact.path}: no proof is on record"
+        elif not current:
+            yield False, f"{artifact.path}: its proof follows other rules than this program's"
+        elif not counted:
+            yield False, f"{artifact.path}: its proof is not signed by {', '.join(rule.signed_by)}"
+        else:
+            report = counted[-1].report
+            yield (
+                report.verdict == "proven",
+                f"{artifact.path} is {report.verdict} from {parents[report.parent]}",
+            )
+
+
+def min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """The first version of a channel needs no rollout: no device has another one."""
+    least, hours = rule.min_hours or 0.0, candidate.hours
+    if hours is not None:
+        yield hours >= least, f"it was rolled out for {hours:.1f} hours, at least {least:g} are wanted"
+    elif candidate.before is None:
+        yield True, "there is no other version that it would replace"
+    else:
+        yield False, "it was not rolled out"
