@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import Advice, GateError, InputError, IntegrityE
 from onnxreg.schema.dossier.dossier import BLANK, Citation, DossierCell, DossierTable, SourceDocument, table
 from onnxreg.schema.dossier.dossier_profile import ProfileField
 from onnxreg.schema.gates import evaluation, faithfulness
-from onnxreg.schema.gates.demands import is_planned
+from onnxreg.schema.gates.rule import is_planned
 from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, STATEMENT, Envelope

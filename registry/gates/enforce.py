@@ -23,7 +23,8 @@ from onnxreg.schema.core.errors import (
     fault,
 )
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.gates.policy import Policy, Rule
+from onnxreg.schema.gates.policy import Policy
+from onnxreg.schema.gates.rule import Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
 from onnxreg.schema.log.state import Rollout, State

@@ -24,8 +24,7 @@ from onnxreg.schema.core.canonical import items, mapping, optional, required, te
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.gates.demands import GateFinding, PromotionCandidate
-from onnxreg.schema.gates.policy import Rule
+from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Tag, check_channel
 

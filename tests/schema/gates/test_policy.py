@@ -9,10 +9,10 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.demands import PromotionCandidate
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RecordedProof
-from onnxreg.schema.gates.policy import Policy, Rule, read_policy
+from onnxreg.schema.gates.policy import Policy, read_policy
+from onnxreg.schema.gates.rule import PromotionCandidate, Rule
 from onnxreg.schema.manifest.manifest import Manifest
 
 FULL = b"""

@@ -10,7 +10,7 @@ import pytest
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.demands import PromotionCandidate
+from onnxreg.schema.gates.rule import PromotionCandidate
 from onnxreg.schema.log.summary import VersionSummary, summarize
 from onnxreg.schema.manifest.family import classes_digest
 from onnxreg.schema.manifest.manifest import Manifest

@@ -1,31 +1,39 @@
-"""The checks of what a rule demands of a version: one function for each demand, under its key. Pure.
+"""A rule of a policy: what it demands of a version, and the check of each demand. Pure.
 
-Each yields for every part of the demand if it is met, and the detail in words for people.
+One function for each demand, which yields for every part of it if it is met, and the detail in words for people.
+`Rule` has the keys, each with its check.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.compare.severity import Severity
+from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Table, WrittenDocument, value_error
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
+from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.vocabulary import LOSS
-from onnxreg.schema.query.expression.fields import of_artifact
+from onnxreg.schema.query.device import Device, preset
+from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, of_artifact
+from onnxreg.schema.query.expression.parser import Expression, parse
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
-if TYPE_CHECKING:
-    from onnxreg.schema.gates.policy import Rule
-
 Found = Iterator[tuple[bool, str]]
+Check = Callable[["Rule", "PromotionCandidate"], Found]
 Loss = tuple[float | None, tuple[float, float] | None]
 """A loss of recall, and its interval."""
 
@@ -98,7 +106,7 @@ class PromotionCandidate:
         ]
 
 
-def certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """A refusal by a later evaluation wins over the certificate, and both are shown."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
@@ -118,7 +126,7 @@ def certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
             yield effective_state(stated, *states) == "certified", detail
 
 
-def suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Each suite certified each artifact, in the manifest or later, and refused none."""
     artifacts = candidate.judged(rule)
     if not artifacts:
@@ -132,7 +140,7 @@ def suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield is_met, f"{artifact.path}: suite {suite.short} {verdict}"
 
 
-def signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """As many of the keys that a rule names signed as it demands."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
@@ -149,7 +157,7 @@ def signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
     yield is_met, detail
 
 
-def max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """The loss in the manifest must be known; a later evaluation counts if it measured the loss.
 
     With `loss_interval` the upper end of the interval counts, not the point.
@@ -193,7 +201,7 @@ def _suite(artifact: Artifact) -> Digest | None:
     return evidence.suite if evidence else None
 
 
-def where(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Figures are those of the manifest; a later evaluation counts by its state."""
     artifacts = candidate.judged(rule)
     if not artifacts or rule.where is None:
@@ -209,7 +217,7 @@ def where(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
 
 
-def synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """The suite must be stated to be real; an unstated origin does not count."""
     artifacts = candidate.judged(rule)
     if not artifacts:
@@ -221,7 +229,7 @@ def synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
 
-def max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.full_summary
     for form, most in sorted(rule.max_size.items()):
         for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
@@ -229,7 +237,7 @@ def max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
                 yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"
 
 
-def licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
     stated, wanted = candidate.manifest.license, map(comparable_license, rule.licenses)
     yield (
         stated is not None and comparable_license(stated) in wanted,
@@ -237,7 +245,7 @@ def licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
     )
 
 
-def devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.summary
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(rule.devices, stages):
@@ -250,7 +258,7 @@ def devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
         )
 
 
-def contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Apps in the field ask for these contracts: each is that of an artifact which is here."""
     held = candidate.held
     for digest in rule.contract:
@@ -259,7 +267,7 @@ def contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield bool(paths), f"contract {digest.short} is that of {', '.join(paths) or 'no artifact'}"
 
 
-def breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
     if candidate.before is None:
         yield True, "there is no other version to compare with"
         return
@@ -268,7 +276,7 @@ def breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
     yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
 
 
-def planned(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _planned(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
     if candidate.before is None:
         yield True, "there is no other version to compare with"
@@ -289,7 +297,7 @@ def is_planned(patterns: Sequence[str], kind: str, severity: str) -> bool:
     return severity in patterns or any(fnmatchcase(kind, pattern) for pattern in patterns)
 
 
-def faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """A proof on record binds each smaller artifact to a float32 one of the version; a signed rule wants it signed.
 
     The newest report that counts decides: a later one may take a verdict back.
@@ -325,7 +333,7 @@ def faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
             )
 
 
-def min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
+def _min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """The first version of a channel needs no rollout: no device has another one."""
     least, hours = rule.min_hours or 0.0, candidate.hours
     if hours is not None:
@@ -334,3 +342,121 @@ def min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield True, "there is no other version that it would replace"
     else:
         yield False, "it was not rolled out"
+
+
+PLANNED_KIND = r"[a-z0-9*]+(-[a-z0-9*]+)+"
+"""A kind of change, `<noun>-<verb>`, or a pattern of kinds: it has a hyphen, so that a misspelt severity is refused."""
+MAX_HOURS = 8760
+"""A year: the longest rollout that a rule may demand."""
+
+
+def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not words or len(set(words)) < len(words) or "" in words:
+        raise ValueError("not a list of different words, at least one")
+    return words
+
+
+def _expression(text: Any) -> Expression:
+    """An expression about an artifact; not about the status of its version, which a promotion changes."""
+    if not isinstance(text, str):
+        raise InputError("not a text")
+    expression = parse(text)
+    for name in sorted(expression.fields() - {*ARTIFACT_FIELDS}):
+        raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
+    return expression
+
+
+def _device(value: Any) -> Device:
+    return preset(value) if isinstance(value, str) else Device.read(value)
+
+
+def _device_to_json(device: Device) -> str | dict[str, Any]:
+    try:
+        return device.name if preset(device.name) == device else device.to_json()
+    except InputError:
+        return device.to_json()
+
+
+Words = Annotated[tuple[str, ...], AfterValidator(_different)]
+Digests = Annotated[tuple[Digest, ...], AfterValidator(_different)]
+Where = Annotated[Expression, PlainValidator(value_error(_expression)), PlainSerializer(str)]
+Devices = tuple[
+    Annotated[Device, PlainValidator(value_error(_device)), PlainSerializer(_device_to_json)], ...
+]
+Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
+Planned = Annotated[
+    tuple[Severity | Annotated[str, Field(pattern=f"^{PLANNED_KIND}$")], ...], AfterValidator(_different)
+]
+
+
+class Rule(WrittenDocument):
+    """The demands of a channel of some models; a key that is absent demands nothing. docs/gates.md explains the keys.
+
+    The keys of demands have their check beside them. Sizes are bytes by format.
+    """
+
+    channel: Annotated[str, AfterValidator(value_error(check_channel))]
+    models: Words = ("*",)
+    certified: Annotated[Words, _certified] = ()
+    signed_by: Annotated[Words, _signed_by] = ()
+    signatures: Annotated[int, Field(gt=0)] | None = None
+    suites: Annotated[Digests, _suites] = ()
+    max_recall_loss: Annotated[float | None, Field(ge=0, le=1), _max_recall_loss] = None
+    loss_interval: bool = False
+    where: Annotated[Where | None, _where] = None
+    synthetic: Annotated[Literal[False] | None, _synthetic] = None
+    max_size: Annotated[Sizes, _max_size] = Field(default_factory=dict)
+    licenses: Annotated[Words, _licenses] = ()
+    devices: Annotated[Devices, _devices] = ()
+    contract: Annotated[Digests, _contract] = ()
+    breaking: Annotated[Literal[False] | None, _breaking] = None
+    planned: Annotated[Planned, _planned] = ()
+    faithful: Annotated[Literal[True] | None, _faithful] = None
+    min_hours: Annotated[float | None, Field(gt=0, le=MAX_HOURS), _min_hours] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.checks:
+            raise ValueError(f"the rule for {self.channel} demands nothing")
+        if self.signatures is not None and self.signatures > len(self.signed_by):
+            raise ValueError(
+                f"signatures is {self.signatures}, and signed_by names {len(self.signed_by)} keys"
+            )
+        if self.loss_interval and self.max_recall_loss is None:
+            raise ValueError("loss_interval says what max_recall_loss is held against, which is missing")
+        return self
+
+    @property
+    def checks(self) -> dict[str, Check]:
+        """The checks of what it demands, by key."""
+        return {
+            key: check
+            for key, field in type(self).model_fields.items()
+            for check in field.metadata
+            if callable(check) and getattr(self, key) not in (None, (), {})
+        }
+
+    @property
+    def threshold(self) -> int:
+        """The number of keys that must have signed."""
+        return len(self.signed_by) if self.signatures is None else self.signatures
+
+    def covers(self, model: str, channel: str) -> bool:
+        return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def only(self, *keys: str) -> "Rule":
+        """The rule with these demands alone."""
+        return self.model_copy(update={key: None for key in self.checks if key not in keys})
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value, without absent demands. A preset is written by its name."""
+        demanded = self.model_dump(mode="json", exclude_defaults=True)
+        return {"channel": self.channel, "models": list(self.models), **demanded}
+
+    def evaluate(self, candidate: PromotionCandidate) -> tuple[GateFinding, ...]:
+        """Hold a candidate against every demand."""
+        return tuple(
+            GateFinding(key, "pass" if is_met else "fail", detail)
+            for key, check in self.checks.items()
+            for is_met, detail in check(self, candidate)
+        )
