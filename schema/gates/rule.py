@@ -113,9 +113,9 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
         if not artifacts:
             yield False, f"there is no {form}"
         for artifact in artifacts:
-            later, stated = candidate.later(artifact), artifact.certification.state
+            later, own_state = candidate.later(artifact), artifact.certification.state
             states = [evaluation.state for evaluation in later]
-            detail = f"{artifact.path} is {stated}"
+            detail = f"{artifact.path} is {own_state}"
             if states:
                 state = worst(states)
                 suites = dict.fromkeys(
@@ -123,7 +123,7 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
                 )
                 detail += f", a later evaluation says {state}"
                 detail += f" on suite {', '.join(suites)}" if suites else ""
-            yield effective_state(stated, *states) == "certified", detail
+            yield effective_state(own_state, *states) == "certified", detail
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
@@ -238,10 +238,10 @@ def _max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    stated, wanted = candidate.manifest.license, map(comparable_license, rule.licenses)
+    name, choices = candidate.manifest.license, map(comparable_license, rule.licenses)
     yield (
-        stated is not None and comparable_license(stated) in wanted,
-        f"it is {stated or 'not stated'}, wanted {' or '.join(rule.licenses)}",
+        name is not None and comparable_license(name) in choices,
+        f"it is {name or 'not stated'}, wanted {' or '.join(rule.licenses)}",
     )
 
 
@@ -260,10 +260,9 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Apps in the field ask for these contracts: each is that of an artifact which is here."""
-    held = candidate.held
     for digest in rule.contract:
         artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
-        paths = [item.path for item in artifacts if held is None or item.path in held]
+        paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
         yield bool(paths), f"contract {digest.short} is that of {', '.join(paths) or 'no artifact'}"
 
 
