@@ -1,4 +1,4 @@
-"""`reg index`: the snapshot of what can be searched, which one job publishes for all readers."""
+"""`reg index`: the catalog of a registry, which one job publishes for all readers."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg index publish",
     "reg index publish origin --if-changed",
-    "reg index publish s3://models/team --table --json",
+    "reg index publish s3://models/team --json",
 )
 
 
@@ -33,50 +33,45 @@ def publish(
         bool,
         typer.Option(
             "--if-changed",
-            help="Write no snapshot if no model changed since the last one; a table is written.",
+            help="Write nothing if no model changed since the last one.",
         ),
-    ] = False,
-    table: Annotated[
-        bool,
-        typer.Option("--table", help="Also write search/snapshot.parquet, for other programs."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Publish the snapshot of a registry: a table of every artifact of every version whose files are there.
+    """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
 
     From then on `reg ls --remote` and `reg query --remote` read it with one conditional request, and say how
     old it is. It is meant for one job, such as cron: a push never waits for it. Only index files that changed
-    since the last snapshot are read. A model that cannot be read is listed, and the exit status is 4.
+    since the last catalog are read. A model that cannot be read is listed, and the exit status is 4.
 
     With --json: {time, models, artifacts, changed, size, damages}; changed counts models; size is the bytes of the
-    snapshot, null if none was written; damages are texts.
+    file, null if none was written; damages are texts.
     """
-    from onnxreg.registry.search.snapshot_publisher import publish as publish_snapshot
+    from onnxreg.registry.search.published_catalog import publish as publish_catalog
 
     session: Session = context.obj
     registry, opened = session.with_remote(remote)
     store = opened or registry.store
     with reading_steps(session) as progress:
-        result = publish_snapshot(store, _copy(session, store, opened is None), if_changed, table, progress)
+        result = publish_catalog(store, _copy(session, store, opened is None), if_changed, progress)
     if as_json:
         output.write_json(result._asdict())
     elif result.size is None:
-        action = "wrote the table" if table else "nothing to do"
-        session.say(f"{action}: the snapshot of {result.time} is up to date with {store.url}")
+        session.say(f"nothing to do: the catalog of {result.time} is up to date with {store.url}")
     else:
         amount = f"{output.counted(result.models, 'model')}, {output.counted(result.artifacts, 'artifact')}"
         changes = f"{output.counted(result.changed, 'changed model')}"
-        session.say(f"published the snapshot of {store.url}: {amount}, {changes}, {output.size(result.size)}")
+        session.say(f"published the catalog of {store.url}: {amount}, {changes}, {output.size(result.size)}")
     fail(result.damages, store)
 
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
-    """The place of this machine's copy of the snapshot."""
+    """The place of this machine's copy of the catalog."""
     from onnxreg.registry.read.remotes import TrackingCopies
-    from onnxreg.registry.search.remote_search import FILE
+    from onnxreg.registry.search.published_catalog import COPY
 
     if is_own:
         home = session.remotes().registry
         home.make_scratch()
-        return home.root / "local" / FILE
-    return TrackingCopies(store.registry_id, store.url).local_path(FILE)
+        return home.root / "local" / COPY
+    return TrackingCopies(store.registry_id, store.url).local_path(COPY)

@@ -1,7 +1,7 @@
 """`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,16 +11,14 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import fail, index, search_of, tell_time, warn_unfinished
+from onnxreg.cli.reports.search_report import catalog_of, fail, reading_steps, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.protocol import LocalStore, RegistryReader
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.search.remote_search import RemoteSearch
-    from onnxreg.registry.search.search_index import ArtifactKind, Match
+    from onnxreg.registry.search.catalog import Catalog
 
 EXAMPLES = (
     "reg ls",
@@ -29,8 +27,9 @@ EXAMPLES = (
     "reg ls acme/pii-small --remote origin",
     "reg --registry /srv/models ls --json",
 )
-MAX_UNINDEXED_MODELS = 50
-"""Models whose index files are read one by one; for more of them the search index is opened."""
+ARTIFACT_KEYS = ("format", "precision", "path", "digest", "size", "download_size", "state")
+Matches = list[tuple[dict[str, Any], list[Any]]]
+"""Models, each with the matching artifacts of one version."""
 
 
 def command(
@@ -58,13 +57,12 @@ def command(
     """List the models of the registry, or the versions of one of them, newest first.
 
     With --format, --precision or --certified: the newest release of each model that has such an artifact,
-    with these artifacts. Only the newest four releases of a model and the versions of its channels are
-    considered.
+    with these artifacts.
 
-    The list of a remote comes from its snapshot, if somebody publishes one (reg index publish).
+    The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
 
     With --json: {models: [{name, versions, newest, channels}], snapshot?}, where snapshot is the time of the
-    snapshot that answered, versions is a count and newest may be
+    published catalog that answered, versions is a count and newest may be
     null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?,
     attested?, channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or
     purged; held has the paths of the artifacts that are here, null if all are. size is the bytes of all
@@ -74,47 +72,58 @@ def command(
     """
     session: Session = context.obj.limited(max_age)
     reader = session.reader(remote, offline, checked=False)
-    one = name is not None and not lookup.PATTERN & set(name)
-    if formats or precision or certified:
-        if not isinstance(reader, LocalStore):
-            raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
-        if name is not None and one:
-            lookup.read_state(reader, check_name(name))
-        from onnxreg.registry.search.search_index import ArtifactKind
+    pattern = name or "*"
+    is_one = name is not None and not lookup.PATTERN & set(name)
+    if is_one and not (formats or precision or certified):
+        _versions(session, reader, check_name(pattern))
+        return
+    if is_one:
+        lookup.read_state(reader, check_name(pattern))
+    catalog = catalog_of(session, reader, fresh or offline)
 
-        kind = ArtifactKind(tuple(formats or ()), precision, certified)
-        _matches(session, reader, name or "*", kind)
-    elif name is not None and one:
-        _versions(session, reader, check_name(name))
-    else:
-        search = None if remote is None or offline else search_of(session, reader, fresh)
-        _models(session, reader, name or "*", search)
+    def models(catalog: "Catalog") -> tuple[list[dict[str, Any]], list[str]]:
+        return [model.to_json() for model in catalog.readable(pattern)], catalog.damages(pattern)
 
+    def matches(catalog: "Catalog") -> tuple[Matches, list[str]]:
+        return _matches(catalog, pattern, formats or (), precision, certified), catalog.damages(pattern, True)
 
-def _models(session: Session, reader: RegistryReader, pattern: str, search: "RemoteSearch | None") -> None:
-    from onnxreg.registry.search import scan
-
-    origin: dict[str, str] = {}
-    if search is not None:
-        models, damages = search.models(pattern)
-        origin = tell_time(session, search, reader)
-    elif isinstance(reader, LocalStore) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
-        with index(reader) as search_index:
-            models, damages = search_index.models(pattern), search_index.damages(pattern)
-    else:
-        names = (name for name in reader.names() if fnmatchcase(name, pattern))
-        models, damages = listing.read_models(reader, names)
-    if session.as_json:
-        output.write_json({"models": [model.to_json() for model in models], **origin})
-    else:
-        rows = [
-            (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
-        ]
-        session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
+    with reading_steps(session) as progress:
+        if formats or precision or certified:
+            fitting, damages = catalog.ask(matches, pattern, artifacts=True, progress=progress)
+            _show_matches(session, fitting, bool(damages), tell_time(session, catalog.time, reader))
+        else:
+            rows, damages = catalog.ask(models, pattern, progress=progress)
+            _show_models(
+                session, reader, rows, bool(damages), pattern, tell_time(session, catalog.time, reader)
+            )
+    if not session.as_json:
         warn_unfinished(session, reader)
-        if not rows and not damages:
-            session.say(_none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}")
     fail(damages, reader)
+
+
+def _show_models(
+    session: Session,
+    reader: RegistryReader,
+    models: list[dict[str, Any]],
+    is_damaged: bool,
+    pattern: str,
+    origin: dict[str, str],
+) -> None:
+    if session.as_json:
+        output.write_json({"models": models, **origin})
+        return
+    rows = [
+        (
+            model["name"],
+            model["newest"] or "",
+            model["versions"],
+            ", ".join(f"{tag}={version}" for tag, version in model["channels"].items()),
+        )
+        for model in models
+    ]
+    session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
+    if not rows and not is_damaged:
+        session.say(_none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}")
 
 
 def _none(reader: RegistryReader) -> str:
@@ -124,37 +133,56 @@ def _none(reader: RegistryReader) -> str:
     return f"{reader.url} holds no models yet: {how}"
 
 
-def _channels(channels: dict[str, str]) -> str:
-    return ", ".join(f"{tag}={version}" for tag, version in channels.items())
+def _matches(
+    catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
+) -> Matches:
+    """The matching artifacts of the newest release of each model that has any."""
+    fitting = (
+        artifact
+        for artifact in catalog.query(None, pattern)
+        if artifact.held
+        and not (artifact.yanked or artifact.prerelease)
+        and (not formats or artifact.format in formats)
+        and precision in (None, artifact.precision)
+        and (artifact.certified or not certified)
+    )
+    newest = {}
+    for (name, _), artifacts in groupby(fitting, lambda artifact: (artifact.name, artifact.version)):
+        newest[name] = list(artifacts)
+    return [(catalog.models[name].to_json(), artifacts) for name, artifacts in newest.items()]
 
 
-def _matches(session: Session, reader: RegistryReader, pattern: str, kind: "ArtifactKind") -> None:
-    with index(reader) as search:
-        matches, damages = search.matches(kind, pattern), search.damages(pattern)
+def _show_matches(session: Session, matches: Matches, is_damaged: bool, origin: dict[str, str]) -> None:
     if session.as_json:
-        output.write_json({"models": [_match(match) for match in matches]})
-    else:
-        session.table(
-            ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"),
-            [
-                (match.model.name, match.version, a.path, a.format, a.precision, output.size(a.size), a.state)
-                for match in matches
-                for a in match.artifacts
-            ],
-        )
-        if not matches and not damages:
-            session.say("no newer release has such an artifact")
-        warn_unfinished(session, reader)
-    fail(damages, reader)
-
-
-def _match(match: "Match") -> dict[str, Any]:
-    return {
-        **match.model.to_json(),
-        "version": match.version,
-        "manifest": match.manifest,
-        "artifacts": [artifact._asdict() for artifact in match.artifacts],
-    }
+        models = [
+            {
+                **model,
+                "version": artifacts[0].version,
+                "manifest": artifacts[0].manifest,
+                "artifacts": [{key: getattr(item, key) for key in ARTIFACT_KEYS} for item in artifacts],
+            }
+            for model, artifacts in matches
+        ]
+        output.write_json({"models": models, **origin})
+        return
+    session.table(
+        ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"),
+        [
+            (
+                item.name,
+                item.version,
+                item.path,
+                item.format,
+                item.precision,
+                output.size(item.size),
+                item.state,
+            )
+            for _, artifacts in matches
+            for item in artifacts
+        ],
+    )
+    if not matches and not is_damaged:
+        session.say("no release has such an artifact")
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:

@@ -1,9 +1,9 @@
 """`reg query`: the artifacts of all models and versions that an expression is true of."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -11,12 +11,16 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import fail, index, reading_steps, search_of, tell_time
+from onnxreg.cli.reports.search_report import catalog_of, fail, reading_steps, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.fields import FIELDS
 from onnxreg.schema.query.expression.tree import Junction, Literal
+
+if TYPE_CHECKING:
+    from onnxreg.registry.search.catalog import Catalog
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -73,40 +77,44 @@ def command(
     prerelease, yanked, pinned, task, family, license, profile, format, precision, path, digest, size,
     download_size, state, certified, opset, ort_format, providers, recall.LABEL, min_recall and metric['NAME'];
     without an expression, all artifacts are shown. The first question reads the manifests of older versions, later
-    ones read only what is new. The answer about a remote comes from its snapshot, if somebody publishes one
+    ones read only what is new. The answer about a remote comes from its catalog, if somebody publishes one
     (reg index publish); else everything is read each time.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
     pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
     state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in
     matches, more says that --limit left some out, sizes are bytes, and null means unknown; snapshot is the
-    time of the snapshot that answered. With --export: {path, rows, snapshot?}.
+    time of the published catalog that answered. With --export: {path, rows, snapshot?}.
     """
     session: Session = context.obj.limited(max_age)
     question = _with_profile(None if expression is None else parser.parse(expression), profile)
-    profiled = as_json or export is not None
     reader = session.reader(remote, checked=False)
-    remote_search = None if remote is None else search_of(session, reader, fresh)
     if is_name(names):
         lookup.read_state(reader, names)
-
-    def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
-        with reading_steps(session) as progress:
-            if remote_search is not None:
-                return remote_search.query(question, names, take, progress, profiled)
-            with index(reader) as search:
-                return search.query(question, names, take, progress, profiled=profiled)
-
     if export is not None:
         table_export.check_file(export)
-        count, damages = ask(lambda rows: table_export.write(export, islice(rows, limit)))
-        origin = {} if remote_search is None else tell_time(session, remote_search, reader)
-        _say_written(session, export, count, origin)
+    catalog = catalog_of(session, reader, fresh)
+
+    def ask(take: "Callable[[Catalog], Answer]") -> tuple[Answer, list[str]]:
+        with reading_steps(session) as progress:
+            return catalog.ask(lambda lines: (take(lines), lines.damages(names, True)), names, True, progress)
+
+    if export is not None:
+        count, damages = ask(
+            lambda lines: table_export.write(
+                export, map(_fields, islice(lines.query(question, names), limit))
+            )
+        )
+        _say_written(session, export, count, tell_time(session, catalog.time, reader))
     else:
-        rows, damages = ask(lambda matches: list(islice(matches, None if limit is None else limit + 1)))
-        origin = {} if remote_search is None else tell_time(session, remote_search, reader)
-        _show(session, rows, limit, bool(damages), origin)
+        most = None if limit is None else limit + 1
+        rows, damages = ask(lambda lines: list(map(_fields, islice(lines.query(question, names), most))))
+        _show(session, rows, limit, bool(damages), tell_time(session, catalog.time, reader))
     fail(damages, reader)
+
+
+def _fields(artifact: Any) -> Row:
+    return {name: getattr(artifact, name) for name in FIELDS}
 
 
 def _with_profile(question: parser.Expression | None, profile: str | None) -> parser.Expression | None:

@@ -62,13 +62,11 @@ Offline = Annotated[
 MaxAge = Annotated[
     str | None,
     typer.Option(
-        help="The greatest age of an answer: 12h, 7d; an older copy is exit status 8, an older snapshot is not used; default: REG_MAX_AGE.",
+        help="The greatest age of an answer: 12h, 7d; an older copy is exit status 8, an older catalog is not used; default: REG_MAX_AGE.",
         metavar="DURATION",
     ),
 ]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Read every index file of the remote, not its snapshot.")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Read every index file of the remote, not its catalog.")]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
 License = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""The searches of `ls`, `query` and `index`, and what these verbs say of them: age, damage, an unfinished mirror."""
+"""The catalogs that `ls` and `query` ask, and what these verbs say of them: age, damage, an unfinished mirror."""
 
 import sys
 from collections.abc import Sequence
@@ -14,19 +14,24 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, at
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from onnxreg.registry.search.remote_search import RemoteSearch
-    from onnxreg.registry.search.search_index import SearchIndex
+    from onnxreg.registry.search.local_catalog import LocalCatalog
+    from onnxreg.registry.search.published_catalog import RemoteCatalog
 
 MAX_NAMED_DAMAGES = 5
 """Damaged models that a message names."""
 
 
-def index(reader: RegistryReader) -> "SearchIndex":
-    """The search index of the registry on this machine."""
-    from onnxreg.registry.search.search_index import SearchIndex
+def catalog_of(
+    session: Session, reader: RegistryReader, fresh: bool = False
+) -> "LocalCatalog | RemoteCatalog":
+    """The catalog of the registry on this machine, or of a remote; `fresh`: from every index file of the remote."""
+    if isinstance(reader, LocalStore):
+        from onnxreg.registry.search.local_catalog import LocalCatalog
 
-    assert isinstance(reader, LocalStore)
-    return SearchIndex(DirectoryRegistry(reader.root))
+        return LocalCatalog(DirectoryRegistry(reader.root))
+    from onnxreg.registry.search.published_catalog import RemoteCatalog
+
+    return RemoteCatalog(reader, session.warn, fresh, session.max_age)
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
@@ -34,22 +39,15 @@ def reading_steps(session: Session) -> AbstractContextManager[Progress]:
     return session.steps() if sys.stderr.isatty() else nullcontext(SILENT)
 
 
-def search_of(session: Session, reader: RegistryReader, fresh: bool) -> "RemoteSearch":
-    """The search over a remote."""
-    from onnxreg.registry.search.remote_search import RemoteSearch
-
-    return RemoteSearch(reader, session.warn, fresh, session.max_age)
-
-
-def tell_time(session: Session, search: "RemoteSearch", reader: RegistryReader) -> dict[str, str]:
-    """Say how old an answer from a snapshot is; return its part of a JSON document."""
-    if search.time is None:
+def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dict[str, str]:
+    """Say how old an answer from a published catalog is; return its part of a JSON document."""
+    if time is None:
         return {}
-    from onnxreg.registry.search.remote_search import age_of
+    from onnxreg.registry.search.published_catalog import age_of
 
-    age = output.age(age_of(search.time))
-    session.warn(f"snapshot: {reader.url} as it was {age} ago; --fresh reads every index file")
-    return {"snapshot": search.time}
+    age = output.age(age_of(time))
+    session.warn(f"catalog: {reader.url} as it was {age} ago; --fresh reads every index file")
+    return {"snapshot": time}
 
 
 def warn_unfinished(session: Session, reader: RegistryReader) -> None:

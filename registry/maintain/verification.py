@@ -12,9 +12,8 @@ from onnxreg.registry.log.contents import Reference, documents, files, present_v
 from onnxreg.registry.log.ledger import Ledger, is_same, replay
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
+    CATALOG,
     NOTE,
-    SNAPSHOT,
-    SNAPSHOT_TABLE,
     BlobKey,
     is_system_path,
     model_of,
@@ -299,7 +298,7 @@ def _key_of(file: TreeFile) -> BlobKey | None:
     return BlobKey.of_path(file.path) if file.size is not None else None
 
 
-_FIXED = frozenset({"registry.json", "policy.jsonl", SNAPSHOT, SNAPSHOT_TABLE})
+_FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 _NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}})")
 """Notes, and the scratch of the probes and trials of `reg doctor`."""
 

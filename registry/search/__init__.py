@@ -1,8 +1,8 @@
-"""Queries over all models: listings, the SQLite search index, tables for other engines.
+"""Questions over all models of a registry: listings, the catalog, tables for other engines.
 
-`SearchIndex` answers from a SQLite file that may be deleted at any time, `candidates` reads artifacts from
-logs, `candidate_table` answers expressions about them, `table_export` writes Parquet and CSV.
+`catalog` has the lines of a catalog and reads them from index files, `local_catalog` keeps them here, `published_catalog`
+publishes them and reads those of a remote, `table_export` writes Parquet and CSV.
 
-Start with `search_index.py`.
+Start with `catalog.py`.
 Must not import: `transfer`, `publish`, `maintain`, `server`.
 """

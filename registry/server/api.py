@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.server.answers import JSON, NO_STORE, base_url, encode, of_bytes, read_body
 from onnxreg.registry.server.questions import Queue, Search
 from onnxreg.registry.server.served_registry import ServedRegistry
@@ -94,9 +94,9 @@ class Api:
         return answer
 
 
-def _page(search: SearchIndex, after: str, limit: int) -> bytes:
+def _page(search: Catalog, after: str, limit: int) -> bytes:
     """One page of models, the start of the next page, and the number of damaged models."""
-    models = [model for model in search.models() if model.name > after]
+    models = [model for model in search.readable() if model.name > after]
     value: dict[str, Any] = {"models": [model.to_json() for model in models[:limit]]}
     if len(models) > limit:
         value["next"] = models[limit - 1].name

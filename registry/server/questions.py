@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
@@ -41,32 +42,29 @@ class Queue:
 
 
 class Search:
-    """Questions about all models: they wait for each other, and the index is brought up to date for each."""
+    """Questions about all models: they wait for each other, and the catalog is brought up to date for each."""
 
     def __init__(self, registry: ServedRegistry, limits: Limits) -> None:
         self._registry = registry
-        self._index: SearchIndex | None = None
+        self._catalog = LocalCatalog(registry)
         self._queue = Queue("search", 1, limits)
 
-    async def ask(self, question: Callable[[SearchIndex], bytes], key: Hashable = None) -> bytes:
-        """Answer a question; with a `key`, its answer is kept while the index is the same."""
+    async def ask(
+        self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
+    ) -> bytes:
+        """Answer a question; with a `key`, its answer is kept while the catalog is the same. `artifacts`: it has all of them."""
 
-        def answer() -> bytes:
-            search, answers = self._current(), self._registry.answers
-            token = str(search.revision)
+        def answer(catalog: Catalog) -> bytes:
+            answers, token = self._registry.answers, str(catalog.revision)
             value = None if key is None else answers.get((self, key), token)
             if value is None:
-                value = question(search)
+                value = question(catalog)
                 if key is not None:
                     answers.put((self, key), token, value, len(value))
             return value
 
-        return await self._queue.run(answer)
+        def asked() -> bytes:
+            self._registry.read_identity()
+            return self._catalog.ask(answer, artifacts=artifacts)
 
-    def _current(self) -> SearchIndex:
-        self._registry.read_identity()
-        if self._index is None:
-            self._index = SearchIndex(self._registry)
-        else:
-            self._index.refresh()
-        return self._index
+        return await self._queue.run(asked)

@@ -8,7 +8,7 @@ from starlette.routing import Route
 from onnxreg.registry.server.answers import IMMUTABLE, JSON, REVALIDATE, HttpError, of_bytes, of_file
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, BlobKey, model_of
+from onnxreg.registry.store.layout import CATALOG, BlobKey, model_of
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.ref import POLICY_LOG
 
@@ -16,7 +16,7 @@ JSON_LINES = "application/jsonl"
 
 
 class TreeRoutes:
-    """`registry.json`, `policy.jsonl`, index files, blobs and the snapshot. No other file is served."""
+    """`registry.json`, `policy.jsonl`, index files, blobs and the catalog. No other file is served."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry = registry
@@ -29,8 +29,7 @@ class TreeRoutes:
             Route("/index/{file}", self.index),
             Route("/index/{org}/{file}", self.index),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
-            Route(f"/{SNAPSHOT}", self.snapshot),
-            Route(f"/{SNAPSHOT_TABLE}", self.snapshot),
+            Route(f"/{CATALOG}", self.catalog),
         ]
 
     async def identity(self, request: Request) -> Response:
@@ -54,7 +53,7 @@ class TreeRoutes:
             raise HttpError(404, error.message) from error
         return of_file(request, file, key.digest.hex, self._blob_caching)
 
-    async def snapshot(self, request: Request) -> Response:
+    async def catalog(self, request: Request) -> Response:
         try:
             file, tag = await run_sync(self._registry.open_tagged, request.scope["path"].removeprefix("/"))
         except FileNotFoundError:

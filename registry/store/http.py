@@ -234,7 +234,7 @@ class HttpStore(ReadOnlyStore):
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         raise UnlistedError(
             f"a web server does not list what it has, so neither does {self.url}",
-            Advice("name-model-or-snapshot"),
+            Advice("name-model-or-catalog"),
         )
 
     def _hint(self, status: int) -> str:

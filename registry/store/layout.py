@@ -4,7 +4,7 @@ registry.json               which registry this is, and which builds may read an
 blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` if a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
 policy.jsonl                the registry's own log of policies
-search/...                  the snapshot of what can be searched (docs/query.md)
+search/catalog.jsonl.gz     the published catalog, which answers searches (docs/query.md)
 gc/intents/<note>           a push under way
 gc/condemned/<note>         keys that a collector is about to delete
 """
@@ -102,8 +102,8 @@ def is_system_path(path: str) -> bool:
     return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
 
 
-SNAPSHOT, SNAPSHOT_TABLE = "search/snapshot.sqlite.gz", "search/snapshot.parquet"
-"""The snapshot of what can be searched: for `reg`, and for other programs."""
+CATALOG = "search/catalog.jsonl.gz"
+"""The published catalog."""
 
 
 def new_identity(registry_id: str | None = None, **more: Any) -> bytes:

@@ -381,7 +381,7 @@ class IndexLister(Protocol):
 
 @runtime_checkable
 class PathReader(Protocol):
-    """A registry whose small files can be read by path, such as the snapshot."""
+    """A registry whose small files can be read by path, such as the catalog."""
 
     def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
         """A small file of the tree, and the token for its next swap; None if it is absent.

@@ -19,7 +19,7 @@ from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, index_path
+from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import (
     IndexFile,
@@ -158,7 +158,7 @@ def _verbatim(
 ) -> None:
     trust = load_trust()
     _check_policies(source, trust)
-    snapshots = _snapshots(source)
+    catalog = _catalog(source)
     copy_policies(source, destination)
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
@@ -181,21 +181,19 @@ def _verbatim(
     for request, checked in requests:
         with skip_on_error(request.name, report.skipped):
             report.add(copy(source, target, request, progress, source_ledger=checked))
-    if snapshots and not report.skipped and isinstance(files := innermost(destination), PathStore):
-        files.write_files(snapshots)
+    if catalog is not None and not report.skipped and isinstance(files := innermost(destination), PathStore):
+        files.write_files({CATALOG: catalog})
     if not report.skipped:
         end(destination)
     if frees_blobs or destination.has(tombstones):
         report.freed = _clear(destination, None if destination.is_mirror else tombstones)
 
 
-def _snapshots(source: RegistryReader) -> dict[str, bytes]:
-    """Read the snapshot: before the models, so that the copy has every version that it names."""
+def _catalog(source: RegistryReader) -> bytes | None:
+    """Read the published catalog: before the models, so that the copy has every version that it names."""
     files = innermost(source)
-    if not isinstance(files, PathReader):
-        return {}
-    contents = {path: files.read_file(path) for path in (SNAPSHOT, SNAPSHOT_TABLE)}
-    return {path: stored[0] for path, stored in contents.items() if stored is not None}
+    stored = files.read_file(CATALOG) if isinstance(files, PathReader) else None
+    return None if stored is None else stored[0]
 
 
 def _check_policies(source: RegistryReader, trust: Trust) -> None:

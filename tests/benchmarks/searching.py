@@ -1,7 +1,7 @@
-"""A search over a remote of ten thousand models: from its snapshot, and from its index files; requests are counted.
+"""A search over a remote of ten thousand models: from its catalog, and from its index files; requests are counted.
 
 The remotes are `reg serve` and a bucket (SeaweedFS), each behind a proxy that counts. The bucket has the index files
-and the snapshot, which is all that a search for newest releases reads. DuckDB reads the Parquet file of the server.
+and the catalog, which is all that a search for newest releases reads. DuckDB reads the catalog of the server too.
 """
 
 import os
@@ -22,11 +22,11 @@ from benchmarks.clients import REG
 from benchmarks.httpservers import reg
 from benchmarks.measure import Row, Run, row, run
 from onnxreg.registry import Registry
+from onnxreg.registry.search.published_catalog import publish
 from onnxreg.registry.search.scan import TICK_NANOSECONDS
-from onnxreg.registry.search.snapshot_publisher import publish
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl
-from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
+from onnxreg.registry.store.layout import CATALOG
 
 MODELS, VERSIONS = 10_000, 2
 EXPRESSION = "newest and certified"
@@ -43,7 +43,11 @@ class Web(HTTPFileSystem):
 
 with duckdb.connect() as database:
     database.register_filesystem(Web())
-    sql = f"SELECT name, version, path FROM '{sys.argv[1]}' WHERE newest AND certified ORDER BY ALL LIMIT 20"
+    fields = "version VARCHAR, path VARCHAR, newest BOOLEAN, certified BOOLEAN"
+    columns = f"{{name: 'VARCHAR', artifacts: 'STRUCT({fields})[]'}}"
+    lines = f"read_json('{sys.argv[1]}', format = 'newline_delimited', columns = {columns})"
+    sql = f"SELECT name, a.version, a.path FROM (SELECT name, unnest(artifacts) AS a FROM {lines}) "
+    sql += "WHERE a.newest AND a.certified ORDER BY ALL LIMIT 20"
     print(len(database.execute(sql).fetchall()))
 """
 
@@ -60,14 +64,14 @@ def benchmark(count: int = 3) -> list[Row]:
 
 
 def _published(registry: Registry, copy: Path, count: int) -> Iterator[Row]:
-    """The job: the first snapshot, and later runs if nothing changed."""
+    """The job: the first catalog, and later runs if nothing changed."""
     time.sleep(TICK_NANOSECONDS / 1e9)  # younger index files would be read again
     command = [REG, "--registry", registry.store.root, "index", "publish"]
     first = run(command)
     later = [run([*command, "--if-changed"]) for _ in range(count)]
     what = f"reg index publish --if-changed, {MODELS:,} models, nothing changed"
     yield row(what, "the first run", [(again.wall, first.wall) for again in later], "s", "")
-    publish(registry.store, copy, table=True)
+    publish(registry.store, copy)
 
 
 def _query(own: Path, remote: str, env: Mapping[str, str] | None = None, *more: str) -> Run:
@@ -76,7 +80,7 @@ def _query(own: Path, remote: str, env: Mapping[str, str] | None = None, *more: 
 
 
 def _served(registry: Registry, directory: Path, count: int) -> Iterator[Row]:
-    """A server lists nothing, so without a snapshot there is no answer: the peer is DuckDB on the Parquet file."""
+    """A server lists nothing, so without a catalog there is no answer: the peer is DuckDB on it."""
     own = directory / "own"
     Registry(own)
     with reg(registry.store.root) as server, proxy(server.url) as between:
@@ -84,7 +88,7 @@ def _served(registry: Registry, directory: Path, count: int) -> Iterator[Row]:
         pairs, requests = [], 0
         for _ in range(count):
             again, requests = _counted(between, lambda: _query(own, between.url))
-            command = [sys.executable, "-c", DUCKDB, f"{between.url}/{SNAPSHOT_TABLE}"]
+            command = [sys.executable, "-c", DUCKDB, f"{between.url}/{CATALOG}"]
             pairs.append((again, run(command)))
     what = f"reg query --remote, reg serve, {MODELS:,} models"
     yield row(f"{what}, snapshot unchanged", "DuckDB, HTTP", [(a.wall, b.wall) for a, b in pairs], "s", "")
@@ -117,19 +121,19 @@ def _in_a_bucket(registry: Registry, directory: Path) -> Iterator[Row]:
         with proxy(server.endpoint) as between:
             env |= server.environment | {"AWS_ENDPOINT_URL": between.url}
             _query(own, place, env)
-            with_snapshot, few = _counted(between, lambda: _query(own, place, env))
+            with_catalog, few = _counted(between, lambda: _query(own, place, env))
             rmtree(own)
             Registry(own)
             without, many = _counted(between, lambda: _query(own, place, env, "--fresh"))
     what = f"reg query --remote, S3, {MODELS:,} models"
-    yield row(what, "the same, --fresh", [(with_snapshot.wall, without.wall)], "s", "")
+    yield row(what, "the same, --fresh", [(with_catalog.wall, without.wall)], "s", "")
     yield row(f"{what}, requests", "the same, --fresh", [(float(few), float(many))], "requests", "")
 
 
 def _fill(store: BucketStore, registry: Registry) -> None:
     """The files that a search reads."""
     root = registry.store.root
-    paths = [root / "registry.json", root / SNAPSHOT, *(root / "index").rglob("*.jsonl")]
+    paths = [root / "registry.json", root / CATALOG, *(root / "index").rglob("*.jsonl")]
     with ThreadPoolExecutor(16) as pool:
         list(
             pool.map(

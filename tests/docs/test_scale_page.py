@@ -9,17 +9,17 @@ from support.docs.pages import REPOSITORY
 from support.registries import grow
 from support.servers import regserve
 
-from onnxreg.registry.search.snapshot_publisher import publish
+from onnxreg.registry.search.published_catalog import publish
 
 PAGE = (REPOSITORY / "docs" / "scale.md").read_text("utf-8")
 DOCUMENTED = "http://127.0.0.1:8080"
 
 
-def test_duckdb_answers_from_the_table_of_a_server(tmp_path: Path) -> None:
+def test_duckdb_answers_from_the_catalog_of_a_server(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert DOCUMENTED in program
     registry = grow.grow(tmp_path / "models", 3, 2, manifests=True)
-    publish(registry.store, None, table=True)
+    publish(registry.store, None)
     with regserve.running(registry.store.root) as site:
         command = [sys.executable, "-c", program.replace(DOCUMENTED, site.url)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)

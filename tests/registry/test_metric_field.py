@@ -12,8 +12,8 @@ from support.trust.tamper import Tree
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import candidates
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -120,11 +120,11 @@ FALSE = (
 def asked(registry: Registry, text: str) -> bool:
     """The same answer of the search index, of a reading elsewhere, and of resolve: true of the int8 artifact."""
     expression = parser.parse(text)
-    with SearchIndex(registry.store) as search:
-        rows, damages = search.query(expression, "*", list)
-    paths = [row["path"] for row in rows]
-    there, damages_there = candidates.query(registry.store, expression, list(registry.store.names()), list)
-    assert ([row["path"] for row in there], damages_there) == (paths, damages)
+    here, there = LocalCatalog(registry.store).refresh(artifacts=True), Catalog(registry.id)
+    there.update(registry.store, artifacts=True)
+    paths = [row.path for row in here.query(expression)]
+    assert [row.path for row in there.query(expression)] == paths
+    assert here.damages(artifacts=True) == there.damages(artifacts=True)
     assert paths in ([], ["model_int8.onnx"])
     try:
         assert registry.resolve(NAME, Query(where=expression)).artifact.path == "model_int8.onnx"
@@ -148,10 +148,6 @@ def test_only_a_question_about_metrics_reads_the_manifest_of_an_older_build(
     old: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup, "read_blob", None)
-    assert (
-        len(candidates.query(old.store, parser.parse("recall.DATE >= 0.9"), list(old.store.names()), list)[0])
-        == 1
-    )
     assert old.resolve(NAME, Query(where=parser.parse("recall.DATE >= 0.9"))).artifact.format == "onnx-int8"
     with pytest.raises(TypeError):
         old.resolve(NAME, Query(where=parser.parse(TRUE[0])))

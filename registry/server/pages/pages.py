@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,8 +20,9 @@ from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.search.release_table import ModelFilter
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search import releases
+from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.releases import ModelFilter
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.model import ModelPage, VersionRow
 from onnxreg.registry.server.pages.rendering import HERE, environment
@@ -142,29 +144,34 @@ class Pages:
                 expression = parser.parse(query)
             except ExpressionError as error:
                 raise MisreadError(query, error) from error
-            return await self._search.ask(partial(self._search_page, query, expression))
+            return await self._search.ask(partial(self._search_page, query, expression), artifacts=True)
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
-    def _models_page(self, typed: dict[str, str], search: SearchIndex) -> bytes:
+    def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
         question = ModelFilter.of(typed["words"], **{key: typed[key] for key in FILTERS})
-        models, count = search.find_models(question, typed["after"], MODELS_PER_PAGE + 1)
+        models, count = releases.find(search, self._registry, question, typed["after"], MODELS_PER_PAGE + 1)
         return self._page(
             "models.html",
             typed=typed,
             is_filtered=question != ModelFilter(),
             count=count,
             models=models[:MODELS_PER_PAGE],
-            more=models[MODELS_PER_PAGE - 1].listing.name if len(models) > MODELS_PER_PAGE else None,
-            facets=search.facets(),
+            more=models[MODELS_PER_PAGE - 1].name if len(models) > MODELS_PER_PAGE else None,
+            facets=releases.facets(search),
             damages=search.damages(),
         )
 
-    def _search_page(self, query: str, expression: parser.Expression, search: SearchIndex) -> bytes:
-        matches, damages = search.query(expression, "*", list, limit=MATCHES_PER_PAGE + 1)
+    def _search_page(self, query: str, expression: parser.Expression, search: Catalog) -> bytes:
+        matches = list(islice(search.query(expression), MATCHES_PER_PAGE + 1))
         is_cut = len(matches) > MATCHES_PER_PAGE
         matches = matches[:MATCHES_PER_PAGE]
         return self._page(
-            "search.html", query=query, error=None, matches=matches, more=is_cut, damages=damages
+            "search.html",
+            query=query,
+            error=None,
+            matches=matches,
+            more=is_cut,
+            damages=search.damages(artifacts=True),
         )
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:

@@ -1,11 +1,10 @@
-"""`reg index publish`, and what `reg ls` and `reg query` say of a snapshot."""
+"""`reg index publish`, and what `reg ls` and `reg query` say of a catalog."""
 
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
 from support.servers.static import serve
 
@@ -34,7 +33,7 @@ def test_it_says_what_it_wrote(shop: Path, reg: Reg) -> None:
     document = reg("index", "publish", "--json").json
     assert document.keys() == {"time", "models", "artifacts", "changed", "size", "damages"}
     assert (document["models"], document["artifacts"], document["changed"]) == (2, 6, 0)
-    assert document["size"] == (shop / "search" / "snapshot.sqlite.gz").stat().st_size
+    assert document["size"] == (shop / "search" / "catalog.jsonl.gz").stat().st_size
     assert reg("index", "publish", "--if-changed", "--json").json["size"] is None
     assert reg("verify").status == 0
 
@@ -46,7 +45,7 @@ def test_an_answer_says_how_old_it_is(words: tuple[str, ...], shop: Path, tmp_pa
     with serve(shop) as url:
         done = reg(*own, *words, "--remote", url)
         assert done.status == 0 and "acme/pii" in done.out
-        assert done.err.startswith(f"snapshot: {url} as it was ") and "--fresh" in done.err
+        assert done.err.startswith(f"catalog: {url} as it was ") and "--fresh" in done.err
         assert reg(*own, *words, "--remote", url, "--json").json["snapshot"] == time
         fresh = reg(*own, *words, "--remote", url, "--fresh")
         assert fresh.status == 6 and "reg index publish" in fresh.err
@@ -62,12 +61,12 @@ def test_an_export_says_how_old_it_is(shop: Path, tmp_path: Path, reg: Reg) -> N
     assert done.json == {"path": str(table), "rows": 6, "snapshot": time}
 
 
-def test_a_damaged_snapshot_is_named(shop: Path, tmp_path: Path, reg: Reg) -> None:
+def test_a_damaged_catalog_is_named(shop: Path, tmp_path: Path, reg: Reg) -> None:
     reg("index", "publish")
-    (shop / "search" / "snapshot.sqlite.gz").write_bytes(b"damaged")
+    (shop / "search" / "catalog.jsonl.gz").write_bytes(b"damaged")
     done = reg("--registry", tmp_path / "own", "query", "newest", "--remote", shop)
     assert done.status == 0 and "tiny" in done.out
-    assert done.err.startswith(f"the snapshot of {shop} is damaged") and done.err.count("\n") == 1
+    assert done.err.startswith(f"the catalog of {shop} is damaged") and done.err.count("\n") == 1
 
 
 def test_a_damaged_model_is_named(shop: Path, tmp_path: Path, reg: Reg) -> None:
@@ -87,18 +86,3 @@ def test_a_place_that_is_only_read_is_refused(place: str, shop: Path, tmp_path: 
         assert reg("archive", "create", tmp_path / "one.zip", "tiny:0.1.0").status == 0
         done = reg("index", "publish", tmp_path / "one.zip")
     assert done.status != 0 and len(done.err.splitlines()) == 2
-
-
-def test_a_table_is_written_though_nothing_changed(shop: Path, reg: Reg) -> None:
-    """The snapshot stays as it is, and so does its time."""
-    time = reg("index", "publish", "--json").json["time"]
-    table, snapshot = (shop / "search" / f"snapshot.{end}" for end in ("parquet", "sqlite.gz"))
-    before = snapshot.stat()
-    assert not table.exists()
-    answer = reg("index", "publish", "--if-changed", "--table")
-    assert answer.out == f"wrote the table: the snapshot of {time} is up to date with {shop}\n"
-    assert pyarrow.parquet.read_table(table).num_rows == 6
-    assert (snapshot.stat().st_mtime_ns, snapshot.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
-    table.write_bytes(b"of an earlier snapshot")
-    assert reg("index", "publish", "--if-changed", "--table", "--json").json["size"] is None
-    assert pyarrow.parquet.read_table(table).num_rows == 6

@@ -12,7 +12,7 @@ from support.servers.static import serve
 from onnxreg.cli.commands import query
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search.search_index import FILE
+from onnxreg.registry.search.local_catalog import MODELS
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.expression.fields import FIELDS
@@ -165,10 +165,10 @@ def test_another_registry_is_asked(reg: Reg, home: Path) -> None:
     Registry("mine")
     for words in (["newest"], ["newest", "acme/*"], ["newest", "tiny", "--limit", "1"]):
         here = reg("--registry", "home", "query", *words, "--json")
-        (home / FILE).unlink()
+        (home / "local" / MODELS).unlink()
         there = reg("--registry", "mine", "query", *words, "--remote", "./home", "--json")
         assert (there.status, there.json) == (0, here.json)
-        assert not (home / FILE).exists()
+        assert not (home / "local" / MODELS).exists()
 
 
 @pytest.mark.usefixtures("shop")

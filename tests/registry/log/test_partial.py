@@ -15,7 +15,7 @@ from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
@@ -214,10 +214,8 @@ def test_resolve_and_search_keep_to_what_is_held(other: Registry, pull: Pull) ->
     with pytest.raises(NotFoundError) as caught:
         other.resolve(NAME, Query(formats=("onnx-android",)))
     assert f"{FULL} is not held here" in hints.text(caught.value.advice)
-    with SearchIndex(other.store) as index:
-        (match,) = index.matches(ArtifactKind())
-        assert [artifact.path for artifact in match.artifacts] == [INT8]
-        assert index.matches(ArtifactKind(("onnx-android",))) == []
+    found = LocalCatalog(other.store).refresh(artifacts=True)
+    assert {item.path: item.held for item in found.query()} == {FULL: False, HALF: False, INT8: True}
 
 
 def test_a_repo_card_lists_what_is_held(other: Registry, pull: Pull) -> None:

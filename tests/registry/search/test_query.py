@@ -1,36 +1,37 @@
-"""Questions over all versions: the search index answers what the manifests say, and reads each of them once."""
+"""Questions over all versions: the catalog answers what the manifests say, and reads each of them once."""
 
 import csv
 import json
+import os
 import shutil
-import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow.parquet
 import pytest
-from hypothesis import given
 from support.progress import RecordedSteps
 from support.registries import grow
 from support.registries.opened import opened
-from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.search import candidate_table, candidates, db, scan, table_export
-from onnxreg.registry.search import search_index as search
-from onnxreg.registry.search.candidates import ModelCandidates
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search import catalog, scan, table_export
+from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.local_catalog import MODELS as MODELS_FILE
+from onnxreg.registry.search.local_catalog import PIECES, LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.schema.core.errors import HostError, InputError
+from onnxreg.schema.core.errors import HostError, InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED
@@ -73,8 +74,18 @@ def ask(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> list[R
 
 
 def told(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
-    with SearchIndex(remote) as index:
-        return index.query(parser.parse(text) if text else None, pattern, list)
+    return LocalCatalog(remote).ask(lambda catalog: answers(catalog, text, pattern), pattern, artifacts=True)
+
+
+def answers(catalog: Catalog, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
+    rows = catalog.query(parser.parse(text) if text else None, pattern)
+    found = [{name: getattr(row, name) for name in FIELDS} for row in rows]
+    return found, catalog.damages(pattern, artifacts=True)
+
+
+def files(opened: list[str]) -> list[str]:
+    """The index files and blobs among the paths that were opened."""
+    return [path for path in opened if path.startswith(("index/", "blobs/")) and "." in path]
 
 
 def truth(remote: DirectoryRegistry) -> list[Row]:
@@ -165,10 +176,10 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
     with opened(home.root) as cold:
         expected = ask(home)
     manifests = {blob_path(entry.manifest) for entry in lookup.read_versions(home, FIRST)[1].values()}
-    assert 0 < len(manifests & set(cold)) < VERSIONS
+    assert 0 < len(manifests & set(cold)) <= VERSIONS
     with opened(home.root) as warm:
         assert ask(home) == expected
-    assert warm == []
+    assert files(warm) == []
     tick()
     Registry(home.root).yank(f"{FIRST}:{OLD}")
     with opened(home.root) as changed:
@@ -179,21 +190,18 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
 
 @pytest.mark.usefixtures("settled")
 def test_long_queries_report_progress(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "BATCH_MODELS", 3)
+    monkeypatch.setattr(catalog, "BATCH_MODELS", 3)
     tick()
     steps = RecordedSteps()
     for _ in range(2):
-        with SearchIndex(home) as index:
-            index.query(None, "*", list, steps)
+        LocalCatalog(home).refresh(artifacts=True, progress=steps)
         assert steps.labels == ["reading models 1 of 4", "reading models 4 of 4"]
-    candidates.query(home, None, [SECOND], list, steps)
-    assert steps.labels[2:] == ["reading models 1 of 1"]
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_list_of_models_reads_no_manifest(home: DirectoryRegistry) -> None:
-    with opened(home.root) as found, SearchIndex(home) as index:
-        index.models()
+    with opened(home.root) as found:
+        LocalCatalog(home).refresh()
     assert not [path for path in found if path.startswith("blobs")]
 
 
@@ -225,19 +233,18 @@ def test_every_change_is_noticed(home: DirectoryRegistry, change: str) -> None:
 def test_a_change_while_manifests_are_read_is_noticed_the_next_time(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index has seen the head before; what was read belongs to the one after."""
     tick()
-    read = candidates.read
+    read = catalog.read_models
     before = truth(home)
 
-    def late(*arguments: Any) -> list[ModelCandidates]:
-        found = read(*arguments)
+    def late(*arguments: Any) -> list[Any]:
+        found = list(read(*arguments))
         Registry(home.root).yank(f"{FIRST}:{OLD}")
         return found
 
-    monkeypatch.setattr(candidates, "read", late)
+    monkeypatch.setattr(catalog, "read_models", late)
     assert ask(home) == before
-    monkeypatch.setattr(candidates, "read", read)
+    monkeypatch.setattr(catalog, "read_models", read)
     assert ask(home) == truth(home) != before
 
 
@@ -248,17 +255,17 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     registry = Registry(home.root)
     summary = lookup.read_summary
 
-    def late(remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, fields: Any = ()) -> Any:
+    def late(remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, *fields: Any) -> Any:
         if str(found.version) == OLD:
             registry.drop(f"{FIRST}:{OLD}")
             registry.gc()
-        return summary(remote, state, found, fields)
+        return summary(remote, state, found, *fields)
 
     monkeypatch.setattr(lookup, "read_summary", late)
-    (model,) = candidates.read(home, [FIRST], {})
-    assert model.damages == []
-    assert model.candidates == [row for row in truth(home) if row["name"] == FIRST]
-    assert OLD not in [row["version"] for row in model.candidates]
+    found = Catalog(home.registry_id)
+    found.update(home, [FIRST], artifacts=True)
+    assert answers(found) == ([row for row in truth(home) if row["name"] == FIRST], [])
+    assert OLD not in [row.version for row in found.query()]
 
 
 @pytest.mark.usefixtures("settled")
@@ -287,81 +294,126 @@ def test_a_damaged_model_is_named_and_the_others_answer(home: DirectoryRegistry)
     assert FIRST in damage
 
 
+def _later_registry(data: bytes) -> bytes:
+    return data.replace(b'"registry":"', b'"registry":"0', 1)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "deleted": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "no lines": lambda data: b"not JSON" * 1000,
+    "another registry": _later_registry,
+    "another format": lambda data: data.replace(b'"format_version":1', b'"format_version":2'),
+    "zeros at its end": lambda data: data[:-500] + bytes(500),
+}
+
+
 @pytest.mark.usefixtures("settled")
-def test_a_file_that_was_damaged_is_made_anew(home: DirectoryRegistry) -> None:
+@pytest.mark.parametrize("file", [MODELS_FILE, PIECES])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_was_damaged_is_made_anew(home: DirectoryRegistry, damage: str, file: str) -> None:
     tick()
     expected = ask(home)
-    file = home.root / search.FILE
-    with SearchIndex(home) as index:
-        with file.open("r+b") as stream:
-            stream.seek(4096)
-            stream.write(b"\xff" * (file.stat().st_size - 4096))
-        assert index.query(None, "*", list) == (expected, [])
+    path = home.root / "local" / file
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert ask(home) == expected
+    with opened(home.root) as warm:
+        assert ask(home) == expected
+    assert files(warm) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_link_or_pipe_in_its_place_is_not_opened(home: DirectoryRegistry, tmp_path: Path) -> None:
+    expected = ask(home)
+    path = home.root / "local" / MODELS_FILE
+    precious = path.rename(tmp_path / "precious").read_bytes()
+    path.symlink_to(tmp_path / "precious")
+    assert ask(home) == expected
+    assert (tmp_path / "precious").read_bytes() == precious and not path.is_symlink()
+    path.unlink()
+    os.mkfifo(path)
     assert ask(home) == expected
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_locked_search_index_still_answers(home: DirectoryRegistry) -> None:
-    with SearchIndex(home) as index:
-        assert index.models()
-    with closing(sqlite3.connect(home.root / search.FILE)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        database.execute("UPDATE models SET whole = 0")
-        database.execute("SELECT 1")
-        patience, search.LOCK_TIMEOUT_SECONDS = search.LOCK_TIMEOUT_SECONDS, 0.05
-        try:
-            assert ask(home) == truth(home)
-        finally:
-            search.LOCK_TIMEOUT_SECONDS = patience
+def test_without_a_place_to_write_the_answer_comes_from_memory(
+    home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: DirectoryRegistry, name: str, data: bytes) -> None:
+        raise HostError("writing failed: Read-only file system")
+
+    monkeypatch.setattr(DirectoryRegistry, "write_local", refuse)
+    tick()
+    assert ask(home) == truth(home)
+    assert not (home.root / "local" / MODELS_FILE).exists()
 
 
 def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: DirectoryRegistry) -> None:
-    expression = parser.parse("certified or recall.NAME > 0.9")
-    expected = ask(home, str(expression))
-    (home.root / search.FILE).unlink()
-    assert candidates.query(home, expression, list(home.names()), list) == (expected, [])
-    assert candidates.query(home, None, [FIRST], list) == ([r for r in truth(home) if r["name"] == FIRST], [])
-    assert (
-        candidates.query(home, None, list(home.names()), lambda rows: list(islice(rows, 2)))[0]
-        == truth(home)[:2]
-    )
-    assert not (home.root / search.FILE).exists()
+    expected = truth(home)
+    found = Catalog(home.registry_id)
+    found.update(home, artifacts=True)
+    assert answers(found) == (expected, [])
+    assert list(map(vars_of, islice(found.query(), 2))) == expected[:2]
+    assert not (home.root / "local" / MODELS_FILE).exists()
 
 
-def chosen(expression: parser.Expression, row: Row) -> bool:
-    """Whether SQLite chooses a candidate that is the only one."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        db.create(database, "0" * 32)
-        database.execute(
-            "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, '', '', 1, '{}')",
-            (row["name"],),
+def vars_of(artifact: Any) -> Row:
+    return {name: getattr(artifact, name) for name in FIELDS}
+
+
+def test_a_model_of_many_versions_is_in_pieces(
+    home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "PIECE_BYTES", 2000)
+    found = Catalog(home.registry_id)
+    found.update(home, artifacts=True)
+    assert len(found.pieces[FIRST]) > 5
+    again = Catalog.decode([*found.model_lines(), *found.piece_lines()], home.registry_id)
+    assert answers(again) == answers(found) == (truth(home), [])
+
+
+def test_every_change_of_many_is_what_a_new_catalog_says(home: DirectoryRegistry) -> None:
+    dice, registry = Random(11), Registry(home.root)
+    kept = LocalCatalog(home)
+    for _ in range(15):
+        ref = f"{grow.model_name(dice.randrange(4))}:1.{dice.randrange(12)}.0"
+        change = dice.choice(
+            [registry.yank, registry.pin, registry.drop, lambda ref: registry.tag(ref, "beta")]
         )
-        assert candidate_table._store(database, ModelCandidates(row["name"], "head", [row], []), True) == []
-        assert list(candidate_table.matching(database, None, "*", profiled=True)) == [row]
-        found = list(candidate_table.matching(database, expression, "*", profiled=True))
-    assert found in ([], [row])
-    return found == [row]
+        with suppress(RegError):
+            change(ref)
+        assert kept.ask(answers, artifacts=True)[0] == truth(home)
+        assert [model.to_json() for model in kept.refresh().readable()] == [
+            model.to_json() for model in LocalCatalog(home).refresh().readable()
+        ]
 
 
-TEXTS = ("name", "manifest", "format", "precision", "path", "digest", "state")
-"""Texts that every candidate has."""
+ASKER = """
+import sys
+from pathlib import Path
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.search.local_catalog import LocalCatalog
+catalog = LocalCatalog(DirectoryRegistry.open(Path(sys.argv[1]))).refresh(artifacts=True)
+print(len(catalog.readable()), len(list(catalog.query())), catalog.damages())
+"""
 
 
-@given(EXPRESSIONS, CANDIDATES)
-def test_sql_and_python_mean_the_same(case: Case, found: Row) -> None:
-    row = {**found, **{name: found[name] or "" for name in TEXTS}, "profile": found["profile"] or None}
-    expression = parser.parse(case[0])
-    assert chosen(expression, row) == expression.matches(row)
+def test_processes_that_update_at_once_all_answer(home: DirectoryRegistry) -> None:
+    command = [sys.executable, "-c", ASKER, home.root]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    expected = f"{MODELS} {len(truth(home))} []\n"
+    assert [process.communicate()[0] for process in running] == [expected] * 3
+    assert ask(home) == truth(home)
 
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
 
 
 @pytest.mark.parametrize("text", [*VECTORS["true"], *VECTORS["unknown"]])
-def test_sql_answers_the_vectors(text: str) -> None:
-    true = text in VECTORS["true"]
-    assert chosen(parser.parse(text), VECTORS["candidate"]) is true
-    assert chosen(parser.parse(f"not ({text})"), VECTORS["candidate"]) is not true
+def test_an_artifact_of_the_catalog_answers_the_vectors(text: str) -> None:
+    encoded = json.dumps([VECTORS["candidate"]]).encode()
+    (artifact,) = msgspec.json.decode(encoded, type=list[catalog.Artifact])
+    assert parser.parse(text).matches(artifact) is (text in VECTORS["true"])
 
 
 # Tables.

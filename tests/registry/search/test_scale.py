@@ -17,9 +17,8 @@ from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.search import scan, shards
-from onnxreg.registry.search.listing import read_model
-from onnxreg.registry.search.search_index import FILE, ArtifactKind, SearchIndex
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.local_catalog import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import SEGMENT_LINES
@@ -83,37 +82,28 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Regist
         assert replay(lines, large.id, name, fetch).encode() == index.data
 
 
-def test_every_model_is_there_and_in_order(large: Registry) -> None:
-    with SearchIndex(large.store) as index:
-        models, certified = index.models(), index.matches(ArtifactKind(certified=True))
-        assert index.damages() == []
-    assert [model.name for model in models] == large.names()
-    assert {model.versions for model in models} == {VERSIONS}
-    assert len(certified) == len(range(0, len(models), grow.PATTERNS))
-    sample = range(0, len(models), max(1, len(models) // 50))
-    assert [models[number] for number in sample] == [
-        read_model(large.store, models[number].name) for number in sample
-    ]
-
-
 def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
-    monkeypatch.setattr(shards, "count_cores", lambda: 1)  # what is opened in other processes is not counted
-    (large.store.root / FILE).unlink(missing_ok=True)
-    everything = [index_path(name) for name in large.names()]
-    with opened(large.store.root) as cold, SearchIndex(large.store) as index:
-        expected = index.matches(ArtifactKind(certified=True))
-    assert sorted(path for path in cold if path.endswith(".jsonl")) == sorted(everything)
-    with opened(large.store.root) as warm, SearchIndex(large.store) as index:
-        assert index.matches(ArtifactKind(certified=True)) == expected
-    assert warm == []
+    (large.store.root / "local" / MODELS).unlink(missing_ok=True)
+    with opened(large.store.root) as cold:
+        models = LocalCatalog(large.store).refresh().readable()
+    assert [model.name for model in models] == large.names()
+    assert {model.versions for model in models} == {VERSIONS}
+    assert index_files(cold) == sorted(index_path(name) for name in large.names())
+    with opened(large.store.root) as warm:
+        assert LocalCatalog(large.store).refresh().readable() == models
+    assert index_files(warm) == []
     large.tag(f"{NAME}:1.19.0", "beta")
-    with opened(large.store.root) as stale, SearchIndex(large.store) as index:
-        assert index.models(NAME)[0].channels["beta"] == "1.19.0"
-    assert [path for path in stale if path.endswith(".jsonl")] == [index_path(NAME)]
+    with opened(large.store.root) as stale:
+        assert LocalCatalog(large.store).refresh().models[NAME].channels["beta"] == "1.19.0"
+    assert index_files(stale) == [index_path(NAME)]
     large.untag(NAME, "beta")
+
+
+def index_files(opened: list[str]) -> list[str]:
+    return sorted(path for path in opened if path.endswith(".jsonl") and path.startswith("index/"))
 
 
 @pytest.mark.parametrize("tag", ["", ":stable", ":newest"])

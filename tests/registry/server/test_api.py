@@ -12,7 +12,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.registry.server import api
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
@@ -119,7 +120,7 @@ def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPat
     for path in LISTS:
         site.get(path)
     first = [site.get(path).body for path in LISTS]
-    monkeypatch.setattr(SearchIndex, "models", refuse)
+    monkeypatch.setattr(Catalog, "readable", refuse)
     monkeypatch.setattr(lookup, "all_versions", refuse)
     monkeypatch.setattr(Pages, "_page", refuse)
     assert [site.get(path).body for path in LISTS] == first
@@ -129,14 +130,14 @@ def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPat
 def test_a_list_changes_with_the_registry(
     site: Site, filled: Registry, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Whoever brings the search index up to date."""
+    """Whoever brings the catalog up to date."""
     monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     for number in range(1, 4):
         for path in LISTS:
             site.get(path)
         filled.tag("tiny:1.0.0", f"channel-{number}")
         if first == "another process":
-            SearchIndex(DirectoryRegistry.open(site.root)).close()
+            LocalCatalog(DirectoryRegistry.open(site.root)).refresh()
         (tiny,) = (model for model in site.get("/v1/models").json["models"] if model["name"] == "tiny")
         assert f"channel-{number}" in tiny["channels"]
         assert f"channel-{number}" in site.get("/v1/models/tiny").body.decode()

@@ -20,7 +20,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.lookup import all_versions
-from onnxreg.registry.search import release_table
+from onnxreg.registry.search import releases
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.pages.rendering import printable, sentence, shown_json
 from onnxreg.registry.server.settings import Settings
@@ -222,13 +222,13 @@ def test_a_filter_stays_chosen_and_on_the_next_page(shown: Site, monkeypatch: py
 def test_blob_reads_of_a_page_of_models(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list reads the releases that it shows, a search by words all; each only once."""
     reads: list[str] = []
-    read_blob = release_table.read_blob
+    read_blob = releases.read_blob
 
     def counted(remote: Any, digest: Any) -> bytes:
         reads.append(str(digest))
         return read_blob(remote, digest)
 
-    monkeypatch.setattr(release_table, "read_blob", counted)
+    monkeypatch.setattr(releases, "read_blob", counted)
     monkeypatch.setattr(pages, "MODELS_PER_PAGE", 1)
     counts = []
     for path in ("/", "/?words=phone", "/?words=email", "/?words=email&format=onnx-int8", "/"):

@@ -24,7 +24,7 @@ from onnxreg.converters.importers.add_files import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore
@@ -350,8 +350,8 @@ def search_one_changed(size: int, root: Path) -> Counts:
 
 
 def _search(registry: Registry) -> Counts:
-    with counted(registry.store.root) as found, SearchIndex(registry.store) as index:
-        index.matches(ArtifactKind(certified=True))
+    with counted(registry.store.root) as found:
+        LocalCatalog(registry.store).refresh()
     return found
 
 

@@ -1,13 +1,13 @@
-"""The snapshot of a registry: at every kind of place, what readers ask for, and what is wrong with some."""
+"""The published catalog of a registry: at every kind of place, what readers ask for, and what is wrong with some."""
 
 import gzip
 import json
-import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -26,20 +26,22 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.search import candidates, snapshot, snapshot_publisher
-from onnxreg.registry.search.remote_search import RemoteSearch
-from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.search.snapshot_publisher import SnapshotPublication
+from onnxreg.registry.search import catalog as catalog_module
+from onnxreg.registry.search import published_catalog
+from onnxreg.registry.search.catalog import Catalog, CatalogError
+from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.published_catalog import COPY, CatalogPublication, RemoteCatalog
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hub.hub import open_hub
-from onnxreg.registry.store.layout import SNAPSHOT, index_path
+from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
 from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.fields import FIELDS
 
 EXPRESSIONS = (
     None,
@@ -67,11 +69,16 @@ class Reader:
 
     def query(self, text: str | None = None, **options: Any) -> list[dict[str, Any]]:
         question = None if text is None else parser.parse(text)
-        search = RemoteSearch(self.reader, self.lines.append, **options)
-        rows, damages = search.query(question, "*", list, profiled=True)
+        search = RemoteCatalog(self.reader, self.lines.append, **options)
+        rows, damages = search.ask(lambda catalog: answers(catalog, question), artifacts=True)
         assert damages == []
         self.time = search.time
         return rows
+
+
+def answers(catalog: Catalog, question: Any = None) -> tuple[list[dict[str, Any]], list[str]]:
+    rows = [{name: getattr(row, name) for name in FIELDS} for row in catalog.query(question)]
+    return rows, catalog.damages(artifacts=True)
 
 
 def open_reader(tmp_path: Path, url: str) -> Reader:
@@ -81,11 +88,13 @@ def open_reader(tmp_path: Path, url: str) -> Reader:
 def direct(store: RegistryStore, text: str | None) -> list[dict[str, Any]]:
     """The answer of the index files themselves."""
     question = None if text is None else parser.parse(text)
-    return candidates.query(store, question, list(store.names()), list, profiled=True)[0]
+    found = Catalog(store.registry_id)
+    found.update(store, artifacts=True)
+    return answers(found, question)[0]
 
 
-def publish(store: RegistryStore, copy: Path | None = None, **options: Any) -> SnapshotPublication:
-    return snapshot_publisher.publish(store, copy, **options)
+def publish(store: RegistryStore, copy: Path | None = None, **options: Any) -> CatalogPublication:
+    return published_catalog.publish(store, copy, **options)
 
 
 def check_life(store: RegistryStore, models: Registry, tmp_path: Path) -> None:
@@ -142,15 +151,16 @@ def test_a_store_without_tokens_is_read_as_a_whole(models: Registry, tmp_path: P
     assert publish(store, copy, if_changed=True).changed == 1
 
 
-def test_it_has_what_the_search_index_has(models: Registry, tmp_path: Path) -> None:
+def test_it_has_what_the_catalog_here_has(models: Registry, tmp_path: Path) -> None:
     publish(models.store)
-    with SearchIndex(DirectoryRegistry(models.store.root)) as index:
-        for text in EXPRESSIONS:
-            question = None if text is None else parser.parse(text)
-            expected = index.query(question, "*", list, profiled=True)[0]
-            assert open_reader(tmp_path, str(models.store.root)).query(text) == expected
-        search = RemoteSearch(open_reader(tmp_path, str(models.store.root)).reader, print)
-        assert search.models("org-*") == (index.models(), []) and search.time is not None
+    local = LocalCatalog(DirectoryRegistry(models.store.root))
+    for text in EXPRESSIONS:
+        question = None if text is None else parser.parse(text)
+        expected, _ = local.ask(lambda catalog, question=question: answers(catalog, question), artifacts=True)
+        assert open_reader(tmp_path, str(models.store.root)).query(text) == expected
+    search = RemoteCatalog(open_reader(tmp_path, str(models.store.root)).reader, print)
+    listed = search.ask(lambda catalog: [model.to_json() for model in catalog.readable("org-*")])
+    assert listed == [model.to_json() for model in local.refresh().readable()] and search.time is not None
 
 
 def test_a_model_that_is_gone_leaves_it(models: Registry, tmp_path: Path) -> None:
@@ -213,11 +223,11 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(
         assert reader.query() == direct(models.store, None)
         requests.seen.clear()
         assert reader.query("certified") == direct(models.store, "certified")
-        assert requests.seen == [("GET", f"/{SNAPSHOT}")] and requests.answers[-1] == 304
+        assert requests.seen == [("GET", f"/{CATALOG}")] and requests.answers[-1] == 304
         with pytest.raises(RegError, match="does not list"):
             reader.query(fresh=True)
         time.sleep(1.1)
-        with pytest.raises(RegError, match="the snapshot there is older than allowed"):
+        with pytest.raises(RegError, match="is older than allowed"):
             reader.query(max_age=0)
     with pytest.raises(RegError) as refused:
         reader.query()
@@ -236,7 +246,7 @@ def test_a_reader_of_a_bucket_makes_one_conditional_request(
     s3_proxy.seen.clear()
     reader.query("newest")
     assert [path.partition("?")[0].partition("/search/")[2] for _, path in s3_proxy.seen] == [
-        "snapshot.sqlite.gz"
+        "catalog.jsonl.gz"
     ]
     s3_proxy.seen.clear()
     publish(store, tmp_path / "copy", if_changed=True)
@@ -255,69 +265,135 @@ def test_a_reader_of_the_hub_fetches_no_byte_again(
         publish(store)
         reader = open_reader(tmp_path, store.url)
         reader.query()
-        unpacked: list[object] = []
-        monkeypatch.setattr(snapshot, "unpack", lambda *arguments: unpacked.append(arguments))
+        (copy,) = state_directory().rglob(COPY)
+        before = copy.stat()
         assert open_reader(tmp_path, store.url).query() == direct(store, None)
-        assert unpacked == []
+        assert copy.stat() == before
         close_session()
 
 
-def edit(statement: str) -> Callable[[bytes], bytes]:
+Change = Callable[[bytes], bytes]
+
+
+def edit(old: str, new: str, count: int = 1) -> Change:
+    """Replace text of the lines."""
+
     def change(data: bytes) -> bytes:
-        with closing(sqlite3.connect(":memory:")) as database:
-            database.deserialize(gzip.decompress(data))
-            with database:
-                database.execute(statement)
-            return gzip.compress(database.serialize())
+        lines = gzip.decompress(data)
+        assert old.encode() in lines
+        return gzip.compress(lines.replace(old.encode(), new.encode(), count))
+
+    return change
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+NESTED = {
+    "channels of a model": ('"channels":{', f'"channels":{{"deep":{DEEP},'),
+    "channels of an artifact": ('"channels":["stable"]', f'"channels":{DEEP}'),
+    "recall": ('"recall":{', f'"recall":{{"deep":{DEEP},'),
+    "an unknown key": ('"manifest":', f'"deep":{DEEP},"manifest":'),
+    "a gap": ('"artifacts":', f'"gaps":{DEEP},"artifacts":'),
+}
+"""Findings of an attack: nested JSON."""
+BAD: dict[str, tuple[Change, str]] = {
+    "cut": (lambda data: data[: len(data) // 2], "is damaged"),
+    "a flipped bit": (lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:], "is damaged"),
+    "a page of a portal": (lambda data: b"<html>please log in</html>", "is damaged"),
+    "empty": (lambda data: b"", "is damaged"),
+    "no lines": (lambda data: gzip.compress(b"not JSON"), "is damaged"),
+    "a later format": (
+        edit('"format_version":1', '"format_version":2'),
+        "has format 2, this onnxreg reads 1",
+    ),
+    "another format": (edit('"onnxreg-catalog"', '"tea"'), "is not a catalog"),
+    "another registry": (edit('"registry":"', '"registry":"0'), "is of another registry"),
+    "no time": (edit('"time":"', '"time":"tea'), "has no time"),
+    "models": (edit('"models":3', '"models":-1'), "is damaged"),
+    "more models than lines": (edit('"models":3', '"models":10000000'), "is damaged"),
+    "a name": (edit('"name":"org-000/', '"name":"../'), "without a valid name"),
+    "a version": (
+        edit('"version":"1.1.0","manifest"', '"version":"one","manifest"', 99),
+        "without a valid version",
+    ),
+    "a list": (edit('"channels":["stable"]', '"channels":[1]'), "is damaged"),
+    "a size": (edit('"size":', '"size":"large","sizes":', 99), "is damaged"),
+    "a huge size": (edit('"size":', '"size":1e400,"sizes":', 99), "is damaged"),
+    "half a character": (edit('"path":"', '"path":"\\ud800', 99), "is damaged"),
+    "a recall": (edit('"recall":{', '"recall":{"NAME":"high",'), "is damaged"),
+    **{f"nested {where}": (edit(*change), "is damaged") for where, change in NESTED.items()},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_one_that_cannot_be_used_is_not(models: Registry, tmp_path: Path, case: str) -> None:
+    change, problem = BAD[case]
+    publish(models.store)
+    file = models.store.root / CATALOG
+    file.write_bytes(change(file.read_bytes()))
+    reader = open_reader(tmp_path, str(models.store.root))
+    assert reader.query(max_age=10**9) == direct(models.store, None)
+    assert reader.time is None and len(reader.lines) == 1
+    assert problem in reader.lines[0]
+    assert reader.lines[0].endswith("; every index file is read instead")
+
+
+def bomb(line: bytes, count: int) -> Change:
+    """The header, then a line many times."""
+
+    def change(data: bytes) -> bytes:
+        header = gzip.decompress(data).partition(b"\n")[0].replace(b'"models":3', b'"models":999999')
+        packed = BytesIO()
+        with gzip.GzipFile("", "wb", 1, packed) as file:
+            file.write(header + b"\n")
+            for _ in range(count):
+                file.write(line)
+        return packed.getvalue()
 
     return change
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda data: data[: len(data) // 2], "is damaged"),
-        (lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:], "is damaged"),
-        (lambda data: b"<html>please log in</html>", "is damaged"),
-        (lambda data: b"", "is damaged|not a snapshot"),
-        (lambda data: gzip.compress(b"not a database"), "is damaged"),
-        (
-            edit("UPDATE meta SET value = '2' WHERE key = 'format_version'"),
-            "has format 2, this onnxreg reads 1",
-        ),
-        (edit("UPDATE meta SET value = 'tea' WHERE key = 'format'"), "is not a snapshot"),
-        (edit("UPDATE meta SET value = hex(zeroblob(16)) WHERE key = 'registry'"), "is of another registry"),
-        (edit("DELETE FROM meta WHERE key = 'time'"), "is damaged"),
-        (edit("UPDATE meta SET value = 'tea' WHERE key = 'time'"), "is damaged"),
-        (edit("UPDATE meta SET value = x'00' WHERE key = 'time'"), "is damaged"),
-        (edit("CREATE TABLE more(x)"), "has other tables"),
-        (edit("DROP VIEW artifacts"), "has other tables"),
-        (edit("UPDATE candidates SET channels = 'no JSON'"), "is damaged"),
-        (edit("UPDATE candidates SET channels = '[1]'"), "is damaged"),
-        (edit("UPDATE candidates SET channels = '7'"), "is damaged"),
-        (edit("UPDATE candidates SET size = 'large'"), "is damaged"),
-        (edit("UPDATE candidates SET path = x'00'"), "is damaged"),
-        (edit('UPDATE candidates SET recall = \'{"NAME": "high"}\''), "is damaged"),
-    ],
+    "change",
+    [bomb(b"0" * 2**20, 64), bomb(b" " * 2**20 + b"\n", 64), bomb(b'{"name":"a/b"}\n' * 1000, 2000)],
+    ids=["one line", "empty lines", "one model again and again"],
 )
-def test_one_that_cannot_be_used_is_not(
-    models: Registry, tmp_path: Path, change: Callable[[bytes], bytes], problem: str
+def test_a_bomb_is_refused_early_and_leaves_nothing(models: Registry, tmp_path: Path, change: Change) -> None:
+    """A finding of an attack: 5 MB that unpack to 4 GiB."""
+    publish(models.store)
+    file = models.store.root / CATALOG
+    file.write_bytes(change(file.read_bytes()))
+    tracemalloc.start()
+    with pytest.raises(CatalogError):
+        answers(published_catalog.fetch(models.store, tmp_path / "copy")[0])
+    assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    tracemalloc.stop()
+    reader = open_reader(tmp_path, str(models.store.root))
+    assert reader.query() == direct(models.store, None) and len(reader.lines) == 1
+
+
+@pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_LINE_BYTES", "MAX_MODELS", "MAX_ARTIFACTS"])
+def test_each_bound_is_held(
+    models: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     publish(models.store)
-    file = models.store.root / SNAPSHOT
-    file.write_bytes(change(file.read_bytes()))
+    expected = direct(models.store, None)
     reader = open_reader(tmp_path, str(models.store.root))
-    assert reader.query() == direct(models.store, None)
-    assert reader.time is None and len(reader.lines) == 1
-    assert any(part in reader.lines[0] for part in problem.split("|"))
-    assert reader.lines[0].endswith("; every index file is read instead")
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_module, bound, 2)
+        with pytest.raises(CatalogError):
+            answers(published_catalog.fetch(models.store, None)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(published_catalog, "MAX_DOCUMENT_BYTES", 100)
+        with pytest.raises(CatalogError, match="is too large"):
+            published_catalog.fetch(models.store, None)
+    assert reader.query() == expected and reader.time is not None
 
 
 @pytest.mark.more
-def test_damaged_pages_are_never_a_bug(models: Registry, tmp_path: Path) -> None:
+def test_damaged_lines_are_never_a_bug(models: Registry, tmp_path: Path) -> None:
     """A file with right checksums, some bytes of which are others: an answer, or the index files, but no other error."""
     publish(models.store)
-    file = models.store.root / SNAPSHOT
+    file = models.store.root / CATALOG
     right, random = gzip.decompress(file.read_bytes()), Random(7)
     reader = open_reader(tmp_path, str(models.store.root))
     for _ in range(200):
@@ -325,9 +401,9 @@ def test_damaged_pages_are_never_a_bug(models: Registry, tmp_path: Path) -> None
         for _ in range(random.randint(1, 20)):
             data[random.randrange(len(data))] = random.randrange(256)
         file.write_bytes(gzip.compress(data, 1))
-        search = RemoteSearch(reader.reader, reader.lines.append)
-        search.query(parser.parse("newest and size > 1"), "*", list, profiled=True)
-        search.models("*")
+        search = RemoteCatalog(reader.reader, reader.lines.append)
+        search.ask(lambda catalog: answers(catalog, parser.parse("newest and size > 1")), artifacts=True)
+        search.ask(lambda catalog: catalog.readable())
     assert reader.lines
 
 
@@ -338,16 +414,15 @@ def test_without_one_every_index_file_is_read(models: Registry, tmp_path: Path) 
     reader = open_reader(tmp_path, str(many.store.root))
     assert len(reader.query("newest")) > 60
     assert reader.lines == [
-        f"the snapshot of {reader.reader.url} is not there; every index file is read instead"
+        f"the catalog of {reader.reader.url} is not there; every index file is read instead"
     ]
 
 
 def test_one_that_is_too_old_is_not_used(models: Registry, tmp_path: Path) -> None:
     publish(models.store)
-    file = models.store.root / SNAPSHOT
-    file.write_bytes(
-        edit("UPDATE meta SET value = '2020-01-01T00:00:00Z' WHERE key = 'time'")(file.read_bytes())
-    )
+    file = models.store.root / CATALOG
+    time = publish(models.store).time
+    file.write_bytes(edit(time, "2020-01-01T00:00:00Z")(file.read_bytes()))
     reader = open_reader(tmp_path, str(models.store.root))
     assert reader.query(max_age=3600) == direct(models.store, None)
     assert "is older than allowed" in reader.lines[0]
@@ -361,8 +436,8 @@ def test_damage_is_shown_and_read_again(models: Registry, tmp_path: Path) -> Non
     path.write_bytes(b"{}\n")
     copy = tmp_path / "copy"
     assert [grow.model_name(1) in damage for damage in publish(models.store, copy).damages] == [True]
-    search = RemoteSearch(open_reader(tmp_path, str(models.store.root)).reader, print)
-    rows, damages = search.query(None, "*", list)
+    search = RemoteCatalog(open_reader(tmp_path, str(models.store.root)).reader, print)
+    rows, damages = search.ask(answers, artifacts=True)
     assert {row["name"] for row in rows} == {grow.model_name(0), grow.model_name(2)} and len(damages) == 1
     assert publish(models.store, copy, if_changed=True).size is None
     path.write_bytes(right)
@@ -375,38 +450,38 @@ def test_a_version_that_cannot_be_read_is_named(models: Registry, tmp_path: Path
     manifest = next(iter(versions.values())).digest
     models.store.blob_path(manifest).unlink()
     assert publish(models.store).artifacts == 47
-    search = RemoteSearch(open_reader(tmp_path, str(models.store.root)).reader, print)
-    rows, damages = search.query(None, "*", list)
+    search = RemoteCatalog(open_reader(tmp_path, str(models.store.root)).reader, print)
+    rows, damages = search.ask(answers, artifacts=True)
     assert len(rows) == 47 and f"{name}:1.0.0" in damages[0]
-    assert search.models("*")[1] == []
+    assert search.ask(lambda catalog: catalog.damages()) == []
 
 
 def test_two_runs_do_not_overwrite_each_other(models: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(models.store)
-    pack = snapshot_publisher.pack
+    update = Catalog.update
 
-    def late(file: Path) -> bytes:
-        monkeypatch.setattr(snapshot_publisher, "pack", pack)
+    def late(self: Catalog, *arguments: Any, **options: Any) -> int:
+        monkeypatch.setattr(Catalog, "update", update)
         time.sleep(1.1)
         publish(models.store)
-        return pack(file)
+        return update(self, *arguments, **options)
 
-    monkeypatch.setattr(snapshot_publisher, "pack", late)
+    monkeypatch.setattr(Catalog, "update", late)
     with pytest.raises(LostRaceError):
         publish(models.store)
 
 
 def test_one_of_a_later_format_is_not_replaced(models: Registry) -> None:
     publish(models.store)
-    file = models.store.root / SNAPSHOT
-    file.write_bytes(edit("UPDATE meta SET value = '2' WHERE key = 'format_version'")(file.read_bytes()))
+    file = models.store.root / CATALOG
+    file.write_bytes(edit('"format_version":1', '"format_version":2')(file.read_bytes()))
     with pytest.raises(HostError, match="has format 2"):
         publish(models.store)
 
 
 def test_a_damaged_one_is_replaced(models: Registry, tmp_path: Path) -> None:
     publish(models.store)
-    (models.store.root / SNAPSHOT).write_bytes(b"damaged")
+    (models.store.root / CATALOG).write_bytes(b"damaged")
     assert publish(models.store, if_changed=True).size is not None
     assert open_reader(tmp_path, str(models.store.root)).query() == direct(models.store, None)
 
@@ -415,22 +490,13 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(models: Registry, tmp_pat
     publish(models.store)
     reader = open_reader(tmp_path, str(models.store.root))
     reader.query()
-    (copy,) = state_directory().rglob("snapshot.sqlite")
-    for data in (b"", copy.read_bytes()[:8192], b"x" * 20_000):
+    (copy,) = state_directory().rglob(COPY)
+    for data in (b"", b"x" * 20_000):
         copy.write_bytes(data)
         assert reader.query() == direct(models.store, None) and reader.lines == []
-
-
-def test_a_copy_with_damaged_rows_is_used_once(models: Registry, tmp_path: Path) -> None:
-    publish(models.store)
-    reader = open_reader(tmp_path, str(models.store.root))
-    reader.query()
-    (copy,) = state_directory().rglob("snapshot.sqlite")
-    with closing(sqlite3.connect(copy)) as database, database:
-        database.execute("UPDATE candidates SET channels = 'no JSON'")
+    copy.write_bytes(copy.read_bytes()[:-40])
     assert reader.query() == direct(models.store, None) and "is damaged" in reader.lines.pop()
-    assert reader.query() == direct(models.store, None) and reader.lines == []
-    assert reader.time is not None
+    assert reader.query() == direct(models.store, None) and reader.lines == [] and reader.time
 
 
 def test_nothing_needs_to_be_kept(models: Registry, tmp_path: Path) -> None:
@@ -441,35 +507,15 @@ def test_nothing_needs_to_be_kept(models: Registry, tmp_path: Path) -> None:
 
 def test_collecting_mirroring_and_verifying_know_it(tmp_path: Path) -> None:
     source = grow.grow(tmp_path / "whole", 2, 3, whole=[0, 1])
-    publish(source.store, table=True)
+    publish(source.store)
     collect(source.store)
     assert verify(source.store).damages == []
     target = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
     mirror(source.store, target)
     assert verify(target).damages == []
-    for name in ("snapshot.sqlite.gz", "snapshot.parquet"):
-        assert (target.root / "search" / name).read_bytes() == (
-            source.store.root / "search" / name
-        ).read_bytes()
+    assert (target.root / CATALOG).read_bytes() == (source.store.root / CATALOG).read_bytes()
     with pytest.raises(InputError, match="is a mirror"):
         publish(target)
-
-
-def test_equal_registries_have_equal_bytes(models: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_publisher, "_index_tokens", lambda store: dict.fromkeys(store.names(), ""))
-    file = models.store.root / SNAPSHOT
-    publish(models.store)
-    first = snapshot_of(file)
-    file.unlink()
-    publish(models.store)
-    assert snapshot_of(file) == first
-
-
-def snapshot_of(file: Path) -> list[Any]:
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(gzip.decompress(file.read_bytes()))
-        tables = ("models", "artifacts")
-        return [database.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in tables]
 
 
 JUDGE = """
@@ -484,44 +530,34 @@ class Web(HTTPFileSystem):
 
 with duckdb.connect() as database:
     database.register_filesystem(Web())
-    sql = f"SELECT name, version, path, digest, download_size, recall['NAME'] FROM '{sys.argv[1]}' "
-    rows = database.execute(sql + "WHERE certified ORDER BY name, version, path").fetchall()
+    rows = database.execute(sys.argv[1]).fetchall()
 print(json.dumps(rows))
 """
 
 
-def test_duckdb_reads_the_table_over_http(models: Registry) -> None:
-    """The judge: the Parquet file as DuckDB reads it from `reg serve`, in ranges."""
-    publish(models.store, table=True)
-    with served(models.store.root) as requests:
-        command = [sys.executable, "-c", JUDGE, f"{requests.url}/search/snapshot.parquet"]
-        rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    fields = ("name", "version", "path", "digest", "download_size")
-    answer = direct(models.store, "certified")
-    expected = [[*(row[field] for field in fields), row["recall"].get("NAME")] for row in answer]
-    assert rows == sorted(expected) and rows
-    assert 206 in requests.answers
-
-
-def test_the_documented_view_answers_sql(models: Registry) -> None:
+def test_duckdb_reads_it_over_http_as_the_page_says(models: Registry) -> None:
+    """The judge: the query of docs/query.md, asked of `reg serve`."""
     publish(models.store)
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(gzip.decompress((models.store.root / SNAPSHOT).read_bytes()))
-        rows = database.execute(
-            "SELECT name, version, path, download_size, json_extract(recall, '$.NAME') FROM artifacts "
-            "WHERE certified AND EXISTS(SELECT 1 FROM json_each(channels) WHERE value = 'stable')"
-        ).fetchall()
+    page = (Path(__file__).parents[3] / "docs" / "query.md").read_text("utf-8")
+    sql = page.partition("-- DuckDB, on the published catalog\n")[2].partition("```")[0]
+    with served(models.store.root) as requests:
+        query = sql.replace("https://models.example.com", requests.url)
+        command = [sys.executable, "-c", JUDGE, query]
+        rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     expected = direct(models.store, "certified and 'stable' in channels")
-    assert [row[:4] for row in rows] == [
-        (row["name"], row["version"], row["path"], row["download_size"]) for row in expected
-    ]
+    assert rows and sorted(rows) == sorted(
+        [row["name"], row["version"], row["path"], row["download_size"], row["recall"].get("NAME")]
+        for row in expected
+    )
 
 
 def test_no_pull_or_resolve_reads_it(models: Registry, tmp_path: Path) -> None:
-    """What decides about a version reads the index file, whatever a snapshot says."""
+    """What decides about a version reads the index file, whatever a catalog says."""
     publish(models.store)
-    file = models.store.root / SNAPSHOT
-    file.write_bytes(edit("UPDATE candidates SET state = 'certified', certified = 1")(file.read_bytes()))
+    file = models.store.root / CATALOG
+    file.write_bytes(
+        edit('"state":"unknown"', '"state":"certified","certified":true', 999)(file.read_bytes())
+    )
     own = Registry(tmp_path / "own")
     with counted(models.store.root) as requests:
         remote = own.remotes.read(requests.url)
