@@ -81,19 +81,11 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mount-or-reset": "mount its disk; or, if it was removed for good: reg trust reset {registry}",
     "list-signers": "reg log shows who signed which line; do not use it until you know why",
     "list-signatures": "`reg verify --signatures` lists the signatures",
-    "ask-for-rotation": "ask the owner of the key for the file that `reg key rotate` wrote",
-    "trust-old-key": "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY",
-    "create-key": "`reg key new NAME` makes one that is",
-    "list-keys": "`reg key list` shows them; `reg key new` makes one",
-    "list-keys-and-passphrase": "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase",
-    "name-key": "name one with --key; `reg key new NAME` makes one",
-    "name-key-or-pem": "`reg key list` shows the names; a PEM begins with -----BEGIN",
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
     "sign-facts": "sign the file as it is now for this version: reg sign {ref} --facts FILE",
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
-    "show-policy": "`reg policy show` shows it; then decide again",
     "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to your trust file",
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
     "push-or-govern": "`reg push {ref} {remote!q} --tag {channel}` moves it; `reg policy set FILE --remote {remote!q}` governs it",
@@ -142,7 +134,5 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "omit-new-id": "leave --new-id away, or name another place",
     # Exports, imports and rebuilds
     "write-layout-again": "delete it there, then push again with --layout hub",
-    "choose-layout": "write --layout hub, or --layout hub:CHANNEL",
-    "omit-layout": "leave --layout out",
 }
 """Code to text."""

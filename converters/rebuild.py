@@ -21,7 +21,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.compare.rebuild_outcome import differences
 from onnxreg.schema.core.canonical import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -157,10 +157,8 @@ def _read(value: Any, label: str) -> RecipeFile:
 
 def _search(recipe: Recipe, label: str) -> Mapping[str, Any] | None:
     """The record of the search that made a version, if one did. IntegrityError if it is malformed."""
-    try:
+    with about(f"the search of {label} cannot be read", IntegrityError):
         return optional(recipe.parameters.get("search"), mapping)
-    except InputError as error:
-        raise IntegrityError(f"the search of {label} cannot be read: {error.message}") from error
 
 
 def _check_profile(recipe: Recipe, label: str) -> None:
@@ -176,12 +174,8 @@ def _check_profile(recipe: Recipe, label: str) -> None:
 def _promises(recipe: Recipe, suite: Path | None) -> ProfilePromises:
     if recipe.profile == RECIPE:
         return ProfilePromises()
-    try:
+    with about(f"the recipe does not belong to the {recipe.profile} profile", IntegrityError):
         return profile_catalog.find(recipe.profile).contract(recipe.parameters, suite)
-    except InputError as error:
-        raise IntegrityError(
-            f"the recipe does not belong to the {recipe.profile} profile: {error.message}"
-        ) from error
 
 
 def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | None) -> Path | None:
@@ -212,13 +206,11 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on. IntegrityError if the recipe is malformed."""
-    try:
+    with about("the recipe names no suite that can be read", IntegrityError):
         requested = mapping(mapping(recipe.parameters.get("recipe", {})).get("evaluation", {}))
         digest_text = mapping(recipe.parameters.get("evaluation", requested)).get("suite")
         if digest_text is not None:
             return Digest.parse(text(digest_text))
-    except InputError as error:
-        raise IntegrityError(f"the recipe names no suite that can be read: {error.message}") from error
     evidences = (item.certification.evidence for item in manifest.artifacts)
     return next(
         (evidence.suite for evidence in evidences if evidence is not None and evidence.suite is not None),

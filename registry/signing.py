@@ -20,11 +20,11 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.environment import key_directory
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     InputError,
     IntegrityError,
     NotFoundError,
+    about,
     missing_extra,
 )
 from onnxreg.schema.core.ref import Version
@@ -104,7 +104,7 @@ class Keystore:
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM)
         called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is not the name of a key"
-        raise NotFoundError(called, Advice("list-keys"))
+        raise NotFoundError(called, "`reg key list` shows them; `reg key new` makes one")
 
 
 def line_signer() -> "Sign | None":
@@ -136,12 +136,15 @@ def key_name(name: str | None = None) -> str | None:
         names = list(Keystore().list())
         if len(names) != 1:
             problem = "there are several keys" if names else "there is no key"
-            raise InputError(f"{problem} to sign with", Advice("name-key"))
+            raise InputError(f"{problem} to sign with", "name one with --key; `reg key new NAME` makes one")
         return names[0]
     if configured.lstrip().startswith("-----BEGIN"):
         return None
     if not Keystore().has(configured):
-        raise InputError(f"{SIGNING_KEY} is neither the name of a key nor a PEM", Advice("name-key-or-pem"))
+        raise InputError(
+            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
+            "`reg key list` shows the names; a PEM begins with -----BEGIN",
+        )
     return configured
 
 
@@ -229,7 +232,7 @@ def load(pem: bytes, secret: str | None) -> PrivateKey:
     try:
         key = load_pem_private_key(pem, secret.encode() if encrypted and secret is not None else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(_UNREADABLE, Advice("list-keys-and-passphrase")) from None
+        raise InputError(_UNREADABLE, "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase") from None
     return _wrap(key)
 
 
@@ -243,7 +246,9 @@ def _wrap(key: object) -> PrivateKey:
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         raw = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         return PrivateKey(PublicKey("ecdsa-p256", raw), key)
-    raise InputError("the private key is neither Ed25519 nor ECDSA P-256", Advice("create-key"))
+    raise InputError(
+        "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
+    )
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
@@ -282,16 +287,14 @@ def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
 
 def read_rotation(data: bytes, label: str) -> KeyRotation:
     """Read a statement. InputError if it is malformed, IntegrityError unless both keys signed it."""
-    try:
+    with about(f"{label} is not a rotation"):
         envelope = Envelope.decode(data, label)
         rotation = KeyRotation.decode(envelope.payload)
-    except InputError as error:
-        raise InputError(f"{label} is not a rotation: {error.message}", error.advice) from error
     for key in (rotation.old, rotation.new):
         if envelope.payload_type != PAYLOAD_TYPE or not _has_signed(key, envelope):
             raise IntegrityError(
                 f"{label} is not signed by {'the old' if key is rotation.old else 'the new'} key {key}",
-                Advice("ask-for-rotation"),
+                "ask the owner of the key for the file that `reg key rotate` wrote",
             )
     return rotation
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError, about
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query, share
@@ -198,14 +198,12 @@ def _device(value: Any, path: Path, name: str, where: str) -> "Device":
     """A device without a name is called after its file."""
     from onnxreg.schema.query.device import Device
 
-    try:
+    with about(where):
         if isinstance(value, dict):
             value = {"name": name} | value
             if FILE in value:
                 value["operators"] = _operators(value.pop(FILE), path)
         return Device.read(value)
-    except InputError as error:
-        raise InputError(f"{where}: {error.message}", error.advice) from error
 
 
 def _operators(file: Any, path: Path) -> str:

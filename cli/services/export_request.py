@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.schema.core.errors import InputError, NotFoundError, prefix_label, suggest
+from onnxreg.schema.core.errors import InputError, NotFoundError, about, suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
@@ -168,7 +168,7 @@ class ExportRequest:
         """The plan of the evaluation, its suite read; the source is not looked at."""
         from onnxreg.converters.engine.plan import evaluation_of
 
-        with prefix_label(self.label):
+        with about(self.label):
             return evaluation_of(*_recipe(self))
 
     @property
@@ -190,7 +190,7 @@ class ExportRequest:
         from onnxreg.converters.tasks import task_catalog
 
         recipe, directory = _recipe(self)
-        with prefix_label(self.label):
+        with about(self.label):
             steps.outputs(recipe, steps.nodes(recipe, directory))
             task = task_catalog.find(recipe.task)(
                 directory, self.trust.remote_code, _consent(self), **recipe.options

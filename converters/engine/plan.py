@@ -18,7 +18,7 @@ from onnxreg.converters.source.toolchain import distributions, package_versions,
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
-from onnxreg.schema.core.errors import InputError, prefix_label
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.draft import Draft
@@ -244,7 +244,7 @@ def plan_export(
             `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
-    with prefix_label(label):
+    with about(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)

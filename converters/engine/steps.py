@@ -10,7 +10,7 @@ from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
-from onnxreg.schema.core.errors import InputError, prefix_label, suggest
+from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
 
@@ -124,7 +124,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def _kind(step: RecipeStep) -> type[Pass[Any, Any]]:
-    with prefix_label(f"step {step.name}"):
+    with about(f"step {step.name}"):
         return pass_catalog.find(step.pass_)
 
 
@@ -150,14 +150,14 @@ def _scales(step: RecipeStep, kind: type[Pass[Any, Any]], directory: Path) -> Pa
             f"step {step.name}: no file exists at {step.scales_from}", "paths are relative to the recipe"
         )
     scales = ParentScales(path)
-    with prefix_label(f"step {step.name}"):
+    with about(f"step {step.name}"):
         scales.check()
     return scales
 
 
 def _check(node: StepNode) -> None:
     """Report wrong parameters and unused data before hours of work."""
-    with prefix_label(f"step {node.name}"):
+    with about(f"step {node.name}"):
         node.kind.read(node.step.params)
     if node.data is not None and not issubclass(node.kind, GraphPass):
         raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")

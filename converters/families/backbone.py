@@ -25,7 +25,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, about, first_line
 from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 from onnxreg.schema.manifest.parts import Step
 
@@ -74,10 +74,8 @@ def _load(directory: Path) -> Any:
     """Load the torch module. Errors name the backbone."""
     import torch
 
-    try:
+    with about("backbone"):
         model = load_model(directory, IMAGES)
-    except InputError as error:
-        raise InputError(f"backbone: {error.message}", error.advice) from error
     check_finite(model)
     if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
         raise InputError("backbone: its classifier is not one linear layer over an embedding")

@@ -28,7 +28,7 @@ from onnxreg.converters.onnx.graph_operators import (
 )
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
-from onnxreg.schema.core.errors import InputError, prefix_label
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
 
@@ -127,7 +127,7 @@ def inspect_onnx(path: Path) -> GraphFacts:
 
 def inspect_model(model: Any, path: Path) -> GraphFacts:
     """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
-    with prefix_label(path.name):
+    with about(path.name):
         inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
         outputs = tuple(onnx_spec(value) for value in model.graph.output)
     external = external_files(model, path)
@@ -135,7 +135,7 @@ def inspect_model(model: Any, path: Path) -> GraphFacts:
     ir_version = model.ir_version
     uses = onnx_graph.operator_uses(model, path)
     semantic = _onnx_semantic(model, path, inputs, outputs)
-    with prefix_label(path.name):
+    with about(path.name):
         return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
 
 

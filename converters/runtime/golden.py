@@ -14,7 +14,7 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, number, required, text
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
 
 ROLE = "golden"
 FORMAT = "onnxreg-golden"
@@ -121,13 +121,11 @@ def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")
     if value.get("format_version") != FORMAT_VERSION:
         raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
-    try:
+    with about(label):
         cases = items(required(value, "cases"), _read_case)
         if not cases or not all(case.outputs for case in cases):
             raise InputError("there is nothing to compare")
         return cases
-    except InputError as error:
-        raise InputError(f"{label}: {error.message}", error.advice) from error
 
 
 def _read_case(value: Any) -> GoldenCase:

@@ -157,7 +157,9 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         with store.push() as push:
             push.publish(POLICY_LOG, log.encode(), before.token if before else None)
     except LostRaceError as error:
-        raise ConflictError("somebody else set a policy meanwhile", Advice("show-policy")) from error
+        raise ConflictError(
+            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+        ) from error
 
 
 def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:

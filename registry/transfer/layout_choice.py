@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.store.protocol import RegistryStore, innermost
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_tag
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LayoutChoice:
         """`hub` or `hub:CHANNEL`; InputError for anything else."""
         layout, _, channel = text.partition(":")
         if layout != HUB or (":" in text and not channel):
-            raise InputError(f"not a layout: {text[:40]!r}", Advice("choose-layout"))
+            raise InputError(f"not a layout: {text[:40]!r}", "write --layout hub, or --layout hub:CHANNEL")
         return cls(check_tag(channel) if channel else None)
 
     def begin(self, remote: RegistryStore, name: str) -> None:
@@ -41,5 +41,5 @@ def _hub(remote: RegistryStore) -> "HubRegistry":
 
     store = innermost(remote)
     if not isinstance(store, HubRegistry):
-        raise InputError(f"{remote.url} is not a repository on the Hub", Advice("omit-layout"))
+        raise InputError(f"{remote.url} is not a repository on the Hub", "leave --layout out")
     return store

@@ -10,7 +10,7 @@ from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey, read_trust
 from onnxreg.schema.signing.keys import PublicKey
@@ -24,10 +24,14 @@ def add_rotated_key(name: str, statement: Path) -> tuple[Path, TrustedKey]:
     rotation, trust = read_rotation(read_given(statement), str(statement)), load_trust()
     old = trust.keys.get(rotation.old.id)
     if old is None:
-        raise NotFoundError(f"{trust_file()} has no key {rotation.old}", Advice("trust-old-key"))
+        raise NotFoundError(
+            f"{trust_file()} has no key {rotation.old}",
+            "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY",
+        )
     if old.revoked is not None:
         raise IntegrityError(
-            f"key {old.name} is revoked: what it says of another key does not count", Advice("trust-old-key")
+            f"key {old.name} is revoked: what it says of another key does not count",
+            "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY",
         )
     models = [] if old.models == ("*",) else old.models
     return add_key(name, str(rotation.new), models, old.name), old

@@ -143,14 +143,14 @@ def name_registry_in_hint(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def prefix_label(label: str) -> Iterator[None]:
-    """Prefix the message of an InputError with a label, unless that is ""."""
+def about(prefix: str, kind: type[RegError] = InputError) -> Iterator[None]:
+    """Raise an InputError from inside as this kind, with a prefix before its message, unless that is ""."""
     try:
         yield
     except InputError as error:
-        if not label:
+        if not prefix:
             raise
-        raise InputError(f"{label}: {error.message}", error.advice) from error
+        raise kind(f"{prefix}: {error.message}", error.advice) from error
 
 
 def why(error: object) -> str:

@@ -30,7 +30,7 @@ from typing import Annotated, Any
 import msgspec
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, prefix_label, suggest
+from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -182,7 +182,7 @@ class Trust:
 def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly. InputError names the file and the place."""
     value = read_toml(data, label)
-    with prefix_label(label):
+    with about(label):
         file = _read(value)
         revoked = {item.key: Revocation(str(item.date), item.reason, item.until) for item in file.revoked}
         if len(revoked) < len(file.revoked):

@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, prefix_label
+from onnxreg.schema.core.errors import InputError, about
 
 Types = Mapping[str, frozenset[str]]
 """The element types at a position, such as `{"0": {"float"}}`."""
@@ -140,7 +140,7 @@ def read_build(config: str) -> Build:
     everywhere: frozenset[str] | None = None
     has_all = False
     for number, line in enumerate(map(str.strip, config.splitlines()), 1):
-        with prefix_label(f"line {number} of the operator config"):
+        with about(f"line {number} of the operator config"):
             if not line or line.startswith("#"):
                 continue
             if line == ALL:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import size
 from onnxreg.schema.query.expression.parser import parse
@@ -39,10 +39,8 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
             hint = suggest(str(key), keys, f"its keys are {', '.join(keys)}")
             raise InputError(f"{label} has no {str(key)[:40]!r}", hint)
         if item is not None:
-            try:
+            with about(key):
                 given[key] = READERS.get(key, lambda value: value)(item)
-            except InputError as error:
-                raise InputError(f"{key}: {error.message}", error.advice) from error
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
