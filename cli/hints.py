@@ -133,6 +133,5 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mirror-with-new-id": "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     "omit-new-id": "leave --new-id away, or name another place",
     # Exports, imports and rebuilds
-    "write-layout-again": "delete it there, then push again with --layout hub",
 }
 """Code to text."""

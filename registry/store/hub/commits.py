@@ -23,7 +23,7 @@ MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
 """Seconds between two tries to commit."""
 MAX_UNANSWERED_COMMITS = 5
-"""So many commits of one transaction may stay without an answer."""
+"""Commits of one transaction that may stay without an answer."""
 
 
 def token_of(data: bytes) -> str:
@@ -49,12 +49,12 @@ class CommitSnapshot:
     def entries(self, paths: Iterable[str]) -> dict[str, HubFile]:
         """Return those of these files and folders that exist."""
         requested = list(paths)
-        unknown = [
-            path for path in dict.fromkeys([*requested, *PREFETCHED_PATHS]) if path not in self._entries
-        ]
         if any(path not in self._entries for path in requested):
-            received = {entry.path: entry for entry in self._hub.entries(self.revision, unknown)}
-            self._entries |= {path: received.get(path) for path in unknown}
+            asked_paths = dict.fromkeys(
+                path for path in (*requested, *PREFETCHED_PATHS) if path not in self._entries
+            )
+            received = {entry.path: entry for entry in self._hub.entries(self.revision, list(asked_paths))}
+            self._entries |= {path: received.get(path) for path in asked_paths}
         pairs = ((path, self._entries[path]) for path in requested)
         return {path: entry for path, entry in pairs if entry is not None}
 
@@ -75,15 +75,12 @@ class CommitSnapshot:
     def remember(self, path: str, data: bytes | None) -> None:
         """Cache a file that was read from this commit."""
         self._data[path] = data
-        self._entries[path] = (
-            None if data is None else HubFile(path, len(data), token_of(data).partition("-")[0])
-        )
+        self._entries[path] = None if data is None else HubFile(path, len(data), git_oid(data))
 
     def tree(self, folder: str = "") -> list[HubFile]:
         """Every file below a folder."""
         if folder not in self._trees:
-            is_absent = folder and self.is_absent(folder)
-            entries = [] if is_absent else self._hub.tree(self.revision, folder)
+            entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)
             self._trees[folder] = [entry for entry in entries if entry.size is not None]
         return self._trees[folder]
 
@@ -106,15 +103,11 @@ def _is_blob(entry: HubFile) -> bool:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""Returns the operations to commit on a snapshot, or None.
-
-The flag: an earlier commit may have been applied.
-"""
+"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
 
 
 class CommitHead:
-    """The newest commit of a repository, pinned, so that answers fit together, until something moves it
-    on."""
+    """The newest commit of a repository, pinned, so that answers fit together, until something moves it on."""
 
     def __init__(self, hub: HubClient) -> None:
         self._hub = hub
@@ -131,11 +124,7 @@ class CommitHead:
         with self._lock:
             return self._pin or self.refresh()
 
-    def refresh(self) -> CommitSnapshot:
-        """Pin the newest commit."""
-        return self._learn(IDENTITY)
-
-    def _learn(self, path: str, cached: bytes | None = None) -> CommitSnapshot:
+    def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
         """Pin the newest commit, which is learned by reading a file that is needed anyway."""
         data, revision = self._hub.read(path, cached=cached)
         with self._lock:
@@ -150,23 +139,21 @@ class CommitHead:
         `cached` are the bytes as read before: if the file has not changed, they need not be sent.
         """
         with self._lock:
-            return (self._pin or self._learn(path, cached)).read(path)
+            return (self._pin or self.refresh(path, cached)).read(path)
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the decided operations as the only child of one commit; decide again if another commit came
-        first.
+        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
 
-        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come
-        first.
+        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
         """
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()
             try:
                 operations = decide(at, unanswered > 0)
-                if operations is None:
-                    return
-                revision = self._hub.commit(operations, message, at.revision)
+                if operations is not None:
+                    self._pin = CommitSnapshot(self._hub, self._hub.commit(operations, message, at.revision))
+                return
             except StaleParentError:
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
             except UnansweredError as error:
@@ -174,14 +161,10 @@ class CommitHead:
                 least = pause(error.__cause__)
                 if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
                     raise
-                wait = random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered))
-                parallel.sleep(least + wait)
+                parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
             except LostRaceError:
                 self._pin = None
                 raise
-            else:
-                self._pin = CommitSnapshot(self._hub, revision)
-                return
         raise RemoteError(
             f"{self._hub.location.url} is being changed by others without end", "run the command again"
         )

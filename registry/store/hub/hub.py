@@ -3,12 +3,12 @@
 **A push is one commit.** Its blobs, the index file and the repository's card go up together, upon one parent; the Hub
 refuses the commit if that parent is no longer the head (412). So a push is seen whole or not at all.
 
-**A transaction.** Whatever is decided here is decided on one commit, the parent: that the index is the one that was
-read, that the blobs which the push relies on are there, that no collector condemned them. If another commit came
-first, all of this is looked at again on the new head, and the push goes on if it still holds: pushes of different models
-do not disturb each other. Since every condemnation is a commit too, it is either before that parent, and the push
-sees it, or after the push, and the collector reads the push's log after it. So no intent need be left for collectors
-(`docs/format.md`): notes of that kind stay in this process.
+**A transaction.** Everything is decided on one commit, the parent: that the index is the one that was read, that the
+blobs which the push relies on are there, that no collector condemned them. If another commit came first, all of this is
+looked at again on the new head, and the push goes on if it still holds: pushes of different models do not disturb each
+other. Since every condemnation is a commit too, it is either before that parent, and the push sees it, or after the
+push, and the collector reads the push's log after it. So no intent need be left for collectors (`docs/format.md`): notes
+of that kind stay in this process.
 
 **Reading** pins the commit that the first answer came from, so that two files never come from two commits. The pin
 moves on with what this object writes, after a lost race, and when names or notes are listed.
@@ -68,7 +68,7 @@ def open_hub(
 ) -> "HubRegistry":
     """The registry at a URL; `create` makes one, and its repository, if there is none."""
     hub = HubClient(HubUrl.parse(url))
-    return HubRegistry.create(hub, mirror_of, mirror_of is not None) if create else HubRegistry(hub, known_id)
+    return HubRegistry.create(hub, mirror_of) if create else HubRegistry(hub, known_id)
 
 
 class HubRegistry:
@@ -82,32 +82,44 @@ class HubRegistry:
         self._layout: RepositoryLayout | None = None
 
     @classmethod
-    def create(cls, hub: HubClient, registry_id: str | None = None, mirror: bool = False) -> "HubRegistry":
-        """Open the registry, or make an empty one, which may be a mirror of that with this id.
+    def create(cls, hub: HubClient, mirror_of: str | None = None) -> "HubRegistry":
+        """Open the registry, or make an empty one, which may be a mirror of the registry with this id.
 
         A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set.
         InputError if the repository holds something else.
         """
-        remote = cls(hub)
+        registry = cls(hub)
         try:
-            remote._head.refresh()
+            registry._head.refresh()
         except NoRepositoryError:
-            hub.create(_private_setting())
-        identity = new_identity(registry_id, **({"mirror": True} if mirror else {}))
+            setting = (environment.read("REG_HF_PRIVATE") or "").lower()
+            if setting not in ("", "0", "1", "false", "true"):
+                raise InputError(
+                    f"REG_HF_PRIVATE is {setting[:20]!r}",
+                    "set it to 1 (private) or 0 (public), or not at all",
+                ) from None
+            hub.create(setting in ("1", "true") if setting else None)
+        identity = new_identity(mirror_of, **({"mirror": True} if mirror_of else {}))
 
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
             if at.read(IDENTITY) is not None:
                 return None
-            _check_not_foreign(hub, at)
-            attributes = (at.read(ATTRIBUTES) or b"").decode(errors="replace")
-            lines = [line for line in attributes.splitlines() if line != LFS_RULE]
+            entries = hub.tree(at.revision, recursive=False)
+            foreign_path = next((entry.path for entry in entries if entry.path not in HUB_FILES), None)
+            if foreign_path is not None:
+                raise InputError(
+                    f"{hub.location.url} is not a registry and holds {foreign_path}",
+                    "name a registry, or a repository that is empty or does not exist yet",
+                )
+            rules = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
+            rules = [*(rule for rule in rules if rule != LFS_RULE), LFS_RULE, ""]
             return [
-                CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, LFS_RULE, ""]).encode()),
+                CommitOperationAdd(ATTRIBUTES, "\n".join(rules).encode()),
                 CommitOperationAdd(IDENTITY, identity),
             ]
 
-        remote._head.transact("Create the registry", decide)
-        return remote
+        registry._head.transact("Create the registry", decide)
+        return registry
 
     @property
     def url(self) -> str:
@@ -126,10 +138,10 @@ class HubRegistry:
         data = self._head.now().read(IDENTITY)
         if data is None:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
-        identity_document = read_identity(data, self.url)
-        if self._known_id not in (None, identity_document["id"]):
-            raise other_registry(self.url, identity_document["id"], str(self._known_id))
-        return identity_document
+        identity = read_identity(data, self.url)
+        if self._known_id not in (None, identity["id"]):
+            raise other_registry(self.url, identity["id"], str(self._known_id))
+        return identity
 
     def blob_url(self, digest: Digest) -> str:
         return self.hub.file_url(BlobKey(digest).path, self._head.revision)
@@ -147,12 +159,12 @@ class HubRegistry:
         at = self._head.now()
 
         def opened(path: str) -> BinaryIO | None:
-            return None if at.is_absent(path) else self.hub.open(path, at.revision, start)[0]
+            return None if at.is_absent(path) else self.hub.open(path, at.revision, start)
 
         return open_first(digest, self.url, opened, at.blobs)
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        stream = self.hub.open(key.path, self._head.now().revision)[0]
+        stream = self.hub.open(key.path, self._head.now().revision)
         if stream is None:
             raise MissingBlobError(key.digest, self.url)
         return stream
@@ -160,6 +172,11 @@ class HubRegistry:
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         data = self._head.read(index_path(name), cached.data if cached else None)
         return None if data is None else IndexFile(data, token_of(data))
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """Read a model's index file at the newest commit, which is pinned from now on."""
+        self._head.refresh()
+        return self.read_index(name)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         if cached is None:
@@ -198,11 +215,6 @@ class HubRegistry:
             return False
         return True
 
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file at the newest commit, which is pinned from now on."""
-        self._head.refresh()
-        return self.read_index(name)
-
     def names(self) -> Iterator[str]:
         return iter(sorted(self.index_tokens()))
 
@@ -217,17 +229,15 @@ class HubRegistry:
         at = self._head.now()
         layout = RepositoryLayout.read(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
-        entries = (entry for entry in at.tree() if entry.path not in others)
-        return iter([TreeFile(entry.path, entry.size) for entry in entries])
+        return iter([TreeFile(entry.path, entry.size) for entry in at.tree() if entry.path not in others])
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
-        paths = [key.path for key in keys]
-        if paths:
+        if paths := [key.path for key in keys]:
             self._remove(paths, f"Delete {len(paths)} unreferenced blobs")
 
     def discard(self, paths: Iterable[str]) -> None:
-        path_list = list(paths)
-        self._remove(path_list, f"Delete {' '.join(path_list)}")
+        doomed = list(paths)
+        self._remove(doomed, f"Delete {' '.join(doomed)}")
 
     def _remove(self, paths: list[str], message: str) -> None:
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
@@ -237,15 +247,15 @@ class HubRegistry:
         self._head.transact(message, decide)
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        if kind == "intents":
-            self._intents[note] = data
-            return
         path = note_path(kind, note)
 
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
             return None if at.entries([path]) else [CommitOperationAdd(path, data)]
 
-        self._head.transact(f"Leave {path}", decide)
+        if kind == "intents":
+            self._intents[note] = data
+        else:
+            self._head.transact(f"Leave {path}", decide)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         return dict(self._intents) if kind == "intents" else self._head.refresh().notes(kind)
@@ -256,11 +266,11 @@ class HubRegistry:
         else:
             self._remove([note_path(kind, note)], f"Remove {note_path(kind, note)}")
 
-    def confirm(self, name: str) -> None:
-        """A commit that can be read is durable."""
-
     def is_alive(self, note: str) -> bool | None:
         return None
+
+    def confirm(self, name: str) -> None:
+        """A commit that can be read is durable."""
 
     @contextmanager
     def push(self) -> Iterator[HubPush]:
@@ -283,23 +293,3 @@ class HubRegistry:
         if index is not None:
             with self.push() as push:
                 push.refresh(name, index.data)
-
-
-def _private_setting() -> bool | None:
-    setting = (environment.read("REG_HF_PRIVATE") or "").lower()
-    if setting not in ("", "0", "1", "false", "true"):
-        raise InputError(
-            f"REG_HF_PRIVATE is {setting[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
-        )
-    return setting in ("1", "true") if setting else None
-
-
-def _check_not_foreign(hub: HubClient, at: CommitSnapshot) -> None:
-    foreign_paths = [
-        entry.path for entry in hub.tree(at.revision, recursive=False) if entry.path not in HUB_FILES
-    ]
-    if foreign_paths:
-        raise InputError(
-            f"{hub.location.url} is not a registry and holds {foreign_paths[0]}",
-            "name a registry, or a repository that is empty or does not exist yet",
-        )

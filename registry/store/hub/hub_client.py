@@ -1,19 +1,20 @@
-"""Requests to the Hugging Face Hub through huggingface_hub. Its errors, and those of HTTP, are translated here.
+"""Requests to one repository on the Hugging Face Hub through huggingface_hub, and its errors as ours.
 
-A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is retried here, except that of a commit:
-the caller must find out if the commit was applied after all.
+A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is retried here, except that of a commit: the
+caller must find out if the commit was applied after all. Nothing that the Hub names becomes a path on this machine.
 """
 
 import hashlib
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from logging import ERROR
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -36,10 +37,8 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
-from onnxreg.registry.store.hub.download import Download, guard
 from onnxreg.registry.store.hub.hub_errors import (
     StaleParentError,
-    UnnamedCommitError,
     is_passing,
     one_line,
     pause,
@@ -47,8 +46,8 @@ from onnxreg.registry.store.hub.hub_errors import (
     translated,
 )
 from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
-from onnxreg.registry.store.net.requests import UnansweredError, retrying
+from onnxreg.registry.store.net.requests import Meter, UnansweredError, retrying
+from onnxreg.registry.store.net.waits import FileBudget
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, RemoteError, why
 
@@ -57,8 +56,11 @@ MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request counts as lost."""
+BLOCK_BYTES = 2**16
+"""Bytes of one try: a server that sends a few, and is asked again, is as slow as before."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _URL = re.compile(
     r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
 )
@@ -77,14 +79,12 @@ class HubUrl:
         """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
         hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
         match = _URL.fullmatch(url)
-        if match is None:
+        if match is None or match["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
             raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
         try:
             validate_repo_id(match["repo"])
         except HFValidationError as error:
             raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
-        if match["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
-            raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
         repo_type = "dataset" if match["type"] == "datasets/" else "model"
         return cls(match["repo"], repo_type, match["revision"] or constants.DEFAULT_REVISION)
 
@@ -95,8 +95,7 @@ class HubUrl:
         return f"hf://{kind}{self.repo}{branch}"
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
+class HubFile(NamedTuple):
     """A file of a commit, or a folder: then `size` is None.
 
     `oid` is the SHA-256 of a file in LFS, else the git object id.
@@ -120,13 +119,12 @@ class HubClient:
         self.location = location
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self.api = HfApi(endpoint=endpoint, library_name=LIBRARY_NAME)
-        self.repo: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
-        _quieten()
-        enlarge_upload_blocks(CHUNK_BYTES)
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.api.endpoint).netloc
+        self.host = urlsplit(self.api.endpoint).netloc
+        self._repo: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
+        if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
+            disable_progress_bars()
+        if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
+            logging.set_verbosity(ERROR)  # warnings name signed addresses
 
     def file_url(self, path: str, revision: str | None = None) -> str:
         """The URL from which any HTTP client can fetch a file."""
@@ -138,6 +136,14 @@ class HubClient:
             endpoint=self.api.endpoint,
         )
 
+    def head(self) -> str:
+        """The newest commit."""
+        with self._reading("looking for the newest commit"):
+            info = self._again(lambda: self.api.repo_info(**self._repo, revision=self.location.revision))
+            if not _COMMIT.fullmatch(str(info.sha)):
+                raise ValueError("an answer without a commit")
+        return str(info.sha)
+
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
@@ -145,144 +151,124 @@ class HubClient:
 
         The Hub need not send the bytes again if they are still those in `cached`.
         """
-        download, commit = self._begin(path, revision, cached=cached)
-        if download is None:
-            return None, commit
-        with download:
-            if download.unchanged:
-                return cached, commit
-            data = io.BufferedReader(download, CHUNK_BYTES).read(MAX_DOCUMENT_BYTES + 1)
+        response, commit = self._begin(path, revision, 0, cached)
+        if response is None or response.status_code == 304:
+            return (None if response is None else cached), commit
+        with HubStream(self, path, commit, response) as stream:
+            data = io.BufferedReader(stream, CHUNK_BYTES).read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES:
             raise IntegrityError(f"{path} of {self.location.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
         return data, commit
 
-    def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
-        """Open a stream over a file from an offset (None if there is none); returns also the commit it is read from."""
-        download, commit = self._begin(path, revision, start)
-        stream = None if download is None else cast(BinaryIO, io.BufferedReader(download, CHUNK_BYTES))
-        return stream, commit
+    def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
+        """Open a stream over a file of a commit from an offset; None if there is none."""
+        response, commit = self._begin(path, revision, start)
+        if response is None:
+            return None
+        return cast(BinaryIO, io.BufferedReader(HubStream(self, path, commit, response, start), CHUNK_BYTES))
 
     def _begin(
-        self, path: str, revision: str | None, start: int = 0, cached: bytes | None = None
-    ) -> tuple[Download | None, str]:
-        errors = partial(self.errors, f"reading {path}")
-        with errors():
+        self, path: str, revision: str | None, start: int, cached: bytes | None = None
+    ) -> tuple[httpx2.Response | None, str]:
+        """The answer to a request for a file (None if there is none), and the commit that it is of.
+
+        Of an answer without content that names no commit, the newest one may be another by now: it is asked for again.
+        """
+        with self._reading(f"reading {path}"):
             try:
-                ask = partial(self.get, path)
-                download = Download(ask, errors, revision or self.location.revision, start, cached)
-                return download, download.commit
+                response, is_absent = (
+                    self.request(path, revision or self.location.revision, start, cached),
+                    False,
+                )
             except RemoteEntryNotFoundError as error:
-                commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
-                if commit:
-                    return None, commit
-            except UnnamedCommitError:
-                pass
+                response, is_absent = error.response, True
+            header = constants.HUGGINGFACE_HEADER_X_REPO_COMMIT
+            names = (item.headers.get(header, "") for item in (*response.history, response))
+            commit = next(filter(_COMMIT.fullmatch, names), revision if is_absent else None)
+            if commit is None and not is_absent:
+                response.close()
+                if response.status_code != 304:
+                    raise ValueError("an answer without a commit")
+        if commit is None:
             return self._begin(path, self.head(), start)
+        return None if is_absent else response, commit
 
-    def head(self) -> str:
-        """The newest commit."""
-        with requests.reading():
-            info = self._again(lambda: self.api.repo_info(**self.repo, revision=self.location.revision))
-        return str(info.sha)
-
-    def get(self, path: str, revision: str, offset: int, cached: bytes | None = None) -> httpx2.Response:
+    def request(
+        self, path: str, revision: str, start: int = 0, cached: bytes | None = None
+    ) -> httpx2.Response:
         """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
 
         With status 304 nothing is sent, since the file is `cached`.
         """
         headers = {**build_hf_headers(library_name=LIBRARY_NAME), "Accept-Encoding": "identity"}
-        if cached is not None:
-            headers["If-None-Match"] = f'"{git_oid(cached)}"'
-        if offset:
-            headers["Range"] = f"bytes={offset}-"
-        url = self.file_url(path, revision)
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        headers |= {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
+        headers |= {"Range": f"bytes={start}-"} if start else {}
+        url, timeout = self.file_url(path, revision), Meter().allowed(constants.HF_HUB_DOWNLOAD_TIMEOUT)
 
         def attempt() -> httpx2.Response:
             client = get_session()
             request = client.build_request("GET", url, headers=headers, timeout=timeout)
             response = client.send(request, stream=True, follow_redirects=True)
-            if response.status_code == 304:
-                return response
             try:
-                hf_raise_for_status(response)
+                if response.status_code != 304:
+                    hf_raise_for_status(response)
             except BaseException:
                 response.close()
                 raise
             return response
 
-        with requests.reading():
-            return self._again(attempt)
+        return self._again(attempt)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
         files: list[HubFile] = []
-        with self.errors("looking for files"), requests.reading():
-            for start in range(0, len(paths), MAX_PATHS):
-                part = list(paths[start : start + MAX_PATHS])
-                answer = self._again(
-                    lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self.repo)  # type: ignore[misc]
-                )
-                files += map(HubFile.of, answer)
+        for start in range(0, len(paths), MAX_PATHS):
+            part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
+            with self._reading("looking for files"):
+                files += map(HubFile.of, self._again(partial(self.api.get_paths_info, **part)))
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
         """List a folder of a commit; empty if there is no such folder."""
-        with self.errors("listing files"), requests.reading():
+        address = {"path_in_repo": folder or None, "revision": revision, **self._repo}
+        with self._reading("listing files"):
             try:
-                answer = self.api.list_repo_tree(
-                    path_in_repo=folder or None, recursive=recursive, revision=revision, **self.repo
-                )
-                return list(map(HubFile.of, answer))
+                return list(map(HubFile.of, self.api.list_repo_tree(recursive=recursive, **address)))
             except RemoteEntryNotFoundError:
                 return []
 
     def create(self, private: bool | None) -> None:
         """Make the repository; nothing happens if it is there."""
         with self.errors("making the repository"):
-            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self.repo))
+            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._repo))
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
 
-        StaleParentError if it was not applied, UnansweredError if nobody knows.
+        Bytes that several files have are uploaded once: the Hub has them when the others are looked at. A .gitignore of
+        the repository hides nothing. StaleParentError if it was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
+        first = {addition.upload_info.sha256: addition for addition in reversed(additions)}.values()
+        repeats = [addition for addition in additions if all(addition is not other for other in first)]
+        address = {"revision": self.location.revision, **self._repo}
         with self.errors("uploading"):
-            for part in _without_repeats(additions):
+            for part in filter(None, ([*first], repeats)):
                 self.api.preupload_lfs_files(
-                    additions=part,
-                    revision=self.location.revision,
-                    free_memory=False,
-                    gitignore_content="",
-                    **self.repo,
+                    additions=part, free_memory=False, gitignore_content="", **address
                 )
-            self._refuse_ignored(additions)
         with self.errors("committing"):
             try:
                 info = self.api.create_commit(
-                    operations=operations,
-                    commit_message=message,
-                    parent_commit=parent,
-                    revision=self.location.revision,
-                    **self.repo,
+                    operations=operations, commit_message=message, parent_commit=parent, **address
                 )
             except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
-                self._refused(error)
+                self._check_refused(error)
                 raise
         return str(info.oid)
 
-    def _refuse_ignored(self, additions: Iterable[CommitOperationAdd]) -> None:
-        """Refuse files that the repository's .gitignore hides: the client would leave them out without an error."""
-        for addition in additions:
-            if is_left_out(addition):
-                raise RemoteError(
-                    f"the .gitignore of {self.location.url} hides {addition.path_in_repo}",
-                    "remove that rule there, then push again",
-                )
-
-    def _refused(self, error: Exception) -> None:
-        """Classify a commit that failed: raise if it may have been applied; return if it was refused for good."""
+    def _check_refused(self, error: Exception) -> None:
+        """Raise if a commit that failed may have been applied, or may be tried again; return if it was refused for good."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -305,54 +291,127 @@ class HubClient:
         return retrying(attempt, is_passing, self.host, pause)
 
     @contextmanager
+    def _reading(self, operation: str) -> Iterator[None]:
+        with self.errors(operation), requests.reading():
+            yield
+
+    @contextmanager
     def errors(self, operation: str) -> Iterator[None]:
-        """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
+        """Turn what huggingface_hub raises into an error that names the operation and the repository; see `translated`.
+
+        Its client waits no longer than the limit for a silent Hub, and follows redirects by our rules.
+        """
         try:
-            _bound(get_session())
+            client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
-            proxies = http_rules.proxy_variables()
             raise HostError(
                 f"{operation}: {self.location.url}: {one_line(error)}",
-                f"write http://HOST:PORT in {proxies}, unset it, or for SOCKS: pip install 'httpx2[socks]'",
+                f"write http://HOST:PORT in {http_rules.proxy_variables()}, unset it, or for SOCKS: pip install 'httpx2[socks]'",
             ) from error
         except OSError as error:
             raise HostError(
                 f"the trusted certificates cannot be read: {why(error)}", "check the file in SSL_CERT_FILE"
             ) from error
+        if _check_redirect not in (hooks := client.event_hooks)["response"]:
+            client.event_hooks = {**hooks, "response": [*hooks["response"], _check_redirect]}
+        if client.timeout == httpx2.Timeout(None):
+            client.timeout = httpx2.Timeout(MAX_SILENCE_SECONDS)
         try:
             yield
-        except (RegError, RemoteEntryNotFoundError, StaleParentError):
+        except (RegError, StaleParentError):
             raise
         except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise translated(error, f"{operation}: {self.location.url}", self.location.revision) from error
 
 
-def _without_repeats(additions: Iterable[CommitOperationAdd]) -> list[list[CommitOperationAdd]]:
-    """The additions, then those that repeat the bytes of another one: the Hub has these by then."""
-    first: dict[bytes, CommitOperationAdd] = {}
-    repeats = []
-    for addition in additions:
-        digest = addition.upload_info.sha256
-        if digest is None or first.setdefault(digest, addition) is not addition:
-            repeats.append(addition)
-    unknown = [addition for addition in repeats if addition.upload_info.sha256 is None]
-    known_repeats = [addition for addition in repeats if addition.upload_info.sha256 is not None]
-    return [part for part in ([*first.values(), *unknown], known_repeats) if part]
+def _check_redirect(response: httpx2.Response) -> None:
+    """RemoteError if an answer redirects to a forbidden place, or sends a body without end."""
+    if response.has_redirect_location:
+        url, size = str(response.request.url), 0
+        http_rules.target(url, response.headers["Location"])
+        stream = response.stream
+        assert isinstance(stream, httpx2.SyncByteStream)
+        with closing(stream):
+            for part in _paced(stream):
+                size += len(part)
+                http_rules.check_size(url, size)
+        response.stream = httpx2.ByteStream(b"")
 
 
-def _bound(client: httpx2.Client) -> None:
-    """Wait no longer for a Hub that is silent or slow; the client itself would wait for ever."""
-    guard(client)
-    if client.timeout == httpx2.Timeout(None):
-        client.timeout = httpx2.Timeout(MAX_SILENCE_SECONDS)
+def _paced(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks of an answer. TimeoutError if they come slower than the present read allows."""
+    meter, remaining = Meter(), iter(blocks)
+    while True:
+        meter.allowed(None)
+        began = time.monotonic()
+        data = next(remaining, b"")
+        meter.count(len(data), began)
+        if not data:
+            return
+        yield data
 
 
-def _quieten() -> None:
-    """Silence the client's bars and warnings, which name signed addresses, unless its variables ask for them."""
-    if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
-        disable_progress_bars()
-    if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
-        logging.set_verbosity(ERROR)
+class HubStream(io.RawIOBase):
+    """A file's bytes from an offset, all of one commit. If the connection breaks, the rest is requested."""
+
+    def __init__(
+        self, hub: HubClient, path: str, commit: str, response: httpx2.Response, offset: int = 0
+    ) -> None:
+        super().__init__()
+        self._hub = hub
+        self._path = path
+        self._commit = commit
+        self._offset = offset
+        self._budget = FileBudget.current()
+        self._block = bytearray()
+        with hub.errors(f"reading {path}"):
+            self._use(response)
+
+    def _use(self, response: httpx2.Response) -> None:
+        """Receive the bytes from the offset on. A Hub that ignores the range sends all of them."""
+        self._response = response
+        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+            raise ValueError("a compressed answer, which was not asked for")
+        self._blocks: Iterator[bytes] | None = _paced(response.iter_raw())
+        self._skip = self._offset if response.status_code == 200 else 0
+        if response.status_code == 206:
+            first, _, _ = http_rules.content_range(response.headers.get("Content-Range", ""))
+            if first != self._offset:
+                raise ValueError("another range than the one that was asked for")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            with self._hub.errors(f"reading {self._path}"), requests.reading(self._budget):
+                retrying(self._fill, self._may_resume, self._hub.host)
+        target = memoryview(buffer).cast("B")
+        size = min(len(target), len(self._block))
+        target[:size] = self._block[:size]
+        del self._block[:size]
+        return size
+
+    def _fill(self) -> None:
+        """Receive the next block, or the rest of it if the connection broke within."""
+        if self._blocks is None:
+            self._use(self._hub.request(self._path, self._commit, self._offset))
+        blocks, self._blocks = self._blocks, None
+        while len(self._block) < BLOCK_BYTES and (data := next(blocks or iter(()), b"")):
+            skipped = min(self._skip, len(data))
+            self._skip -= skipped
+            self._block += data[skipped:]
+            self._offset += len(data) - skipped
+        self._blocks = blocks
+
+    def _may_resume(self, error: Exception) -> bool:
+        self._response.close()
+        return isinstance(error, httpx2.TransportError | TimeoutError)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._response.close()
+        super().close()
 
 
 def git_oid(data: bytes) -> str:

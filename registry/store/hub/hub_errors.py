@@ -26,10 +26,6 @@ class StaleParentError(Exception):
     """A commit was not applied and never will be: its parent is no longer the head."""
 
 
-class UnnamedCommitError(Exception):
-    """An answer without content does not say which commit it is of: by now the newest one may be another."""
-
-
 def translated(error: Exception, operation: str, revision: str) -> RegError:
     """Translate a foreign error into one of ours. It holds no header and no URL, so no token and no signed address."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
@@ -57,9 +53,8 @@ def translated(error: Exception, operation: str, revision: str) -> RegError:
                 requests.final_hint(error) or f"{hint}, then run the command again",
             )
         case OSError():
-            return HostError(
-                f"{operation}: {error.strerror or type(error).__name__}", "check this machine's disk"
-            )
+            reason = error.strerror or type(error).__name__
+            return HostError(f"{operation}: {reason}", "check this machine's disk")
     return RemoteError(
         f"{operation}: the answer is not the Hub's ({type(error).__name__})",
         "check HF_ENDPOINT; is there a proxy in between?",
@@ -73,9 +68,8 @@ def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
         case 401:
             return RemoteError(f"{operation}: {words or 'the Hub does not know this token'} (401)", _LOGIN)
         case 403:
-            return RemoteError(
-                f"{operation}: {words or 'no permission'} (403)", f"if it is about the token, {_LOGIN}"
-            )
+            hint = f"if it is about the token, {_LOGIN}"
+            return RemoteError(f"{operation}: {words or 'no permission'} (403)", hint)
         case 429:
             return RemoteError(*too_many(operation, error))
         case _ if status >= 500:
@@ -84,6 +78,7 @@ def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
 
 
 def too_many(operation: str, error: HfHubHTTPError) -> tuple[str, str]:
+    """The message and hint for a Hub that wants to be left alone for a while."""
     return f"{operation}: too many requests (429)", http_rules.later(pause(error))
 
 

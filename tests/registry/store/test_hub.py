@@ -268,10 +268,6 @@ def test_a_gitignore_of_the_repository_hides_no_blob(hub: Hub, remote: HubRegist
     hub.commit(REPO, {".gitignore": b"blobs\nindex\n"})
     put(remote, b"kept")
     assert read_blob(open_hub(URL), Digest.of(b"kept")) == b"kept"
-    hub.ignores = True
-    with pytest.raises(RemoteError, match="hides"):
-        put(remote, b"lost", name="n")
-    assert list(remote.names()) == ["m"]
 
 
 def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(
@@ -883,16 +879,14 @@ class Counting(Progress):
 def test_bytes_count_when_they_are_sent(
     hub: Hub, remote: HubRegistry, registry: Registry, make_draft: MakeDraft, chunk: int | None
 ) -> None:
-    """Nothing was sent when the Hub is first asked where to; what is sent twice counts once."""
+    """Nothing was sent before the commit; what is sent twice counts once."""
     hub.chunk = chunk
     registry.add(make_draft(size=300_000), "1.0.0")
     told, before = Counting(), []
-    hub.before("/objects/batch", lambda: before.append(sum(told.counts)))
     hub.before("POST .*/commit/", lambda: before.append(sum(told.counts)))
     hub.fail("^PUT", times=1)
     registry.push("acme/pii:1.0.0", remote.url, told)
-    hashed, sent = before
-    assert hashed == 0 < sent <= told.planned == sum(told.counts)
+    assert before == [0] and told.planned == sum(told.counts)
 
 
 # Whole stories

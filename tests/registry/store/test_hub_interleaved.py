@@ -111,9 +111,9 @@ class MemoryHub:
         commit = revision or list(self.commits)[-1]
         return self.commits[commit].get(path), commit
 
-    def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
-        data, commit = self.read(path, revision)
-        return (None if data is None else BytesIO(data[start:])), commit
+    def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
+        data, _ = self.read(path, revision)
+        return None if data is None else BytesIO(data[start:])
 
     def entries(self, revision: str, paths: list[str]) -> list[HubFile]:
         self.schedule.step()

@@ -124,8 +124,6 @@ class Hub:
         self.faults: list[Fault] = []
         self.chunk: int | None = None
         """Bytes of a part of a multipart upload; None: each upload is one PUT."""
-        self.ignores = False
-        """Whether the repository's .gitignore counts whatever the client says."""
         self.says_sizes = True
         """Whether an answer to a Range says how many bytes the whole file has."""
         self.xet: Path | None = None
@@ -460,7 +458,7 @@ class Api(Handler):
         if len(asked["files"]) > 256:
             raise Refused(413, message="too many files")
         ignore = commit.files.get(".gitignore", File(b"", 0)).data.decode()
-        ignore = ignore if self.hub.ignores else asked.get("gitIgnore", ignore)
+        ignore = asked.get("gitIgnore", ignore)
         answers = []
         for file in asked["files"]:
             path = file["path"]
