@@ -9,7 +9,6 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import IntegrityError
 
 if TYPE_CHECKING:
     from onnxreg.registry.store.protocol import Carried
@@ -84,7 +83,7 @@ def verify(
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
     The history must be complete, the carried versions must have all files, and nothing else may be in the
-    archive. Damage is exit status 4.
+    archive. Damage is exit status 4; if something could only not be read (kind unreadable), it is 9.
 
     These are damage too: a wrong signature, a missing one that your trust file demands, a broken log of
     policies, and a governed channel whose version the policy bars. The copy of a trust file in the archive
@@ -93,7 +92,7 @@ def verify(
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
-    from onnxreg.cli.commands.verify import refuse_unpromoted
+    from onnxreg.cli.commands.verify import fail
     from onnxreg.registry.maintain.verify_trust import verify_trusted
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
@@ -115,10 +114,7 @@ def verify(
         session.say(f"registry {archive.registry_id}")
         read = f"{output.counted(report.blobs, 'blob')}, {output.size(report.size)}"
         session.say(f"read {read}: {'damaged' if report.damages else 'all intact'}")
-    if report.damages:
-        count = output.counted(len(report.damages), "damaged part")
-        raise IntegrityError(f"{count} in {file}", "copy it again, or have it made again: reg archive create")
-    refuse_unpromoted(report)
+    fail(report, str(file), "copy it again, or have it made again: reg archive create")
 
 
 def _versions(carried: "Carried") -> dict[str, list[str]]:

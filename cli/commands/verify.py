@@ -99,26 +99,23 @@ def command(
         output.write_json({**report.to_json(), **value})
     else:
         _show(session, report, repairs, store or registry.store)
+    damages = _known(report)
+    hint = _why_left(damages) if repair else _remedy(damages, remote)
+    fail(report, (store or registry.store).url, hint, " left" if repair else "")
+
+
+def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
+    """The error of the worst fault: IntegrityError for damage; RemoteError or HostError if parts were only not read;
+    GateError if a governed channel was moved without a promotion.
+    """
+    if damages := _known(report):
+        raise IntegrityError(f"{output.counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:
-        url = (store or registry.store).url
-        damages = _known(report)
-        if not damages:
-            unread = output.counted(len(report.damages), "part")
-            kind = RemoteError if "://" in url else HostError
-            raise kind(
-                f"{unread} of {url} could not be read",
-                "each line says why; nothing is known to be damaged",
-            )
-        left = " left" if repair else ""
-        raise IntegrityError(
-            f"{output.counted(len(damages), 'damaged part')}{left} in {url}",
-            _why_left(damages) if repair else _remedy(damages, remote),
+        unread = output.counted(len(report.damages), "part")
+        kind = RemoteError if "://" in url else HostError
+        raise kind(
+            f"{unread} of {url} could not be read", "each line says why; nothing is known to be damaged"
         )
-    refuse_unpromoted(report)
-
-
-def refuse_unpromoted(report: "VerifyReport") -> None:
-    """GateError if a governed channel was moved without a promotion."""
     if count := len(report.unpromoted):
         raise GateError(
             f"all is intact, and {output.counted(count, 'channel')} {'does' if count == 1 else 'do'} not resolve",

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import blob_keys
@@ -13,45 +12,29 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 
 
-@dataclass(frozen=True)
-class ModelUsage:
-    """One model: versions whose files are here, blobs, all their bytes, and the bytes that only it refers
-    to."""
+class ModelUsage(NamedTuple):
+    """One model: versions whose files are here, blobs, all their bytes, the bytes that only it refers to, and the rest."""
 
     name: str
     versions: int
     blobs: int
     size: int
     unique: int
-
-    @property
-    def shared(self) -> int:
-        return self.size - self.unique
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "versions": self.versions,
-            "blobs": self.blobs,
-            "bytes": self.size,
-            "unique": self.unique,
-            "shared": self.shared,
-        }
+    shared: int
 
 
-@dataclass(frozen=True)
-class Usage:
-    """Usage of a registry: the requested models, unreferenced blobs, and all blobs. Sizes are in bytes, of
-    blobs alone.
-    """
+class Usage(NamedTuple):
+    """Usage of a registry: the requested models, unreferenced blobs, and all blobs; in bytes, of blobs alone."""
 
     models: list[ModelUsage]
     unreferenced: dict[str, int]
     total: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        models = [model.to_json() for model in self.models]
-        return {"models": models, "unreferenced": self.unreferenced, "total": self.total}
+        models = [model._asdict() for model in self.models]
+        for model in models:
+            model["bytes"] = model.pop("size")
+        return self._asdict() | {"models": models}
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
@@ -66,23 +49,18 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
         sizes[key.digest] += size
     needs: dict[str, set[Digest]] = {}
     versions: dict[str, int] = {}
-    for ledger in (load(remote, name)[0] for name in list(remote.names())):
-        needs[ledger.name] = {reference.digest for reference in references(ledger)}
-        versions[ledger.name] = len(list(present_versions(ledger)))
-    for name in names:
-        if name not in needs:
-            raise lookup.unknown_model(name, remote)
+    for log in (load(remote, name)[0] for name in list(remote.names())):
+        needs[log.name] = {reference.digest for reference in references(log)}
+        versions[log.name] = len(list(present_versions(log)))
+    if unknown := set(names) - needs.keys():
+        raise lookup.unknown_model(min(unknown), remote)
     users = Counter(digest for digests in needs.values() for digest in digests)
-    models = [
-        ModelUsage(
-            name,
-            versions[name],
-            len(needs[name] & sizes.keys()),
-            sum(sizes[digest] for digest in needs[name]),
-            sum(sizes[digest] for digest in needs[name] if users[digest] == 1),
-        )
-        for name in set(names or needs)
-    ]
+    models = []
+    for name in set(names or needs):
+        size = sum(sizes[digest] for digest in needs[name])
+        unique = sum(sizes[digest] for digest in needs[name] if users[digest] == 1)
+        blobs = len(needs[name] & sizes.keys())
+        models.append(ModelUsage(name, versions[name], blobs, size, unique, size - unique))
     unreferenced = [size for key, size in keys.items() if key.digest not in users]
     return Usage(
         sorted(models, key=lambda model: (-model.unique, model.name)),

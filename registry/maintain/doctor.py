@@ -10,8 +10,9 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
@@ -48,9 +49,7 @@ _NOTE_PATH = re.compile(rf"gc/(intents|condemned)/({NOTE.pattern})")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of one check. `fix` is the command to type if it is not ok; `family` is the error family of the
-    fault.
-    """
+    """Result of one check. `fix` is the command to type if it is not ok; `family` is the error family of the fault."""
 
     check: str
     ok: bool
@@ -59,31 +58,27 @@ class Diagnosis:
     family: str = "environment"
 
 
+Check = Callable[[], Iterable[Diagnosis]]
+
+
 def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diagnosis]:
     """Run every check of one registry; `display_name` is its name in the fixes.
 
     Only the scratch of the probes changes, and scratch that interrupted probes left.
     """
     url = display_name or remote.url
+    checks: list[Check]
+    shared: list[Check] = [partial(_stray, remote, url), partial(_notes, remote, url)]
     if isinstance(remote, LocalStore):
-        directory = DirectoryRegistry(remote.root, remote.disk)
-        checks: list[Callable[[], Iterable[Diagnosis]]] = [
-            lambda: _identity(directory),
-            lambda: _links(directory),
-            lambda: _permissions(directory),
-            lambda: _space(directory),
-            lambda: _stray(remote, url),
-            lambda: _notes(remote, url),
-            lambda: _scratch(directory),
-            lambda: _local_probes(directory),
-            lambda: _remotes(directory),
-        ]
+        own = DirectoryRegistry(remote.root, remote.disk)
+        first, last = (_identity, _links, _permissions, _space), (_scratch, _local_probes, _remotes)
+        checks = [partial(check, own) for check in first] + shared + [partial(check, own) for check in last]
     else:
-        checks = [lambda: _opened(remote)]
+        checks = [partial(_opened, remote)]
         if not (isinstance(remote, ObjectRegistry) and isinstance(remote.store, ReadOnlyStore)):
-            checks += [lambda: _stray(remote, url), lambda: _notes(remote, url)]
-            if isinstance(remote, ObjectRegistry):
-                checks.append(lambda: _object_probes(remote, url))
+            checks += shared
+        if isinstance(remote, ObjectRegistry) and not isinstance(remote.store, ReadOnlyStore):
+            checks.append(partial(_object_probes, remote, url))
     findings: list[Diagnosis] = []
     for check in checks:
         try:
@@ -93,27 +88,6 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
         if check is checks[0] and not all(finding.ok for finding in findings):
             break
     return findings
-
-
-def left_probes(files: Iterable[TreeFile]) -> list[str]:
-    """The scratch objects of probes, which run or were interrupted."""
-    return [file.path for file in files if PROBE_PATH.fullmatch(file.path)]
-
-
-def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
-    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was
-    deleted.
-
-    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
-    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
-    its collection runs.
-    """
-    files = list(remote.files())
-    chosen = [file for path in paths for file in _at(files, path)]
-    for file in chosen:
-        _check_leftover(remote, file)
-    remote.discard([file.path for file in chosen])
-    return [file.path for file in chosen]
 
 
 def _summary(
@@ -148,21 +122,29 @@ def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 def _links(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """The directories of `local/`, which no listing shows. Links elsewhere are among the stray files."""
     parts = [part for part in ("local", "local/tmp", "local/locks") if (remote.root / part).is_symlink()]
-    fix = f"rm {' '.join(quote(str(remote.root / part)) for part in parts)}"
     faults = [f"{part} is a link, which leads writes elsewhere" for part in parts]
+    fix = join(["rm", *(str(remote.root / part) for part in parts)])
     yield _summary("links", faults, "local/ is a directory of its own", fix, "integrity")
 
 
 def _permissions(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """Directories that can be written, files that can be read, here and by the registry's owner."""
+    root = quote(str(remote.root))
     with host_errors(f"listing {remote.url}"):
-        if _is_read_only(remote.root):
+        if hasattr(os, "statvfs") and os.statvfs(remote.root).f_flag & os.ST_RDONLY:
             yield Diagnosis("permissions", False, "nothing can be written", READ_ONLY)
             return
         owner = remote.root.stat().st_uid
         denied: list[str] = []
         foreign: list[str] = []
-        for path in (remote.root, *_below(remote.root)):
+        below = (
+            Path(directory, name)
+            for directory, folders, names in os.walk(remote.root)
+            for name in (*folders, *names)
+        )
+        for path in (remote.root, *below):
+            if not os.path.lexists(path):
+                continue  # it vanished meanwhile
             status = path.lstat()
             folder = stat.S_ISDIR(status.st_mode)
             if not folder and not stat.S_ISREG(status.st_mode):
@@ -171,23 +153,8 @@ def _permissions(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 denied.append(f"{path} cannot be {'written' if folder else 'read'}")
             elif status.st_uid != owner and not status.st_mode & (stat.S_IWGRP if folder else stat.S_IRGRP):
                 foreign.append(f"{path} belongs to another user than the registry")
-    open_up = f"chmod -R u+rwX {quote(str(remote.root))}"
-    fix = Advice("change-owner", root=remote.root) if foreign else open_up
+    fix = f"sudo chown -R --reference={root} {root}" if foreign else f"chmod -R u+rwX {root}"
     yield _summary("permissions", foreign + denied, "everything can be read and written", fix)
-
-
-def _is_read_only(path: Path) -> bool:
-    """Check if the file system of a path is mounted read-only; False if this is unknown."""
-    return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-
-
-def _below(root: Path) -> Iterator[Path]:
-    """Every path in the tree, without those that vanish meanwhile."""
-    for directory, folders, names in os.walk(root):
-        for name in (*folders, *names):
-            path = Path(directory, name)
-            if os.path.lexists(path):
-                yield path
 
 
 def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -196,20 +163,18 @@ def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
         disk = shutil.disk_usage(remote.root)
     required = max(GIB, min(disk.total // 20, 16 * GIB))
     detail = f"{disk.free / 10**9:.1f} GB of {disk.total / 10**9:.1f} GB are free"
-    faults = [detail] if disk.free < required else []
-    yield _summary("space", faults, detail, _gc(remote, remote.url))
+    yield _summary("space", [detail] if disk.free < required else [], detail, _gc(remote, remote.url))
 
 
-def _gc(remote: RegistryStore, url: str) -> Advice:
+def _gc(remote: RegistryStore, url: str) -> str:
     """The collection of garbage in this registry."""
-    if isinstance(remote, LocalStore):
-        return Advice("collect-garbage-here", registry=url)
-    return Advice("collect-garbage-there", remote=url)
+    where = ["--registry", url, "gc"] if isinstance(remote, LocalStore) else ["gc", "--remote", url]
+    return join(["reg", *where])
 
 
-def _clear(url: str, paths: Iterable[str]) -> Advice:
+def _clear(url: str, paths: Iterable[str]) -> str:
     """The deletion of files that do not belong to this registry."""
-    return Advice("clear-leftovers", registry=url, paths=list(paths))
+    return join(["reg", "doctor", url, *(word for path in paths for word in ("--clear", path))])
 
 
 def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
@@ -221,13 +186,16 @@ def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     ):
         damages = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == in_tree]
         paths = [damage.name for damage in damages][:MAX_LISTED_PATHS]
-        if isinstance(remote, LocalStore):
-            files = " ".join(quote(str(remote.root / path)) for path in paths)
-            fix: str | Advice = Advice("restore-file") if in_tree else f"mv {files} ~"
+        if not isinstance(remote, LocalStore):
+            repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if in_tree else ""
+            fix = repair + _clear(url, paths)
         elif in_tree:
-            fix = Advice("repair-and-clear", registry=url, paths=paths)
+            fix = (
+                "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; "
+                "while it is not there, reg gc may free that model's blobs"
+            )
         else:
-            fix = _clear(url, paths)
+            fix = join(["mv", *(str(remote.root / path) for path in paths)]) + " ~"
         yield _summary(check, [damage.detail for damage in damages], healthy, fix, "integrity")
 
 
@@ -243,8 +211,7 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         dead = [note for note, answer in alive.items() if answer is False]
         unknown = [note for note, answer in alive.items() if answer is None]
         faults = [f"a {owner} that died left gc/{kind}/{note}" for note in dead]
-        fix = _gc(remote, url)
-        running = len(alive) - len(dead)
+        fix, running = _gc(remote, url), len(alive) - len(dead)
         if unknown and _is_for_people(remote, kind):
             faults += [
                 f"gc/{kind}/{note} is of a {owner} that runs, or never ended: if no {owner} is under way "
@@ -270,19 +237,19 @@ def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
         entries = [path for path in paths if not path.name.startswith(PROBE)]
         markers = [path for path in entries if path.suffix == ".lock" and not path.is_symlink()]
         dead = [path for path in markers if is_held(path) is False]
-        owned = {path.with_suffix("") for path in markers}
-        lost = [
-            path for path in entries if path not in markers and path not in owned and os.path.lexists(path)
-        ]
-    swept = _gc(remote, remote.url)
+        owned = {*markers, *(path.with_suffix("") for path in markers)}
+        lost = [path for path in entries if path not in owned and os.path.lexists(path)]
     faults = [f"{path.name.removesuffix('.lock')} was left by a command that died" for path in dead]
     faults += [f"{path.name} is of no command" for path in lost]
-    fix = f"rm -r {' '.join(quote(str(path)) for path in lost[:MAX_LISTED_PATHS])}" if lost else swept
-    yield _summary("scratch", faults, "nothing that a command left", fix)
+    remove = join(["rm", "-r", *map(str, lost[:MAX_LISTED_PATHS])])
+    yield _summary(
+        "scratch", faults, "nothing that a command left", remove if lost else _gc(remote, remote.url)
+    )
 
 
 def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """Locks, compare-and-swap and renames, tried in the registry's own scratch space."""
+    move = f"cp -a {quote(remote.url)} /another/disk"
     with host_errors(f"writing to {remote.url}"):
         remote.make_scratch()
         with staging(remote.scratch, remote.disk, PROBE) as directory:
@@ -291,15 +258,11 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 for part in ("local/tmp", "blobs", "index")
                 if (remote.root / part).is_dir()
             }
-            move = f"cp -a {quote(remote.url)} /another/disk"
             faults = list(promises.disk_faults(directory, remote.disk))
             if len(set(devices.values())) > 1:
                 faults.append(f"{', '.join(devices)} are on different file systems")
-            less = (
-                ""
-                if Disk().sync_directory(directory)
-                else "; a power cut may undo the last command: no fsync"
-            )
+            is_synced = Disk().sync_directory(directory)
+            less = "" if is_synced else "; a power cut may undo the last command: no fsync"
             yield _summary("disk", faults, f"files are synced, and renamed over others{less}", move)
             locks = list(promises.lock_faults(directory))
             yield _summary("locks", locks, "a lock keeps other processes out", move)
@@ -309,60 +272,53 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 
 def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
-    """Compare-and-swap, tried on the store itself: a `CasGuardedStore` around it would refuse after a
-    failure.
+    """Compare-and-swap, tried on the store itself: a `CasGuardedStore` around it would refuse after a failure.
 
     Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
     store = unguarded(remote.store)
-    before = {path: store.get(path) for path in left_probes(remote.files())}
+    probes = (file.path for file in remote.files() if PROBE_PATH.fullmatch(file.path))
+    before = {path: store.get(path) for path in probes}
     faults = promises.faults(store, f"gc/{PROBE}{os.urandom(8).hex()}", raced=True)
-    fix = Advice("move-registry", registry=url)
+    fix = f"keep to one writer at a time, or move: {join(['reg', 'mirror', url])} DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
     dead = [path for path, data in before.items() if data is not None and store.get(path) == data]
     store.delete(dead)
-    yield Diagnosis(
-        "probes", True, f"took away {len(dead)} that were interrupted" if dead else "none was interrupted"
-    )
+    taken = f"took away {len(dead)} that were interrupted" if dead else "none was interrupted"
+    yield Diagnosis("probes", True, taken)
 
 
 def _remotes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """The configured remotes: reachable, the same as before, and with the same history if they have the same
-    id.
-    """
+    """The configured remotes: reachable, the same as before, and with the same history if they have the same id."""
     try:
         remotes = Remotes.load(remote)
     except IntegrityError as error:
-        fix = f"rm {quote(str(remotes_file()))}"
-        yield Diagnosis("remotes.json", False, error.message, fix, "integrity")
+        yield Diagnosis("remotes.json", False, error.message, join(["rm", str(remotes_file())]), "integrity")
         return
     yield Diagnosis("remotes.json", True, counted(len(remotes.urls), "remote"))
+    reg = join(["reg", "--registry", remote.url])
     for name, url in sorted(remotes.urls.items()):
-        yield from _remote(remote, remotes, name, url)
-
-
-def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) -> Iterator[Diagnosis]:
-    check, forget = f"remote {name}", Advice("forget-remote", registry=registry.url, remote=name)
-    try:
-        remote = open_url(url)
-        registry_id, pinned = remote.registry_id, remotes.pins.get(url)
-        if pinned not in (None, registry_id):
-            detail = f"{url} holds registry {registry_id[:12]}..., it held {pinned[:12] if pinned else ''}..."
-            fix = f"reg --registry {quote(registry.url)} trust reset {pinned}"
-            yield Diagnosis(check, False, f"{detail}; if that is meant, accept it", fix, "integrity")
-            return
-        forks = list(_forks(registry, remote)) if registry_id == registry.registry_id else []
-    except RegError as error:
-        yield Diagnosis(check, False, f"{url}: {error.message}", forget, error.family)
-        return
-    fork_fix = Advice("mirror-fork", registry=registry.url, remote=url)
-    yield _summary(check, forks, f"{url} answers", fork_fix, "integrity")
+        check = f"remote {name}"
+        try:
+            other = open_url(url)
+            registry_id, pinned = other.registry_id, remotes.pins.get(url)
+            forks = list(_forks(remote, other)) if registry_id == remote.registry_id else []
+        except RegError as error:
+            fix = f"{reg} remote remove {name}"
+            yield Diagnosis(check, False, f"{url}: {error.message}", fix, error.family)
+            continue
+        if pinned is not None and pinned != registry_id:
+            detail = f"{url} holds registry {registry_id[:12]}..., it held {pinned[:12]}..."
+            detail += "; if that is meant, accept it"
+            yield Diagnosis(check, False, detail, f"{reg} trust reset {pinned}", "integrity")
+        else:
+            fix = f"{reg} mirror {quote(url)} ./theirs --new-id"
+            yield _summary(check, forks, f"{url} answers", fix, "integrity")
 
 
 def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
     """The models whose histories differ in two copies of one registry."""
-    remote_names = set(remote.names())
-    for name in (name for name in registry.names() if name in remote_names):
+    for name in sorted({*registry.names()} & {*remote.names()}):
         try:
             if read_state(registry, name).head != read_state(remote, name).head:
                 missing_lines(load(remote, name)[0], load(registry, name)[0], ())
@@ -370,22 +326,30 @@ def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
             yield error.message
 
 
-def _at(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
-    matches = [
-        file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
-    ]
-    if not matches:
-        raise NotFoundError(f"there is no {path}", Advice("list-leftovers"))
-    yield from matches
+def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
+    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns the deleted paths.
 
-
-def _check_leftover(remote: RegistryStore, file: TreeFile) -> None:
-    note = _NOTE_PATH.fullmatch(file.path)
-    if note is not None and remote.is_alive(note[2]):
-        raise ConflictError(f"the command that left {file.path} runs", "wait for it, or stop it")
-    if (
-        (note is None or not _is_for_people(remote, note[1]))
-        and is_registry_file(file)
-        and not PROBE_PATH.fullmatch(file.path)
-    ):
-        raise InputError(f"{file.path} is a part of the registry", Advice("collect-garbage"))
+    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
+    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
+    its collection runs.
+    """
+    files = list(remote.files())
+    chosen: list[TreeFile] = []
+    for path in paths:
+        matches = [
+            file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
+        ]
+        if not matches:
+            raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
+        chosen += matches
+    for file in chosen:
+        note = _NOTE_PATH.fullmatch(file.path)
+        if note is not None and remote.is_alive(note[2]):
+            raise ConflictError(f"the command that left {file.path} runs", "wait for it, or stop it")
+        is_leftover = note is not None and _is_for_people(remote, note[1])
+        if is_registry_file(file) and not is_leftover and not PROBE_PATH.fullmatch(file.path):
+            raise InputError(
+                f"{file.path} is a part of the registry", "`reg gc` frees what is not needed any more"
+            )
+    remote.discard([file.path for file in chosen])
+    return [file.path for file in chosen]

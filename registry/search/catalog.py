@@ -22,7 +22,7 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Version, is_name
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
@@ -59,7 +59,7 @@ class Header(msgspec.Struct):
     time: str | None = None
 
 
-class Release(msgspec.Struct, omit_defaults=True):
+class Release(msgspec.Struct, omit_defaults=True, gc=False):
     """The newest release of a model; `size` counts the bytes that are here. `releases` reads the last three fields."""
 
     version: str
@@ -73,7 +73,7 @@ class Release(msgspec.Struct, omit_defaults=True):
     words: str | None = None
 
 
-class ModelLine(msgspec.Struct, omit_defaults=True):
+class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A model as of `head`, with the token of its index file; or `damage`, the reason why it cannot be read."""
 
     name: str
@@ -90,7 +90,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True):
         return {key: getattr(self, key) for key in ("name", "versions", "newest", "channels")}
 
 
-class Piece(msgspec.Struct, omit_defaults=True):
+class Piece(msgspec.Struct, omit_defaults=True, gc=False):
     """Artifacts of a model as of `head`, by version and path, without its name; `gaps` says why others are missing."""
 
     name: str
@@ -157,8 +157,8 @@ class Catalog:
         catalog = cls(registry_id, header.time)
         for _ in range(header.models):
             model = _decoded(_MODEL, next(lines, b""))
-            if not is_name(model.name) or len(catalog.models) == MAX_MODELS:
-                raise CatalogError("has too many models, or one without a valid name")
+            if len(catalog.models) == MAX_MODELS:
+                raise CatalogError("has too many models")
             catalog.models[model.name] = model
         if not only_models:
             catalog.add_pieces(lines)
@@ -230,7 +230,7 @@ class Catalog:
         Returns the number of models that differ. `names`: only these models, whatever others there are. A model or version
         that cannot be read is recorded as damage, and read again at the next update.
         """
-        tokens = index_tokens(reader) if names is None else dict.fromkeys(names, UNSETTLED)
+        tokens = index_tokens(reader, self.models) if names is None else dict.fromkeys(names, UNSETTLED)
         gone = self.models.keys() - tokens.keys()
         for name in gone:
             del self.models[name]
@@ -239,6 +239,7 @@ class Catalog:
         stale = [
             name for name, token in tokens.items() if not self._is_current(name, token, name in complete)
         ]
+        stale.sort()
         changed = len(gone)
         if gone:
             self.revision = next(REVISIONS)

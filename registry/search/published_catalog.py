@@ -73,7 +73,10 @@ def fetch(reader: RegistryReader, copy: Path | None, only_models: bool = False) 
     elif copy is not None and len(stored[0]) <= MAX_DOCUMENT_BYTES:
         with suppress(OSError, RegError):
             replace_file(copy, msgspec.json.encode(_Origin(reader.url, stored[1])) + b"\n" + stored[0])
-    return Catalog.decode(_unpacked(stored[0]), reader.registry_id, only_models), stored[1]
+    catalog = Catalog.decode(_unpacked(stored[0]), reader.registry_id, only_models)
+    if not all(map(is_name, catalog.models)):
+        raise CatalogError("has a model without a valid name")
+    return catalog, stored[1]
 
 
 def _former(reader: RegistryReader, copy: Path | None) -> StoredObject | None:

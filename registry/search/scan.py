@@ -8,6 +8,7 @@ calls such a file racy), so it has no token yet.
 import os
 import stat
 import time
+from collections.abc import Container
 from pathlib import Path
 
 from onnxreg.registry.store.protocol import IndexLister, LocalStore, RegistryReader, innermost
@@ -21,14 +22,15 @@ UNSETTLED = ""
 """The token of a file that must be read again; no other token equals it."""
 
 
-def index_tokens(reader: RegistryReader) -> dict[str, str]:
+def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> dict[str, str]:
     """The token of each model's index file, by name. UnlistedError if the place cannot list its files."""
     store = innermost(reader)
     if isinstance(store, LocalStore):
         with host_errors(f"listing {store.root / 'index'}"):
-            return dict(sorted(_scan(store.root / "index", "", time.time_ns()).items()))
+            tokens = _scan(store.root / "index", "", time.time_ns())
+            return {name: token for name, token in tokens.items() if name in known_names or is_name(name)}
     if isinstance(store, IndexLister):
-        return dict(sorted(store.index_tokens().items()))
+        return store.index_tokens()
     return dict.fromkeys(reader.names(), UNSETTLED)
 
 
@@ -43,10 +45,10 @@ def _scan(directory: Path | str, prefix: str, now: int) -> dict[str, str]:
             name = prefix + entry.name
             if name.endswith(SUFFIX):
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and is_name(name[: -len(SUFFIX)]):
+                if stat.S_ISREG(status.st_mode):
                     tokens[name[: -len(SUFFIX)]] = settled_mark(status, now)
             elif not prefix and is_name(name) and entry.is_dir():
-                tokens |= _scan(entry.path, f"{name}/", now)
+                tokens.update(_scan(entry.path, f"{name}/", now))
     return tokens
 
 

@@ -156,11 +156,11 @@ def of_member(name: str) -> Requirement:
     return Requirement("member", problem)
 
 
-def presence(held: Collection[str] | None) -> list[Requirement]:
+def presence(paths: Collection[str] | None) -> list[Requirement]:
     """The requirement of a registry that has only the artifacts with these paths; None: it has all."""
-    if held is None:
+    if paths is None:
         return []
-    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in held else "is not held here")]
+    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in paths else "is not held here")]
 
 
 def share(value: Any) -> float:

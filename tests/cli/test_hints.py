@@ -39,8 +39,6 @@ def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:
     ("advice", "text"),
     [
         ("check the path", "check the path"),
-        (Advice("clear-leftovers", registry="m", paths=["a", "b c"]), "reg doctor m --clear a --clear 'b c'"),
-        (Advice("change-owner", root="my reg"), "sudo chown -R --reference='my reg' 'my reg'"),
         (
             Advice("name-member", nearest="d is one stage", member="det"),
             "d is one stage; name one, such as --member det",
