@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +13,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.dossier.write_dossier import DossierBundle
-    from onnxreg.schema.dossier.dossier import DossierFacts
+    from onnxreg.registry.dossier.dossier import DossierBundle
 
 EXAMPLES = (
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
@@ -51,7 +50,7 @@ def command(
     absent}, signers, unchecked}: the keys that signed the facts, and the unknown keys whose signatures were not
     checked.
     """
-    from onnxreg.registry.dossier.write_dossier import check_dossier_target, make_dossier, write_dossier
+    from onnxreg.registry.dossier.dossier import check_dossier_target, make_dossier, write_dossier
     from onnxreg.registry.support.environment import default_root
 
     session: Session = context.obj
@@ -66,33 +65,32 @@ def command(
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
         f"{counts['absent']} empty"
     )
-    given = bundle.dossier.facts
-    if given is not None:
-        session.say(f"the owner's facts {_signature(given)}")
+    if "facts" in bundle.dossier:
+        session.say(f"the owner's facts {_signature(bundle.dossier['facts'])}")
 
 
-def _signature(facts: "DossierFacts") -> str:
+def _signature(facts: dict[str, Any]) -> str:
     """Say who signed the owner's facts."""
-    if facts.signers:
-        return f"are signed by {', '.join(facts.signers)}"
-    if facts.unchecked:
-        return f"have a signature that was not checked: {', '.join(facts.unchecked)}"
+    if facts["signers"]:
+        return f"are signed by {', '.join(facts['signers'])}"
+    if facts["unchecked"]:
+        return f"have a signature that was not checked: {', '.join(facts['unchecked'])}"
     return "are not signed"
 
 
 def _counts(bundle: "DossierBundle") -> Counter[str]:
-    return Counter(field.origin for field in bundle.dossier.fields)
+    return Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
 
 
 def _json(bundle: "DossierBundle", directory: Path) -> dict[str, object]:
-    subject, facts, counts = bundle.dossier.subject, bundle.dossier.facts, _counts(bundle)
+    subject, facts, counts = bundle.dossier["subject"], bundle.dossier.get("facts", {}), _counts(bundle)
     return {
-        "ref": f"{subject.name}:{subject.version}",
-        "manifest": str(subject.manifest),
-        "profile": bundle.dossier.profile.name,
+        "ref": f"{subject['name']}:{subject['version']}",
+        "manifest": subject["manifest"],
+        "profile": bundle.dossier["profile"]["name"],
         "output": str(directory),
         "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
         "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-        "signers": list(facts.signers) if facts else [],
-        "unchecked": list(facts.unchecked) if facts else [],
+        "signers": facts.get("signers", []),
+        "unchecked": facts.get("unchecked", []),
     }

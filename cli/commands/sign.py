@@ -52,7 +52,7 @@ def command(
     With --facts nothing is added to the registry either: FILE.sig states that the file has the facts about
     this version, for `reg dossier`. A signature by another key there is kept.
     """
-    from onnxreg.registry.dossier.input_files import sign_facts
+    from onnxreg.registry.dossier.dossier import sign_facts
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.signing import signing_key
 

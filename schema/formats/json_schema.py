@@ -13,8 +13,7 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.dossier.dossier import Dossier
-from onnxreg.schema.dossier.dossier_profile import DossierProfile, OwnerFacts
+from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport
@@ -38,7 +37,6 @@ MODELS: dict[str, type[Document]] = {
     "evaluation": EvaluationDocument,
     "benchmark": BenchmarkDocument,
     "faithfulness": FaithfulnessReport,
-    "dossier": Dossier,
     "dossier-profile": DossierProfile,
     "owner-facts": OwnerFacts,
 }

@@ -22,7 +22,7 @@ from onnxreg.schema.log.logline import LogLine
 READERS = (
     *("index", "lookup", "state", "line", "segment", "catalog", "manifest", "stored manifest"),
     *("diff of a manifest", "recipe", "diff", "identity", "remotes", "ref", "delta", "table of deltas"),
-    *("owner's facts", "dossier profile", "statement of facts"),
+    *("owner's facts", "dossier profile"),
     "rotation",
 )
 SAMPLE, LARGE = 250, 13_000

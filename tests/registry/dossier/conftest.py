@@ -8,7 +8,7 @@ import pytest
 from support.dossier.audited import make_audited
 
 from onnxreg.registry import Registry
-from onnxreg.registry.dossier.write_dossier import DossierBundle, make_dossier
+from onnxreg.registry.dossier.dossier import DossierBundle, make_dossier
 from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref

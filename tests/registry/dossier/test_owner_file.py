@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from support.registries.gated import NAME
 
-from onnxreg.registry.dossier.input_files import sign_facts
+from onnxreg.registry.dossier.dossier import sign_facts
 from onnxreg.registry.signing import generate
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.signing.dsse import Envelope, Signature
 
 from .conftest import Audited
+from .test_dossier import fields
 
 Write = Callable[..., Path]
 REF = f"{NAME}:1.2.0"
@@ -24,20 +25,20 @@ def sign(audited: Audited, path: Path, version: str = "1.2.0", by: str = "key") 
 
 
 def test_without_a_file_every_field_of_a_person_is_not_provided(audited: Audited) -> None:
-    fields = [field for field in audited.dossier(REF, "eu-annex-iv").dossier.fields if field.key]
-    assert len(fields) > 25
-    assert {(field.origin, field.text) for field in fields} == {("absent", ("not provided",))}
+    owned = [field for field in fields(audited.dossier(REF, "eu-annex-iv").dossier) if "key" in field]
+    assert len(owned) > 25
+    assert {(field["origin"], field["text"]) for field in owned} == {("absent", ("not provided",))}
 
 
 def test_the_words_of_the_owner_are_shown_as_theirs(audited: Audited, write_facts: Write) -> None:
     made = audited.dossier(REF, "eu-annex-iv", write_facts(*LINES))
-    fields = {field.key: field for field in made.dossier.fields if field.origin == "owner"}
-    assert fields["provider"].text == ("Acme GmbH",)
-    assert fields["intended_purpose"].text == ("Find names.", "Not <b>for</b> diagnosis.")
-    assert all(not field.tables for field in fields.values())
+    owned = {field["key"]: field for field in fields(made.dossier) if field["origin"] == "owner"}
+    assert owned["provider"]["text"] == ("Acme GmbH",)
+    assert owned["intended_purpose"]["text"] == ("Find names.", "Not <b>for</b> diagnosis.")
+    assert not any("tables" in field for field in owned.values())
     page = made.files["dossier.html"].decode()
     assert "owner, not signed" in page and "Not &lt;b&gt;for&lt;/b&gt; diagnosis." in page
-    assert made.dossier.facts is not None and made.dossier.facts.signers == ()
+    assert made.dossier["facts"]["signers"] == []
     assert made.files["owner.yaml"].startswith(b"facts: 1")
 
 
@@ -47,9 +48,8 @@ def test_a_signature_is_named(audited: Audited, write_facts: Write) -> None:
     sign(audited, path, by="other")
     sign(audited, path)
     made = audited.dossier(REF, "plain", path)
-    assert made.dossier.facts is not None
-    assert made.dossier.facts.signers == ("release",)
-    assert made.dossier.facts.unchecked == (f"unknown key {audited.other.public.id[:12]}",)
+    assert made.dossier["facts"]["signers"] == ["release"]
+    assert made.dossier["facts"]["unchecked"] == [f"unknown key {audited.other.public.id[:12]}"]
     assert len(Envelope.decode(made.files["owner.yaml.sig"]).signatures) == 2
     assert "owner, signed" in made.files["dossier.html"].decode()
 
@@ -62,11 +62,8 @@ def test_a_signature_that_nobody_checked_is_not_called_one(audited: Audited, wri
     beside.write_bytes(replace(envelope, signatures=(Signature("ab" * 32, bytes(64)),)).encode())
     bundle = audited.dossier(REF, "eu-annex-iv", path)
     page = bundle.files["dossier.html"].decode()
-    assert bundle.dossier.facts is not None
-    assert (bundle.dossier.facts.signers, bundle.dossier.facts.unchecked) == (
-        (),
-        ("unknown key abababababab",),
-    )
+    assert bundle.dossier["facts"]["unchecked"] == ["unknown key abababababab"]
+    assert bundle.dossier["facts"]["signers"] == []
     assert "owner, signature not checked: unknown key" in page and "owner, signed" not in page
     assert "<strong>the signature was not checked</strong>: unknown key abababababab." in page
 
@@ -78,7 +75,7 @@ def test_the_owners_key_is_listed(audited: Audited, write_facts: Write) -> None:
     path = write_facts(*LINES)
     sign_facts(path, audited.registry.get(REF), owner)
     made = audited.dossier(REF, "plain", path)
-    assert ("owner", str(owner.public)) in [(key.name, key.key) for key in made.dossier.keys]
+    assert {"name": "owner", "key": str(owner.public)} in made.dossier["keys"]
 
 
 def test_a_signature_on_other_words_or_another_version_is_refused(

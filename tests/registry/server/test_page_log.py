@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.dossier.audited import make_audited
@@ -13,7 +14,7 @@ from support.servers.regserve import Site, running
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.dossier.write_dossier import make_dossier
+from onnxreg.registry.dossier.dossier import make_dossier
 from onnxreg.registry.signing import generate
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref
@@ -38,6 +39,11 @@ def audited(template: tuple[Registry, str]) -> Registry:
     trust_file().parent.mkdir(parents=True, exist_ok=True)
     trust_file().write_text(f'[keys.release]\nkey = "{public}"\n')
     return registry
+
+
+def tables_of(dossier: dict[str, Any], label: str) -> list[Any]:
+    fields = (field for section in dossier["sections"] for field in section["fields"])
+    return next(list(field.get("tables", ())) for field in fields if field["label"] == label)
 
 
 def page(site: Site, path: str) -> str:
@@ -83,9 +89,8 @@ def test_the_log_says_promotion_policy_signature_and_rollout(audited: Registry) 
 
 def test_the_dossier_has_the_rollouts(audited: Registry) -> None:
     bundle = make_dossier(audited.store, Ref.parse(f"{NAME}:nightly"), "plain", None)
-    (field,) = (field for field in bundle.dossier.fields if field.label == "History of its channels")
-    columns = field.tables[0].columns
-    steps = [[cell.value for cell in row][columns.index("Move") :] for row in field.tables[0].rows][-2:]
+    moves = tables_of(bundle.dossier, "History of its channels")[0]
+    steps = [[cell.value for cell in row][moves.columns.index("Move") :] for row in moves.rows][-2:]
     assert [step[:3] for step in steps] == [["rollout", "1.1.0", 5], ["rollout", None, None]]
     assert "too many crashes" in steps[1]
 
@@ -106,8 +111,8 @@ def test_a_model_is_not_made_from_itself(registry: Registry, tmp_path: Path) -> 
     with running(registry.store.root) as site:
         assert "Made from local files" in page(site, f"/models/{NAME}:1.0.0")
     bundle = make_dossier(registry.store, Ref.parse(f"{NAME}:1.0.0"), "plain", None)
-    (field,) = (field for field in bundle.dossier.fields if field.label == "Source")
-    assert all(cell.value != NAME for table in field.tables for row in table.rows for cell in row)
+    tables = tables_of(bundle.dossier, "Source")
+    assert all(cell.value != NAME for table in tables for row in table.rows for cell in row)
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "a pipe"])

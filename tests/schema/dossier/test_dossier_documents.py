@@ -4,40 +4,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import Version
-from onnxreg.schema.dossier.dossier import Citation, DossierCell
-from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
-from onnxreg.schema.signing.dsse import Release
-
-ONE, TWO = Digest.of(b"1"), Digest.of(b"2")
-QUOTE = {"blob": str(ONE), "pointer": "/a", "value": 1}
-BAD_CELLS: dict[str, dict[str, Any]] = {
-    "another value than its source": {"value": 2, "sources": [QUOTE]},
-    "a value without a source": {"value": 1, "sources": []},
-    "two sources": {"value": 1, "sources": [QUOTE, QUOTE]},
-    "a rule that is none": {"value": 1, "rule": "sum", "sources": [QUOTE]},
-    "a source that is both": {"value": 1, "sources": [{**QUOTE, "log": "a", "line": 1, "digest": str(TWO)}]},
-    "a line without its digest": {
-        "value": 1,
-        "sources": [{"log": "a", "line": 1, "pointer": "", "value": 1}],
-    },
-}
-
-
-@pytest.mark.parametrize("case", BAD_CELLS)
-def test_a_cell_that_its_citations_do_not_carry_is_refused(case: str) -> None:
-    assert DossierCell.from_json({"value": 1, "sources": [QUOTE]}).value == 1
-    with pytest.raises(InputError):
-        DossierCell.from_json(BAD_CELLS[case])
-
-
-def test_the_source_of_a_citation() -> None:
-    assert Citation.from_json(QUOTE).source == ONE
-    line = {"log": "acme/pii", "line": 3, "digest": str(TWO), "pointer": "/seq", "value": 3}
-    assert Citation.from_json(line).source == TWO
-
+from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 
 BAD_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "exactly one of"),
@@ -63,15 +31,6 @@ def test_a_field_that_means_nothing_is_refused(case: str) -> None:
     sections = [{"title": "A", "fields": [{"label": "x", **field}]}]
     with pytest.raises(InputError, match=message):
         DossierProfile.from_json({"dossier": 1, "name": "a", "title": "A", "sections": sections})
-
-
-def test_the_statement_of_facts() -> None:
-    statement = FactsStatement(ONE, TWO)
-    assert FactsStatement.decode(statement.encode()) == statement
-    release = Release.about("acme/pii", Version(1, 0, 0), b'{"artifacts":[]}')
-    for payload in (release.encode(), b"{}", statement.encode().replace(b'"manifest"', b'"other"')):
-        with pytest.raises(InputError):
-            FactsStatement.decode(payload)
 
 
 def test_facts_are_texts_or_paragraphs() -> None:

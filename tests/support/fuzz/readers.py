@@ -15,7 +15,7 @@ from typing import Any
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta import apply
-from onnxreg.registry.dossier.input_files import load_profile, profile_names
+from onnxreg.registry.dossier.dossier import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
 from onnxreg.registry.log.lookup import fetcher, read_manifest
@@ -31,7 +31,7 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, decode_table, encode_table
-from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
+from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
@@ -99,8 +99,7 @@ def readers(directory: Path) -> dict[str, Reader]:
             "scales": [{"rule": "symmetric/254", "count": 3}],
         }
     )
-    pair = Digest.of(b"facts"), Digest.of(b"manifest")
-    profiles = tuple(canonical.encode(load_profile(name).profile.to_json()) for name in profile_names())
+    profiles = tuple(canonical.encode(load_profile(name)[0].to_json()) for name in profile_names())
     return {
         "index": Reader(indexes, lambda data: _index(files, data)),
         "lookup": Reader(indexes, lambda data: _lookup(files, data)),
@@ -124,7 +123,6 @@ def readers(directory: Path) -> dict[str, Reader]:
         "table of deltas": Reader((table,), _table),
         "owner's facts": Reader((_FACTS,), lambda data: _document(OwnerFacts, data)),
         "dossier profile": Reader(profiles, lambda data: _document(DossierProfile, data)),
-        "statement of facts": Reader((FactsStatement(*pair).encode(),), FactsStatement.decode),
         "rotation": Reader((rotation,), _rotation),
     }
 

@@ -1,0 +1,279 @@
+"""Make the dossier of a version by a profile, with the owner's facts, and write it as a directory."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from onnxreg.registry.dossier.cells import RULES, Cell
+from onnxreg.registry.dossier.tables import VersionTables
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.signing import PrivateKey
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.transfer.export_files import check_target, replacing
+from onnxreg.registry.trust.signatures import judge_for
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, missing_extra, suggest
+from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.core.text_files import read_yaml
+from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField, facts_statement
+from onnxreg.schema.formats.provenance import provenance
+from onnxreg.schema.formats.sbom import BomSubject, bill
+from onnxreg.schema.log.summary import artifact_states, verdicts_of
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
+
+EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
+FACTS_FILE, FACTS_SIGNATURE = "owner.yaml", "owner.yaml.sig"
+"""The names of the owner's file and its signature in the directory of a dossier."""
+HERE = Path(__file__).parent
+MAX_VALUE_CHARS = 240
+"""Characters of a value on the page; `dossier.json` has all."""
+NOTICE = (
+    "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
+    "that is for a person to judge."
+)
+
+
+class DossierBundle(NamedTuple):
+    """A dossier, the document `dossier.json`, with all its files by name."""
+
+    dossier: dict[str, Any]
+    files: Mapping[str, bytes]
+
+
+def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None) -> DossierBundle:
+    """The dossier of a version. The registry's state, profile, facts and trust file determine every byte.
+
+    IntegrityError or GateError if a signature or a promotion is not what it claims to be.
+    """
+    form, form_digest = load_profile(profile)
+    owner = None if facts is None else OwnerFile(facts, form)
+    version = VersionTables(reader, ref)
+    given = {} if owner is None else {"facts": owner.signed_for(version)}
+    files = {**_standard_documents(version), **(owner.files if owner else {})}
+    name, registry = version.ledger.name, version.ledger.registry
+    heads = {name: version.lines[-1:], POLICY_LOG: version.policies.lines[-1:]}
+    sections = [
+        _present(
+            title=section.title,
+            number=section.number,
+            note=section.note,
+            fields=[_field(version, field, owner) for field in section.fields],
+        )
+        for section in form.sections
+    ]
+    dossier = given | {
+        "format": "onnxreg-dossier",
+        "format_version": 1,
+        "notice": NOTICE,
+        "profile": _present(name=form.name, title=form.title, digest=str(form_digest), basis=form.basis),
+        "subject": {"registry": registry, "name": name, "version": str(version.version)}
+        | {"manifest": str(version.digest), "channels": version.channels},
+        "logs": {log: {"line": line.seq, "digest": str(line.digest)} for log in heads for line in heads[log]},
+        "rules": RULES,
+        "sections": sections,
+        "files": [
+            {"path": path, "digest": str(Digest.of(data)), "size": len(data), "about": about}
+            for path, (data, about) in sorted(files.items())
+        ],
+    }
+    cited = [cite["value"] for cell in cells(dossier) if cell.rule == "signer" for cite in cell.sources]
+    ids = {value["keyid"] if isinstance(value, dict) else value.partition(":")[0] for value in cited}
+    ids |= {item.keyid for item in owner.envelope.signatures} if owner and owner.envelope else set()
+    keys = {key.name or key_id: str(key.key) for key_id, key in version.trust.keys.items() if key_id in ids}
+    dossier["keys"] = [{"name": name, "key": key} for name, key in sorted(keys.items())]
+    document = canonical.encode(msgspec.to_builtins(dossier))
+    contents = {path: data for path, (data, _) in files.items()}
+    return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **contents})
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, ())}
+
+
+def _field(version: VersionTables, field: ProfileField, owner: "OwnerFile | None") -> dict[str, Any]:
+    """A field of the profile: generated tables, the owner's words, or nothing."""
+    tables = () if field.owner else tuple(version.of_field(field))
+    text = owner.facts.paragraphs(field.owner) if owner and field.owner else ()
+    origin = "generated" if tables else "owner" if text else "absent"
+    if origin == "absent":
+        text = ("not provided" if field.owner else "not recorded",)
+    about = _present(label=field.label, point=field.point, key=field.owner, help=field.help)
+    return about | _present(origin=origin, text=text, tables=tables)
+
+
+def _standard_documents(version: VersionTables) -> dict[str, tuple[bytes, str]]:
+    """The bills of materials and, if the recipe is recorded, the provenance; each with what it is."""
+    states = artifact_states(verdicts_of(version.manifest), version.entry.attested, version.ledger.refused)
+    subject = BomSubject(version.manifest, version.digest, version.version, states)
+    files = {
+        f"sbom-{spec}.cdx.json": (
+            canonical.encode(bill(subject, spec=spec)),
+            f"bill of materials, CycloneDX {spec}",
+        )
+        for spec in ("1.6", "1.7")
+    }
+    if version.manifest.recipe is not None:
+        statement = canonical.encode(provenance(subject))
+        files["provenance.json"] = statement, "the making of the files, SLSA provenance 1"
+    return files
+
+
+def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
+    """Every cell of a dossier, in the order of the page."""
+    for field in (field for section in dossier["sections"] for field in section["fields"]):
+        for table in field.get("tables", ()):
+            yield from (cell for row in (table.about, *table.rows) for cell in row)
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with the program."""
+    return sorted(path.stem for path in (HERE / "profiles").glob("*.yaml"))
+
+
+def load_profile(name: str) -> tuple[DossierProfile, Digest]:
+    """A profile by its name or from a file, and the digest of its file. InputError if it is malformed or unknown."""
+    path = HERE / "profiles" / f"{name}.yaml" if name in profile_names() else Path(name)
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        hint = suggest(name, profile_names()) or "name one of these, or a .yaml file"
+        raise InputError(f"no profile is called {name[:80]!r}", hint)
+    data = read_given(path)
+    return DossierProfile.from_json(read_yaml(data, path.name, EXTRA), path.name), Digest.of(data)
+
+
+class OwnerFile:
+    """An owner's file, and its signature if it has one: `<file>.sig` beside it, an envelope that names file and version.
+
+    NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the program.
+    """
+
+    def __init__(self, path: Path, form: DossierProfile | None = None) -> None:
+        self.label, self.data, self.beside = path.name, read_given(path), path.with_name(f"{path.name}.sig")
+        self.facts = OwnerFacts.from_json(read_yaml(self.data, self.label, EXTRA), self.label)
+        self.files = {FACTS_FILE: (self.data, "the owner's statements")}
+        self.envelope: Envelope | None = None
+        if form is None:
+            return
+        allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in profile_names()))
+        if unknown := next((key for key in self.facts.statements if key not in allowed), None):
+            hint = suggest(unknown, allowed) or "the page docs/dossier.md lists the fields"
+            raise InputError(f"{self.label}: no profile has a field {unknown[:64]!r}", hint)
+        if self.beside.is_file():
+            self.files[FACTS_SIGNATURE] = read_given(self.beside), "its signature, DSSE"
+
+    def check_name(self, name: str) -> None:
+        if self.facts.name != name:
+            raise InputError(f"{self.label} is about {self.facts.name}, not {name}")
+
+    def signed_for(self, version: VersionTables) -> dict[str, Any]:
+        """The file and its signers. IntegrityError if a signature is wrong, or is for another file or version."""
+        self.check_name(version.ledger.name)
+        facts: dict[str, Any] = {"file": FACTS_FILE, "digest": str(Digest.of(self.data))}
+        facts |= {"signers": [], "unchecked": []}
+        if FACTS_SIGNATURE not in self.files:
+            return facts
+        label, ref = f"the signature of {self.label}", f"{version.ledger.name}:{version.version}"
+        hint = f"sign the file as it is now for this version: reg sign {ref} --facts FILE"
+        try:
+            self.envelope = envelope = Envelope.decode(self.files[FACTS_SIGNATURE][0], label)
+        except InputError as error:
+            raise IntegrityError(f"{label} cannot be read: {error.message}", hint) from error
+        if envelope.payload != facts_statement(Digest.of(self.data), version.digest):
+            raise IntegrityError(f"{label} is of other facts or another version", hint)
+        judge = judge_for(version.ledger, version.trust)
+        for item in envelope.signatures:
+            verdict = judge.verdict(item.keyid, item.sig, envelope.signed, sys.maxsize)
+            group = {"trusted": "signers", "unknown": "unchecked"}.get(verdict.status)
+            if group is None:
+                raise IntegrityError(f"{label} does not count: {verdict}", hint)
+            facts[group].append(str(verdict))
+        return facts
+
+
+def sign_facts(path: Path, published: PublishedVersion, key: PrivateKey) -> Path:
+    """Sign an owner's file for a version; returns the file with the signature.
+
+    A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
+    """
+    owner = OwnerFile(path)
+    owner.check_name(published.name)
+    payload = facts_statement(Digest.of(owner.data), published.digest)
+    signatures = [key.sign(pae(PAYLOAD_TYPE, payload))]
+    with suppress(InputError, FileNotFoundError):
+        earlier = Envelope.decode(owner.beside.read_bytes())
+        others = [item for item in earlier.signatures if item.keyid != key.public.id]
+        signatures = [*others, *signatures] if earlier.payload == payload else signatures
+    replace_file(owner.beside, Envelope(PAYLOAD_TYPE, payload, tuple(signatures)).encode())
+    return owner.beside
+
+
+def write_dossier(bundle: DossierBundle, target: Path) -> None:
+    """Write all files into a directory; an earlier dossier there is replaced as a whole."""
+    with replacing(target) as fresh:
+        for path, data in bundle.files.items():
+            (fresh / path).write_bytes(data)
+
+
+def check_dossier_target(target: Path, registry: Path | None = None) -> None:
+    """InputError if writing a dossier there would lose anything that is not an earlier dossier."""
+    check_target(target, registry, _written, "dossier")
+
+
+def _written(directory: Path) -> set[str]:
+    """The files of an earlier dossier; empty if there is none."""
+    try:
+        dossier = canonical.decode((directory / DOCUMENT).read_bytes(), DOCUMENT)
+        is_dossier = isinstance(dossier, dict) and dossier["format"] == "onnxreg-dossier"
+        return {DOCUMENT, PAGE, *(file["path"] for file in dossier["files"])} if is_dossier else set()
+    except (OSError, InputError, KeyError, TypeError):
+        return set()
+
+
+def render(dossier: dict[str, Any]) -> bytes:
+    """The page, UTF-8. HostError that names the extra if jinja2 is not installed."""
+    try:
+        from jinja2 import Environment, FileSystemLoader
+
+        from onnxreg.registry.server.pages.rendering import printable
+    except ImportError as error:
+        raise missing_extra("jinja2", EXTRA, "making the page of a dossier") from error
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
+    sources: dict[str, dict[str, Any]] = {}
+    for cite in (cite for cell in cells(dossier) for cite in cell.sources):
+        name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
+        digest = _digest(cite)
+        sources.setdefault(digest, {"number": len(sources) + 1, "name": name, "digest": digest})
+    environment.filters |= {"shown": shown}
+    environment.globals["numbers"] = lambda cells: sorted(
+        {sources[_digest(cite)]["number"] for cell in cells for cite in cell.sources}
+    )
+    environment.globals["numbered"] = lambda cell: sources.get(shown(cell), {}).get("number")
+    style = (HERE / "page" / "dossier.css").read_text(encoding="utf-8")
+    page = environment.get_template("dossier.html")
+    return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
+
+
+def _digest(cite: Mapping[str, Any]) -> str:
+    return str(cite.get("blob") or cite["digest"])
+
+
+def shown(cell: Cell) -> str:
+    """A value for people: a text as it is, a list of texts with commas, anything else as JSON; a long one is cut."""
+    value = "" if cell.value is None else cell.value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = ", ".join(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} …"

@@ -1,0 +1,116 @@
+"""The inputs of a dossier that people write: its profile, and the facts that only a person can state (docs/dossier.md)."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from onnxreg.schema.core import canonical, pointer
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
+from onnxreg.schema.signing.dsse import STATEMENT
+
+OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+SourceName = Literal["manifest", "published", "log", "policy", "statements"]
+"""The manifest, the line that published the version, lines of the model's log, the policy in force, attested statements."""
+GeneratorName = Literal["signatures", "changes", "history", "policy"]
+"""Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
+the moves of its channels with findings and changes, and the rules in force for them."""
+PREDICATE = "urn:onnxreg:facts:v1"
+"""The predicate type: these are facts about this version."""
+
+
+class _Given(Document):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProfileField(_Given):
+    """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
+
+    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a relative pointer from
+    the place of the row. `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist;
+    `this` are only those that name this version's manifest. `format` chooses statements by their key of that name.
+    `help` tells a person what belongs into the field.
+    """
+
+    label: Text
+    point: Text | None = None
+    help: Text | None = None
+    from_: Annotated[SourceName | None, Field(alias="from")] = None
+    value: Text | None = None
+    rows: Text | None = None
+    columns: (
+        Annotated[Items[Annotated[tuple[Text, Text], Field(fail_fast=True)]], Field(min_length=1)] | None
+    ) = None
+    kinds: Items[Text] = ()
+    having: Text | None = None
+    this: bool = False
+    format: Text | None = None
+    generate: GeneratorName | None = None
+    owner: OwnerKey | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        is_quoted, has_columns = self.from_ is not None, self.columns is not None
+        is_statement, chooses = self.from_ == "statements", bool(self.kinds or self.having or self.this)
+        if is_quoted + (self.generate is not None) + (self.owner is not None) != 1:
+            raise ValueError("a field has exactly one of from, generate and owner")
+        if is_quoted != ((self.value is not None) != has_columns):
+            raise ValueError("a field with from has a value or columns, any other has neither")
+        if self.from_ != "log" and chooses:
+            raise ValueError("kinds, having and this choose lines: they are for from: log")
+        if is_statement != (self.format is not None) or (is_statement and not has_columns):
+            raise ValueError("format chooses statements: from: statements has it and columns, any other none")
+        for location in filter(None, (self.value, self.rows, self.having)):
+            pointer.tokens(location)
+        return self
+
+
+class ProfileSection(_Given):
+    """A part of the dossier. `note` is printed below its title."""
+
+    title: Text
+    number: Text | None = None
+    note: Text | None = None
+    fields: Annotated[Items[ProfileField], Field(min_length=1)]
+
+
+class DossierProfile(_Given):
+    """A table of sections and fields. `basis` names the text that it follows."""
+
+    dossier: First
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    title: Text
+    basis: Text | None = None
+    sections: Annotated[Items[ProfileSection], Field(min_length=1)]
+
+    def owner_keys(self) -> set[str]:
+        """The keys that a person may fill in."""
+        return {field.owner for section in self.sections for field in section.fields if field.owner}
+
+
+class OwnerFacts(_Given):
+    """Statements by the owner of a model, by the keys of a profile. Each is a text or a list of paragraphs."""
+
+    facts: First
+    name: ModelName
+    statements: Annotated[Table[Text | Items[Text]], Field(description="Keys of the profile's owner fields.")]
+
+    def paragraphs(self, key: str) -> tuple[str, ...]:
+        """The text of a key; empty if it is not stated."""
+        value = self.statements.get(key, ())
+        return (value,) if isinstance(value, str) else tuple(value)
+
+
+def facts_statement(file: Digest, manifest: Digest) -> bytes:
+    """The in-toto Statement v1, to be signed, that a file has the facts about a version; both are its subjects."""
+    subjects = {"facts": file, "manifest": manifest}
+    return canonical.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [
+                {"name": name, "digest": {"sha256": digest.hex}} for name, digest in subjects.items()
+            ],
+            "predicateType": PREDICATE,
+            "predicate": {},
+        }
+    )
