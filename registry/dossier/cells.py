@@ -72,8 +72,10 @@ class Source(NamedTuple):
         """A row for each place that a pattern means; `columns` are relative pointers from it."""
         return [
             tuple(
-                Cell(pointer.tokens(place)[-1], "name", (self.cite(place),)) if is_key else self.quote(place)
-                for place, is_key in (pointer.relative(location, column) for column in columns)
+                Cell(pointer.tokens(target)[-1], "name", (self.cite(target),))
+                if is_key
+                else self.quote(target)
+                for target, is_key in (pointer.relative(location, column) for column in columns)
             )
             for location in pointer.expand(self.value, f"{self.root}{pattern}")
         ]

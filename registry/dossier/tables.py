@@ -147,7 +147,9 @@ class VersionTables:
         if pointer.find(source.value, f"{source.root}/format") != kind:
             return False
         here = {str(artifact.digest) for artifact in self.manifest.artifacts}
-        about = source.values(*(f"{source.root}{place}" for place in ("/artifact", "/artifacts/*/artifact")))
+        about = source.values(
+            *(f"{source.root}{location}" for location in ("/artifact", "/artifacts/*/artifact"))
+        )
         if envelope is None:
             return about <= here
         subjects = {f"sha256:{value}" for value in source.values("/subject/*/digest/sha256")}
@@ -168,7 +170,7 @@ class VersionTables:
             position[line.seq] += 1
             _refuse_wrong(line, release.verdict)
             envelope, source = self._blob(line.event.statement), Source.of_line(line)
-            cells = [source.quote(place) for place in ("/seq", "/event/time", "/event/statement")]
+            cells = [source.quote(location) for location in ("/seq", "/event/time", "/event/statement")]
             rows.append((*cells, envelope.quote(f"{at}/keyid"), _signer(line, release.verdict, envelope, at)))
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
@@ -207,7 +209,7 @@ class VersionTables:
                 plans = evidence.rows("/findings/*", FINDINGS.values())
                 plan = next((row[1] for row in plans if row[0].value == "planned"), BLANK)
             signer = _signer(line, verdicts[line], source, "/sig")
-            rows.append((*(source.quote(place) for place in MOVES.values()), plan, signer))
+            rows.append((*(source.quote(location) for location in MOVES.values()), plan, signer))
             if not isinstance(event, Tag):
                 continue
             about = source.quote("/event/version"), source.quote("/seq")
@@ -245,9 +247,9 @@ class VersionTables:
             if change.severity == "cosmetic":
                 continue
             sides = list(zip((self._blob(before), self._blob(after)), places, strict=True))
-            cites = tuple(side.cite(place) for side, place in sides if place is not None)
+            cites = tuple(side.cite(location) for side, location in sides if location is not None)
             words = [Cell(word, "diff", cites) for word in (change.severity, change.kind, change.path)]
-            old, new = (BLANK if place is None else side.quote(place) for side, place in sides)
+            old, new = (BLANK if location is None else side.quote(location) for side, location in sides)
             lists = tuple(plan.cite(plan.root) for plan in plans)
             fits = all(is_planned(item["value"], change.kind, change.severity) for item in lists)
             rows.append((*words, old, new, Cell("yes" if fits else "no", "plan", lists) if lists else BLANK))
@@ -264,10 +266,10 @@ class VersionTables:
         return True
 
 
-def _signer(line: LogLine, verdict: SignatureVerdict, source: Source, place: str) -> Cell:
+def _signer(line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
     """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
     _refuse_wrong(line, verdict)
-    return BLANK if verdict.status == "unsigned" else Cell(str(verdict), "signer", (source.cite(place),))
+    return BLANK if verdict.status == "unsigned" else Cell(str(verdict), "signer", (source.cite(location),))
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
