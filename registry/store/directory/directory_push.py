@@ -1,19 +1,16 @@
 """A push into a directory: blobs wait in a staging directory beside it until they get their names."""
 
-import errno
 import os
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
-from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.partial_download import PartialDownload
 from onnxreg.registry.store.directory.tree import DirectoryTree
 from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
-from onnxreg.registry.store.protocol import Hasher, IncomingBlob
-from onnxreg.registry.support.disk import host_errors, is_regular, set_mode
+from onnxreg.registry.store.protocol import IncomingBlob
+from onnxreg.registry.store.staging import StagedBlobs
+from onnxreg.registry.support.disk import host_errors, is_regular
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 
@@ -21,32 +18,28 @@ MIN_RESUMABLE_BYTES = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""
 
 
-class DirectoryPush:
+class DirectoryPush(StagedBlobs):
     """One command's unfinished blobs in a staging directory."""
 
     last_step = "committing"
 
     def __init__(self, registry: DirectoryTree, directory: Path) -> None:
+        super().__init__(directory, registry.url, registry.disk)
         self.id = directory.name
-        self.directory = directory
         self._registry = registry
-        self._disk = registry.disk
-        self._staged: dict[Path, Digest] = {}
         self._placed: set[BlobKey] = set()
         self._relied: set[BlobKey] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[BlobKey] = frozenset()
         self._partial: dict[Digest, PartialDownload] = {}
         self._fetched: set[Digest] = set()
-        self._lock = threading.Lock()
 
     def keep_fetched(self) -> None:
         """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
         with self._lock:
-            complete = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
-            for path in complete:
-                del self._staged[path]
-        self._give_names({path: usable_key(digest, self._condemned) for path, digest in complete.items()})
+            arrivals = self._fetched & self._staged.keys()
+            paths = {digest: self._staged.pop(digest) for digest in arrivals}
+        self._give_names({usable_key(digest, self._condemned): path for digest, path in paths.items()})
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""
@@ -66,7 +59,7 @@ class DirectoryPush:
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         with self._lock:
-            staged = set(self._staged.values())
+            staged = set(self._staged)
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
@@ -80,32 +73,14 @@ class DirectoryPush:
 
     def local_file(self, digest: Digest) -> Path | None:
         """See `protocol.LocalPush`."""
-        with self._lock:
-            staged = next((path for path, item in self._staged.items() if item == digest), None)
         present = self._registry.blob_path(digest)
-        return staged or (present if is_regular(present) else None)
-
-    def put(
-        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
-    ) -> tuple[Digest, int]:
-        temporary = self.directory / os.urandom(8).hex()
-        with host_errors(f"writing a blob to {self._registry.url}"):
-            try:
-                with self._disk.create(temporary) as file:
-                    digest, size = streams.pump(source, file, hasher=hasher)
-                if expected is not None:
-                    streams.check(digest, expected, f"blob {expected}")
-            except BaseException:
-                self._disk.unlink(temporary)
-                raise
-        self._keep(temporary, digest)
-        return digest, size
+        return self._staged.get(digest) or (present if is_regular(present) else None)
 
     def fetch(self, blob: IncomingBlob) -> int:
         with self._lock:
             self._fetched.add(blob.digest)
             partial = self._partial.get(blob.digest)
-        with host_errors(f"writing a blob to {self._registry.url}"):
+        with host_errors(f"writing a blob to {self._url}"):
             if partial is None and blob.size >= MIN_RESUMABLE_BYTES:
                 partial = PartialDownload.take(self._registry.partial, blob.digest, self._disk)
             if partial is None:
@@ -117,53 +92,24 @@ class DirectoryPush:
         self._keep(partial.path, blob.digest)
         return size
 
-    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move the file if that needs no copy; it is hashed under its new name, where nobody else writes.
-
-        A link is never moved: its bytes are somebody else's, who may change them later.
-        """
-        temporary = self.directory / os.urandom(8).hex()
-        if not is_regular(path) or path.lstat().st_nlink > 1 or not self._move(path, temporary):
-            with path.open("rb") as source:
-                return self.put(source, hasher=hasher)
-        with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
-            digest, size = streams.pump(source, None, hasher=hasher)
-        self._keep(temporary, digest)
-        return digest, size
-
-    def _move(self, source: Path, target: Path) -> bool:
-        """Move a file without a copy; False across file systems."""
-        try:
-            self._disk.rename(source, target)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            return False
-        return True
-
-    def _keep(self, temporary: Path, digest: Digest) -> None:
-        set_mode(temporary, 0o444)
-        with self._lock:
-            self._staged[temporary] = digest
-
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         self.flush()
         self._registry.swap_index(name, index, expected, self.directory)
 
     def flush(self) -> None:
-        with host_errors(f"writing to {self._registry.url}"):
-            keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
+        with host_errors(f"writing to {self._url}"):
+            keys = {usable_key(digest, self._condemned): path for digest, path in self._staged.items()}
             self._staged, relied, self._relied = {}, self._relied - self._placed, set()
             self._give_names(keys, relied)
-            self._placed.update(keys.values())
+            self._placed.update(keys)
 
-    def _give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None:
+    def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
         """Make staged blobs durable under their final names, and those that were there already under theirs.
 
         A directory that has a blob's path is moved to `local/damaged`, for inspection.
         """
         root = self._registry.root
-        targets = [(temporary, root / key.path) for temporary, key in staged.items()]
+        targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:
             self._registry.refuse_link(directory)
         for _, target in targets:

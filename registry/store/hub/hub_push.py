@@ -1,11 +1,9 @@
 """A push to a repository on the Hub: one commit of everything."""
 
-import secrets
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy
 
@@ -15,8 +13,8 @@ from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decid
 from onnxreg.registry.store.hub.hub_client import HubUrl, Operation
 from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
 from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
-from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobError
-from onnxreg.registry.support.disk import host_errors, is_regular
+from onnxreg.registry.store.protocol import IncomingBlob, MissingBlobError
+from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
 from onnxreg.schema.core.progress import Advance
@@ -26,7 +24,7 @@ from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest
 
 
-class HubPush:
+class HubPush(StagedBlobs):
     """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
 
     last_step = "uploading and committing"
@@ -34,17 +32,13 @@ class HubPush:
     def __init__(
         self, head: CommitHead, url: str, directory: Path, layout: RepositoryLayout | None = None
     ) -> None:
-        self.id = secrets.token_hex(8)
+        super().__init__(directory, url)
         self._head = head
-        self._url = url
-        self._directory = directory
         self._layout = layout
-        self._staged: dict[Digest, Path] = {}
         self._unsent: list[tuple[Advance, int]] = []
         self._relied: set[Digest] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[str] = frozenset()
-        self._lock = threading.Lock()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         self._condemned = frozenset(condemned)
@@ -62,41 +56,6 @@ class HubPush:
         present = {paths[path] for path in self._head.now().blobs(paths.keys() - self._damaged)}
         self._relied |= present
         return present | (requested & self._staged.keys())
-
-    def put(
-        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
-    ) -> tuple[Digest, int]:
-        temporary = self._directory / secrets.token_hex(8)
-        try:
-            with host_errors("writing a temporary file"), temporary.open("xb") as file:
-                digest, size = streams.pump(source, file, hasher=hasher)
-            if expected is not None:
-                streams.check(digest, expected, f"blob {expected}")
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        self._keep(temporary, digest)
-        return digest, size
-
-    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        temporary = self._directory / secrets.token_hex(8)
-        with host_errors(f"reading {path.name}"):
-            try:
-                if not is_regular(path) or path.lstat().st_nlink > 1:
-                    raise OSError
-                path.rename(temporary)
-            except OSError:  # a link, or on another file system: it is copied
-                with path.open("rb") as source:
-                    return self.put(source, hasher=hasher)
-            with temporary.open("rb") as source:
-                digest, size = streams.pump(source, None, hasher=hasher)
-        self._keep(temporary, digest)
-        return digest, size
-
-    def _keep(self, temporary: Path, digest: Digest) -> None:
-        with self._lock, host_errors("writing a temporary file"):
-            temporary.replace(self._directory / digest.hex)
-            self._staged[digest] = self._directory / digest.hex
 
     def fetch(self, blob: IncomingBlob) -> int:
         """Stage a blob from another store; a file of this machine is sent in place. Its bytes count when they are sent."""
