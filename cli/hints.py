@@ -96,7 +96,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "version-gone": "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
     "restore-expired": "`reg log {name}` there says why; what expired can be brought back from a copy: --restore",
     "keep-days": "write --keep-days 90",
-    "name-model-or-catalog": "name the model, or work on the place that it is served from: there `reg index publish` makes it searchable",
     "name-member": "{nearest}; name one, such as --member {member}",
     "list-members": "`reg show {ref} --json` lists them under model_family",
     "omit-member": "leave --member out",

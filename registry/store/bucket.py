@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from io import BytesIO
 from itertools import chain, islice
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
@@ -39,11 +39,14 @@ from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, why
 
-PART_BYTES = 8 * 2**20
-"""A larger object goes up in parts of this size, of which S3 takes 10,000."""
-PARTS_AT_A_TIME = 4
-UPLOADS_AT_A_TIME = 2
-"""Large objects on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
+SMALL_BYTES = 2**20
+PART_BYTES = 5 * 2**20
+"""A larger object goes up in parts of this size."""
+MAX_PARTS = 9_000
+"""The parts of an object, of which S3 takes 10,000: those of a larger object are larger."""
+PARTS_AT_A_TIME = 3
+MAX_BUFFERED = 2
+"""Objects above `SMALL_BYTES` on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
 READ_BYTES = 2**18
 """The least bytes of a large object that are handed on at a time."""
 MAX_WORKERS = 16
@@ -68,7 +71,7 @@ class BucketStore:
         self.host = (
             urlsplit(location.option("endpoint") or "").netloc or f"{location.scheme}://{location.bucket}"
         )
-        self._large = threading.Semaphore(UPLOADS_AT_A_TIME)
+        self._memory = threading.Semaphore(MAX_BUFFERED)
 
     def _client(self, silence: float | None, limit: float, retries: int = 0) -> Any:
         timeouts = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -129,7 +132,7 @@ class BucketStore:
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        return cast(BinaryIO, stream)
+        return io.BufferedReader(stream, READ_BYTES)
 
     def answer(self, key: str, start: int, tag: str) -> Any:
         """Begin to receive an object from an offset on; with a `tag`, of that very object."""
@@ -188,30 +191,33 @@ class BucketStore:
 
     def create(self, key: str, source: BinaryIO) -> bool:
         head = bytearray()
-        while len(head) <= PART_BYTES and (block := source.read(CHUNK_BYTES)):
-            head += block
-        if len(head) <= PART_BYTES:
+        if _fill(head, source, SMALL_BYTES):
             return self._put(key, bytes(head), "create")
-        blocks = chain([bytes(head)], iter(partial(source.read, CHUNK_BYTES), b""))
-        if self._exists(key):
-            deque(blocks, 0)
-            return False
-        self._upload(key, blocks)
-        return True
-
-    def _upload(self, key: str, blocks: Iterator[bytes]) -> None:
-        """Create a large object. An error of reading is raised as it is, and then nothing is visible."""
-        limits: Any = {"chunk_size": PART_BYTES, "max_concurrency": PARTS_AT_A_TIME, "use_multipart": True}
-        while not self._large.acquire(timeout=POLL_SECONDS):
+        while not self._memory.acquire(timeout=POLL_SECONDS):
             check_stop()
+        try:
+            if _fill(head, source, PART_BYTES):
+                return self._put(key, bytes(head), "create")
+            blocks = chain([bytes(head)], iter(partial(source.read, CHUNK_BYTES), b""))
+            del head
+            if self._exists(key):
+                deque(blocks, 0)
+                return False
+            self._upload(key, blocks, getattr(source, "length", 0))
+            return True
+        finally:
+            self._memory.release()
+
+    def _upload(self, key: str, blocks: Iterator[bytes], length: int) -> None:
+        """Create a large object. An error of reading is raised as it is, and then nothing is visible."""
+        part = max(PART_BYTES, -(-length // MAX_PARTS))
+        limits: Any = {"chunk_size": part, "max_concurrency": PARTS_AT_A_TIME, "use_multipart": True}
         try:
             with self._errors(f"uploading {key}"):
                 obstore.put(self._parts, key, blocks, **limits)
         except RejectedError as error:
             if error.reason != "NoSuchUpload" or not self._exists(key):  # else the answer to its end was lost
                 raise
-        finally:
-            self._large.release()
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
@@ -338,6 +344,16 @@ class BucketStore:
             raise requests.unanswered(f"{doing} at {self.url} failed: {why(error)}", error) from error
 
 
+def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
+    """Read until there are more bytes than the limit; True if the source ended before."""
+    while len(head) <= limit:
+        block = source.read(CHUNK_BYTES)
+        if not block:
+            return True
+        head += block
+    return False
+
+
 class ObjectStream(io.RawIOBase):
     """An object from an offset on. If the connection breaks, the rest of that very object is requested."""
 
@@ -346,7 +362,9 @@ class ObjectStream(io.RawIOBase):
         self._key = key
         self._at = start
         self._budget = FileBudget.current()
-        self._blocks: Iterator[bytes] | None = None
+        self._blocks: Iterator[bytes] = iter(())
+        self._meter = requests.Meter()
+        self._is_open = False
         self._tag = ""
         self._block = memoryview(b"")
 
@@ -359,7 +377,7 @@ class ObjectStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            self._block = memoryview(self._advance(lambda: next(self._blocks or iter(()), b"")))
+            self._block = memoryview(self._advance(lambda: self._meter.read(lambda: next(self._blocks, b""))))
         count = min(len(buffer), len(self._block))
         buffer[:count] = self._block[:count]
         self._block = self._block[count:]
@@ -369,13 +387,17 @@ class ObjectStream(io.RawIOBase):
     def _advance(self, read: Callable[[], bytes]) -> bytes:
         def attempt() -> bytes:
             try:
-                if self._blocks is None:
+                if not self._is_open:
                     answer = self._store.answer(self._key, self._at, self._tag)
                     self._tag = answer.meta["e_tag"] or ""
-                    self._blocks = requests.metered(answer.stream(min_chunk_size=READ_BYTES))
+                    self._blocks, self._meter = (
+                        iter(answer.stream(min_chunk_size=READ_BYTES)),
+                        requests.Meter(),
+                    )
+                    self._is_open = True
                 return read()
             except BaseException:
-                self._blocks = None
+                self._is_open = False
                 raise
 
         with requests.reading(self._budget):

@@ -1,8 +1,7 @@
 """A registry on any static web server or CDN, for reading: the same tree below an `https://` URL.
 
-A web server lists nothing, so models are asked for by name. An index file is asked for with the ETag that it had, and
-large files in ranges, each on the condition that the file is still the same; a server without ranges sends a file in
-one answer. Proxies are those of the environment.
+A web server lists nothing, so models are asked for by name. An index file is asked for with the ETag that it had; a blob
+comes in one answer, of which the rest is requested if the connection breaks. Proxies are those of the environment.
 
 Some hosts answer 403, or with a page, for files that are absent. `HttpStore` finds out once, with a name that cannot
 exist.
@@ -17,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.message import Message
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store.layout import index_path
@@ -35,10 +34,10 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     UnlistedError,
 )
-from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
-from onnxreg.schema.core.errors import Advice, InputError, RemoteError, why
+from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 MAX_WORKERS = 8
+READ_BYTES = 2**16
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 ABSENT_STATUS = frozenset({404, 410})
 NO_HEAD_STATUS = frozenset({403, 405, 501})
@@ -63,11 +62,7 @@ class HttpStore(ReadOnlyStore):
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
-        self._ahead = ReadAhead()
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).netloc
+        self.host = urlsplit(self.url).netloc
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
@@ -87,36 +82,26 @@ class HttpStore(ReadOnlyStore):
         if fresh:
             conditions["Cache-Control"] = "no-cache"
         try:
-            data, headers = self._fetch("GET", key, MAX_DOCUMENT_BYTES, conditions)
+            data, headers = self._fetch(key, conditions)
         except RefusedError as error:
             if error.status == 304 and cached:
                 return cached
             if self._is_absence(error):
                 return None
             raise
-        if is_page(data, headers):
+        if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
             if self._absence[0] == 200:
                 return None
             raise RemoteError(
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
             )
-        return bytes(data), http_rules.entity_tag(headers)
+        return data, http_rules.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        memory, budget = self._ahead.memory(), FileBudget.current()
-
-        def first_block(answer: http.client.HTTPResponse) -> tuple[memoryview | None, Message]:
-            """The bytes of a range, or of a whole file that is as small; None for those of a larger file."""
-            is_range = "Content-Range" in answer.headers
-            if not is_range and (answer.length is None or answer.length > len(memory)):
-                return None, answer.headers
-            return read_body(answer, f"{self.url}/{key}", len(memory), memory), answer.headers
-
-        range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
+        stream = FileStream(self, key, start)
         try:
-            with requests.reading(budget):
-                first, headers = self._ask("GET", key, range_header, first_block)
+            headers = stream.begin()
         except RefusedError as error:
             if self._is_absence(error):
                 return None
@@ -124,34 +109,21 @@ class HttpStore(ReadOnlyStore):
                 raise
             return BytesIO(b"")
         if self._is_absence_page(key, headers):
+            stream.close()
             return None
-        if first is not None and "Content-Range" not in headers:
-            return BytesIO(first[start:])
-        size = None if first is None else self._size(key, headers, start, len(first))
-        if first is None or size is None:
-            self._ahead.give_back(memory)
-            return cast(BinaryIO, WholeAnswer(self, key, start, budget))
-        tag = http_rules.entity_tag(headers)
-        same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
+        return io.BufferedReader(stream, READ_BYTES)
 
-        def fetch(start: int, memory: memoryview, stop: int) -> None:
-            span = f"{start}-{start + len(memory) - 1}"
-            with requests.reading(budget):
-                _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)
-            if headers.get("Content-Range", "") not in (f"bytes {span}/{size}", f"bytes {span}/*"):
-                raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
-
-        block = Block(memory, len(first))
-        return cast(BinaryIO, RangedReader(fetch, block, size, self._ahead, start))
-
-    def begin(self, key: str, start: int) -> http.client.HTTPResponse:
-        """Begin to receive a file from an offset on, in one answer, which has no error and whose end is clear."""
-        answer = self._send("GET", key, {"Range": f"bytes={start}-"} if start else {})
-        with self.errors(key):
-            try:
+    def begin(self, key: str, start: int, tag: str = "") -> http.client.HTTPResponse:
+        """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        answer = self._send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
+        try:
+            with self.errors(key):
+                if tag and http_rules.entity_tag(answer.headers) not in ("", tag):
+                    raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
                 if answer.status == 206:
-                    first = http_rules.content_range(answer.headers.get("Content-Range", ""))[0]
-                    if first != start:
+                    first, end, size = http_rules.content_range(answer.headers.get("Content-Range", ""))
+                    if first != start or size not in (None, end):
                         raise ValueError("another range than the one that was asked for")
                     return answer
                 while start and (data := answer.read(min(start, CHUNK_BYTES))):
@@ -159,24 +131,9 @@ class HttpStore(ReadOnlyStore):
                 if start and answer.length:
                     raise ConnectionError(f"{answer.length:,} bytes did not arrive")
                 return answer
-            except BaseException:
-                answer.close()
-                raise
-
-    def _size(self, key: str, headers: Message, start: int, count: int) -> int | None:
-        """The size of a file of which the bytes came that were asked for; None if the server does not say it.
-        RemoteError if others came.
-        """
-        try:
-            first, end, size = http_rules.content_range(headers["Content-Range"])
-        except ValueError as error:
-            raise _malformed(f"{self.url}/{key}", error) from None
-        if (first, end) != (start, start + count):
-            raise RemoteError(
-                f"{self.url}/{key} sends other bytes than those that were asked for",
-                "does the server honour Range?",
-            )
-        return size
+        except BaseException:
+            answer.close()
+            raise
 
     def has(self, keys: Iterable[str]) -> set[str]:
         key_list = list(keys)
@@ -214,10 +171,9 @@ class HttpStore(ReadOnlyStore):
 
     def _status(self, key: str) -> tuple[int, bytes]:
         try:
-            data, _ = self._fetch("GET", key, MAX_DOCUMENT_BYTES, {})
+            return 200, self._fetch(key, {})[0]
         except RefusedError as error:
             return error.status, b""
-        return 200, bytes(data)
 
     def _is_absence(self, error: RefusedError) -> bool:
         return error.status in ABSENT_STATUS or (error.status == 403 and self._absence[0] == 403)
@@ -234,7 +190,7 @@ class HttpStore(ReadOnlyStore):
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         raise UnlistedError(
             f"a web server does not list what it has, so neither does {self.url}",
-            Advice("name-model-or-catalog"),
+            "name the model, or work on the place that it is served from: there `reg index publish` makes it searchable",
         )
 
     def _hint(self, status: int) -> str:
@@ -250,18 +206,11 @@ class HttpStore(ReadOnlyStore):
             else hint
         )
 
-    def _fetch(
-        self, method: str, key: str, limit: int, headers: dict[str, str], memory: memoryview | None = None
-    ) -> tuple[memoryview, Message]:
-        """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes.
-
-        The body is read into `memory` if that is given.
-        """
+    def _fetch(self, key: str, headers: dict[str, str]) -> tuple[bytes, Message]:
+        """Body and headers of an answer that grants the request."""
+        url = f"{self.url}/{key}"
         return self._ask(
-            method,
-            key,
-            headers,
-            lambda answer: (read_body(answer, f"{self.url}/{key}", limit, memory), answer.headers),
+            "GET", key, headers, lambda answer: (read_body(answer, url, MAX_DOCUMENT_BYTES), answer.headers)
         )
 
     def _ask(
@@ -311,39 +260,58 @@ class HttpStore(ReadOnlyStore):
             reason = getattr(error, "reason", error)
             raise requests.unanswered(f"reading {url} failed: {why(reason)}", error) from error
         except ValueError as error:
-            raise _malformed(url, error) from error
+            raise RemoteError(
+                f"{url}: the answer is malformed: {why(error)}"[:400],
+                "is there a proxy in between, or is the URL wrong?",
+            ) from error
 
 
-class WholeAnswer(io.RawIOBase):
+class FileStream(io.RawIOBase):
     """A file from an offset on, as one answer brings it. If the connection breaks, the rest is requested."""
 
-    def __init__(self, store: HttpStore, key: str, start: int, budget: FileBudget) -> None:
+    def __init__(self, store: HttpStore, key: str, start: int) -> None:
         self._store = store
         self._key = key
         self._offset = start
-        self._budget = budget
+        self._budget = FileBudget.current()
         self._answer: http.client.HTTPResponse | None = None
+        self._meter = requests.Meter()
+        self._tag = ""
 
     def readable(self) -> bool:
         return True
 
+    def begin(self) -> Message:
+        """Request the file, and return the headers of the answer. RefusedError if it is absent."""
+        return self._retrying(lambda answer: answer.headers)
+
     def readinto(self, buffer: Any, /) -> int:
-        def attempt() -> int:
+        def read(answer: http.client.HTTPResponse) -> bytes:
+            data = self._meter.read(lambda: answer.read1(len(buffer)))
+            if not data and answer.length:
+                raise ConnectionError(f"{answer.length:,} bytes did not arrive")
+            return data
+
+        data = self._retrying(read)
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+    def _retrying(self, use: Callable[[http.client.HTTPResponse], Result]) -> Result:
+        def attempt() -> Result:
             try:
-                self._answer = self._answer or self._store.begin(self._key, self._offset)
+                if self._answer is None:
+                    self._answer = self._store.begin(self._key, self._offset, self._tag)
+                    self._tag = http_rules.entity_tag(self._answer.headers)
+                    self._meter = requests.Meter()
                 with self._store.errors(self._key):
-                    count = self._answer.readinto(buffer)
-                    if not count and self._answer.length:
-                        raise ConnectionError(f"{self._answer.length:,} bytes did not arrive")
-                    return count
+                    return use(self._answer)
             except RemoteError:
                 self._drop()
                 raise
 
         with requests.reading(self._budget):
-            count = retrying(attempt, is_passing, self._store.host)
-        self._offset += count
-        return count
+            return retrying(attempt, is_passing, self._store.host)
 
     def _drop(self) -> None:
         if self._answer is not None:
@@ -355,74 +323,23 @@ class WholeAnswer(io.RawIOBase):
         super().close()
 
 
-def is_page(data: memoryview, headers: Message) -> bool:
-    """True if a web page came in the place of a file."""
-    return headers.get_content_type() == "text/html" and bytes(data).lstrip()[:1] == b"<"
-
-
-def read_body(
-    answer: http.client.HTTPResponse, url: str, limit: int, memory: memoryview | None = None
-) -> memoryview:
-    """The whole body, read no further than `limit` bytes and one."""
+def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
+    """The whole body, read no further than `limit` bytes and one, in memory that grows with what arrives."""
     size = limit if answer.length is None else answer.length
     if size > limit:
-        raise RemoteError(
-            f"{url} has {size:,} bytes where at most {limit:,} were asked for",
-            "does the server honour Range?",
-        )
-    data = _arrived(answer, size) if memory is None else _filled(answer, memory[:size])
+        raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
+    data = bytearray()
+    for block in requests.metered(iter(partial(answer.read1, CHUNK_BYTES), b"")):
+        data += block
+        if len(data) > limit:
+            raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
     if answer.length:
         raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
-    if answer.length is None and answer.read(1):
-        raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
-    return data
-
-
-def _arrived(answer: http.client.HTTPResponse, size: int) -> memoryview:
-    """The next bytes, in memory that grows with what arrives: a claimed length costs nothing."""
-    data = bytearray()
-    while len(data) < size and (part := answer.read(min(CHUNK_BYTES, size - len(data)))):
-        data += part
-    return memoryview(data)
-
-
-def _filled(answer: http.client.HTTPResponse, memory: memoryview) -> memoryview:
-    end = 0
-    while end < len(memory) and (count := answer.readinto(memory[end:])):
-        end += count
-    return memory[:end]
-
-
-def _malformed(url: str, error: Exception) -> RemoteError:
-    return RemoteError(
-        f"{url}: the answer is malformed: {why(error)}"[:400],
-        "is there a proxy in between, or is the URL wrong?",
-    )
-
-
-class PlainConnection(http.client.HTTPConnection):
-    response_class = requests.MeteredResponse
-
-
-class SecureConnection(http.client.HTTPSConnection):
-    response_class = requests.MeteredResponse
-
-
-class Plain(urllib.request.HTTPHandler):
-    """Opens `http:` URLs; the answers are metered."""
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(PlainConnection, req)
-
-
-class Secure(urllib.request.HTTPSHandler):
-    """Opens `https:` URLs; the answers are metered."""
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(SecureConnection, req)
+    return bytes(data)
 
 
 def is_passing(error: Exception) -> bool:
+    """True if a request that failed so may succeed the next time."""
     if isinstance(error, RefusedError):
         return error.status in PASSING_STATUS
     return isinstance(error, UnansweredError)
@@ -433,7 +350,7 @@ def make_opener(url: str) -> urllib.request.OpenerDirector:
     if not url.startswith("http:"):
         http_rules.check_proxy(url)
     direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
-    return urllib.request.build_opener(http_rules.SameOrigin, Plain, Secure, *direct)
+    return urllib.request.build_opener(http_rules.SameOrigin, *direct)
 
 
 def check_url(url: str) -> str:

@@ -4,9 +4,9 @@
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from io import BytesIO
@@ -37,10 +37,9 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     TreeFile,
 )
-from onnxreg.registry.store.streams import CheckedStream
-from onnxreg.schema.core.descriptor import Piece
+from onnxreg.registry.store.streams import HashingReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, IntegrityError, LostRaceError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
@@ -313,17 +312,11 @@ class ObjectPush:
         paths = {usable_key(digest, self._condemned).path: digest for digest in digests}
         return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
 
-    def put(
-        self,
-        source: BinaryIO,
-        expected: Digest | None = None,
-        pieces: Sequence[Piece] = (),
-        path: Path | None = None,
-    ) -> tuple[Digest, int]:
-        """See `Push.put`; `pieces` and `path` as in `CheckedStream`."""
+    def put(self, source: BinaryIO, expected: Digest | None = None, length: int = 0) -> tuple[Digest, int]:
+        """See `Push.put`; `length` as in `HashingReader`."""
         if expected is None or (key := usable_key(expected, self._condemned).path) in self._damaged:
             return self._put_spooled(source, expected)
-        checked = CheckedStream(source, expected, pieces, path)
+        checked = HashingReader(source, expected, length)
         self._store.create(key, cast(BinaryIO, checked))
         return expected, checked.size
 
@@ -348,12 +341,8 @@ class ObjectPush:
             return self._put_spooled(source, None, hasher)
 
     def fetch(self, blob: IncomingBlob) -> int:
-        """See `Push.fetch`. If a file does not fit what is stated of its pieces, its bytes as a whole decide."""
-        if blob.path is not None and blob.pieces():
-            with suppress(IntegrityError), blob.open(0) as stream:
-                return self.put(stream, blob.digest, blob.pieces(), blob.path)[1]
         with blob.open(0) as stream:
-            return self.put(stream, blob.digest, blob.pieces())[1]
+            return self.put(stream, blob.digest, blob.size)[1]
 
     def flush(self) -> None:
         """Blobs are up already."""

@@ -124,7 +124,7 @@ def test_the_reason_of_a_move_or_a_yank_is_escaped(
 
 SLOW_PULL = """
 import os, sys, time
-from onnxreg.registry.store.streams import MeteredReader
+from onnxreg.registry.store.streams import CountingReader
 from onnxreg.cli.main import main
 
 def slow(self, block):
@@ -132,7 +132,7 @@ def slow(self, block):
     time.sleep(0.1)
     return at_once(self, memoryview(block)[:100])
 
-at_once, MeteredReader.readinto = MeteredReader.readinto, slow
+at_once, CountingReader.readinto = CountingReader.readinto, slow
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -3,22 +3,18 @@
 One remote read has limits of silence, of its rate, and of its time. A file that is read in blocks has one deadline
 for all of them: see `waits.FileBudget`.
 
-A server that sends a byte a second never lets a socket time out. So the bytes are counted between two reads of the
-socket: only the time that is spent waiting for the server counts, and only once its answer has begun. Writes have no
-pace: S3 sends single spaces for minutes while it joins the parts of an object.
+A server that sends a byte a second never lets a socket time out. So a reader counts the bytes of each block of an
+answer (`Meter`): only the time that is spent waiting for the server counts, and only once its answer has begun.
 """
 
-import io
 import random
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from http.client import HTTPResponse
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from onnxreg.registry.store.net import http_rules, waits
 from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
@@ -51,20 +47,6 @@ def reading(budget: FileBudget | None = None) -> Iterator[None]:
             yield
         finally:
             _pace.reset(token)
-
-
-def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on what a server sends, within the limits of the present read (see `reading`)."""
-    meter, source = Meter(), iter(blocks)
-    while True:
-        parallel.check_stop()
-        began = time.monotonic()
-        meter.allowed(None)
-        block = next(source, b"")
-        meter.count(len(block), began)
-        if not block:
-            return
-        yield block
 
 
 def timeout() -> float | None:
@@ -149,13 +131,6 @@ class Pace:
     rate: float
     end: float
 
-    def remaining(self) -> float:
-        """The seconds that are left. TimeoutError if there are none."""
-        left = self.end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
-        return left
-
 
 _pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
 
@@ -168,12 +143,22 @@ class Meter:
         self._waited = 0.0
         self._bytes = 0
 
+    def read(self, source: Callable[[], bytes]) -> bytes:
+        """Return the next bytes of an answer. TimeoutError if it is too slow, or if the read has no time left."""
+        self.allowed(None)
+        began = time.monotonic()
+        data = source()
+        self.count(len(data), began)
+        return data
+
     def allowed(self, timeout: float | None) -> float | None:
-        """The seconds that the next read of the socket may take. TimeoutError if there are none left."""
+        """The seconds that the next read may take. TimeoutError if there are none left."""
         pace = _pace.get()
         if pace is None or pace.end == float("inf"):
             return timeout
-        seconds = pace.remaining()
+        seconds = pace.end - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
         return seconds if timeout is None else min(timeout, seconds)
 
     def count(self, size: int, began: float) -> None:
@@ -195,49 +180,12 @@ class Meter:
         self._waited, self._bytes = 0.0, 0
 
 
-class MeteredSocket(io.RawIOBase):
-    """The reading side of a socket, metered."""
-
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
-        self._raw = raw
-        self._socket = sock
-        self._meter = Meter()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        socket_timeout = self._socket.gettimeout()
-        allowed = self._meter.allowed(socket_timeout)
-        if allowed != socket_timeout:
-            self._socket.settimeout(allowed)
-        began = time.monotonic()
-        try:
-            count = self._raw.readinto(buffer)
-        except TimeoutError:
-            self._meter.allowed(None)
-            raise
-        finally:
-            if allowed != socket_timeout:
-                self._socket.settimeout(socket_timeout)
-        self._meter.count(count or 0, began)
-        return count
-
-    def fileno(self) -> int:
-        return self._raw.fileno()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._raw.close()
-        super().close()
-
-
-class MeteredResponse(HTTPResponse):
-    """An answer of `http.client` whose status, headers and body are metered."""
-
-    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        self.fp: Any = io.BufferedReader(MeteredSocket(self.fp.detach(), sock))
+def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass on the blocks of an answer, within the limits of the present read (see `reading`)."""
+    meter, source = Meter(), iter(blocks)
+    while block := meter.read(lambda: next(source, b"")):
+        parallel.check_stop()
+        yield block
 
 
 def is_silence(error: BaseException) -> bool:
