@@ -56,8 +56,6 @@ def _finish_mirroring(mirror: str, first: str | Advice) -> str:
 
 TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Damage and its repair
-    "verify-extent": "run `reg verify`, or `reg verify --remote {place!q}` for a registry elsewhere, to see the extent",
-    "fetch-good-copy": "fetch a good copy: reg verify --repair --from OTHER, with --remote {place!q} for a registry elsewhere",
     "verify-both": "the state line of one of them is wrong: run `reg verify` in both",
     "verify-source": "run `reg verify` in the registry that it comes from",
     "verify-index": "the index file was tampered with or damaged: run `reg verify` on it",

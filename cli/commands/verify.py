@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
@@ -166,4 +165,4 @@ def _detail(damage: "Damage", store: "RegistryStore") -> str:
     if damage.kind != "history":
         return damage.detail
     advice = f"ask its owner; after a backup was restored: reg trust reset {store.registry_id} {damage.name}"
-    return f"{damage.detail}; {hints.text(advice)}"
+    return f"{damage.detail}; {advice}"

@@ -13,7 +13,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import cpu_model, instruction_set
-from onnxreg.schema.core.errors import ConversionError, first_line
+from onnxreg.schema.core.errors import ConversionError, why
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
@@ -119,7 +119,7 @@ class Run:
             for session in others:
                 session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
         except Exception as error:
-            raise ConversionError(f"{' + '.join(self.paths)} cannot be timed: {first_line(error)}") from error
+            raise ConversionError(f"{' + '.join(self.paths)} cannot be timed: {why(error)}") from error
         return 1000 * (time.perf_counter() - begin)
 
 

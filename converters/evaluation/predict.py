@@ -23,7 +23,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.cores import count_cores
-from onnxreg.schema.core.errors import ConversionError, first_line
+from onnxreg.schema.core.errors import ConversionError, why
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
@@ -139,7 +139,7 @@ def _checked(run: Run) -> Run:
         try:
             return run(feed)
         except Exception as error:
-            raise ConversionError(f"it does not run on an item of the suite: {first_line(error)}") from error
+            raise ConversionError(f"it does not run on an item of the suite: {why(error)}") from error
 
     return checked
 

@@ -25,7 +25,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, about, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, about, why
 from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 from onnxreg.schema.manifest.parts import Step
 
@@ -262,7 +262,7 @@ def _width(backbone: Any, shape: tuple[int, int, int], classes: int) -> int:
         raise
     except Exception as error:
         raise ConversionError(
-            f"backbone: the module does not take an input of shape {list(shape)}: {first_line(error)}"
+            f"backbone: the module does not take an input of shape {list(shape)}: {why(error)}"
         ) from error
     for name, tensor in outputs.items():
         if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2 or len(tensor) != EXAMPLE_ROWS:

@@ -22,7 +22,7 @@ from onnxreg.converters.onnx.graph_operators import (
     subgraphs,
 )
 from onnxreg.converters.onnx.weightless import without_weights
-from onnxreg.schema.core.errors import InputError, first_line, missing_extra, unreadable
+from onnxreg.schema.core.errors import InputError, missing_extra, unreadable, why
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 MAX_NODES = 250_000
@@ -89,7 +89,7 @@ def check_model(model: Any, path: Path) -> None:
     try:
         check_light(light)
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{path.name} is not valid ONNX: {first_line(error)}") from error
+        raise InputError(f"{path.name} is not valid ONNX: {why(error)}") from error
 
 
 def check_light(light: Any) -> None:
@@ -151,7 +151,7 @@ def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
             model = onnx.inliner.inline_local_functions(model)
         model = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path.name} is not a valid graph: {first_line(error)}") from error
+        raise InputError(f"{path.name} is not a valid graph: {why(error)}") from error
     if not _is_text(model.graph.node, model.functions):
         raise _unreadable(path)
     walker = _Walker({(f.domain, f.name, f.overload): f for f in model.functions})

@@ -18,7 +18,7 @@ from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.document import refusal
-from onnxreg.schema.core.errors import ConversionError, InputError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.parts import Step
 
 In = TypeVar("In")
@@ -215,7 +215,7 @@ def check_graph(subject: Any, step: str) -> None:
     try:
         check_light(without_weights(subject))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{step}: not a valid graph: {first_line(error)}") from error
+        raise InputError(f"{step}: not a valid graph: {why(error)}") from error
 
 
 def public_types(subject: Any) -> dict[str, int]:

@@ -15,7 +15,7 @@ from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.gemm import part_shared_gemms
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, InputError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 _registry = Lock()
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
@@ -82,9 +82,7 @@ class OnnxStaticQuantization(QuantizationPass):
                     )
             except Exception as error:
                 refuse_missing(error, "static quantization")
-                raise ConversionError(
-                    f"ONNX Runtime could not quantize the graph: {first_line(error)}"
-                ) from error
+                raise ConversionError(f"ONNX Runtime could not quantize the graph: {why(error)}") from error
             quantized = model_file.load(target)
         del quantized.metadata_props[:]
         quantized.metadata_props.extend(subject.metadata_props)

@@ -12,7 +12,7 @@ from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, InputError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 
 class TransformersOptimizationParams(base.PassParams, title="Params"):
@@ -68,9 +68,7 @@ class OrtTransformersOptimization(GraphPass):
                 )
             except Exception as error:
                 refuse_missing(error, "the transformer optimizer of ONNX Runtime")
-                raise ConversionError(
-                    f"ONNX Runtime could not optimize the graph: {first_line(error)}"
-                ) from error
+                raise ConversionError(f"ONNX Runtime could not optimize the graph: {why(error)}") from error
         graph.clear_value_info(optimizer.model)
         if all(entry.domain != CONTRIB_DOMAIN for entry in optimizer.model.opset_import):
             optimizer.model.opset_import.add(

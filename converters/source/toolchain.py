@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from importlib.util import find_spec
 from pathlib import Path
 
-from onnxreg.schema.core.errors import HostError, first_line, missing_extra
+from onnxreg.schema.core.errors import HostError, missing_extra, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
 """Tools that some passes use: only their recipes name them, but all are part of a cache key."""
@@ -47,7 +47,7 @@ def refuse_missing(error: BaseException, purpose: str) -> None:
                 f"{purpose} needs {module}, which is not installed", f"pip install {module}"
             ) from error
         if type(cause) is ImportError and cause.name is None:
-            reason = first_line(cause, 300)
+            reason = why(cause, 300)
             raise HostError(
                 f"{purpose} needs a package: {reason}", "install the package that it names"
             ) from error

@@ -112,10 +112,12 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
 
 
-VERIFY_ADVICE = Advice("verify-extent")
+VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
 """The hint for damage in a registry, the user's own or another one."""
 
-GOOD_COPY = Advice("fetch-good-copy")
+GOOD_COPY = (
+    "fetch a good copy: reg verify --repair --from OTHER, with --remote REMOTE for a registry elsewhere"
+)
 """The hint for a damaged blob."""
 
 DISK = "check the file, its permissions and its disk"
@@ -153,10 +155,10 @@ def about(prefix: str, kind: type[RegError] = InputError) -> Iterator[None]:
         raise kind(f"{prefix}: {error.message}", error.advice) from error
 
 
-def why(error: object) -> str:
-    """The message of a library's or the system's error in one line, without error numbers."""
-    message = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return message[:300] or type(error).__name__
+def why(error: object, limit: int = 200) -> str:
+    """The first line of a library's or the system's error message without error numbers; the error's name if it has none."""
+    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+    return lines[0][:limit] if lines else type(error).__name__
 
 
 def unreadable(name: str, error: OSError) -> RegError:
@@ -170,11 +172,6 @@ def unreadable(name: str, error: OSError) -> RegError:
 def fault(kind: str, error: RegError) -> tuple[str, str]:
     """The kind and the detail of a fault; `unreadable` if something was not read, which tells nothing of its bytes."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
-
-
-def first_line(error: BaseException, limit: int = 200) -> str:
-    """The first line of a library's error message, or the error's name if there is none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
@@ -208,15 +205,13 @@ def pip_command(extra: str) -> str:
         origin = loads(distribution("onnxreg").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return f"in the checkout: pip install '.[{extra}]'"
-    requirement, option = f"onnxreg[{extra}]", ""
-    if "dir_info" in origin:
-        requirement = f"{unquote(urlsplit(origin['url']).path)}[{extra}]"
-        option = "-e " if origin["dir_info"].get("editable") else ""
-    elif vcs := origin.get("vcs_info"):
-        requirement += f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
-    elif origin:
-        requirement += f" @ {origin['url']}"
-    return f"pip install {option}{quote(requirement)}"
+    if (directory := origin.get("dir_info")) is not None:
+        option = "-e " if directory.get("editable") else ""
+        folder = unquote(urlsplit(origin["url"]).path)
+        return f"pip install {option}{quote(f'{folder}[{extra}]')}"
+    vcs = origin.get("vcs_info")
+    url = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin.get("url")
+    return f"pip install {quote(f'onnxreg[{extra}] @ {url}' if url else f'onnxreg[{extra}]')}"
 
 
 MIN_LIKENESS = 0.6

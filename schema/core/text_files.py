@@ -5,7 +5,7 @@ aliases). Repeated keys are errors.
 """
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError, missing_extra
@@ -26,8 +26,12 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
     try:
         text = data.decode("utf-8-sig")
         for number, line in enumerate(text.split("\n"), 1):
-            if line.count(".") >= MAX_KEY_PARTS and max(_joined(line), default=0) > MAX_KEY_PARTS:
-                raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
+            parts, end = 0, -1
+            for match in _PART.finditer(line) if line.count(".") >= MAX_KEY_PARTS else ():
+                parts = parts + 1 if match.start() == end else 1  # a quoted text is one part
+                end = match.end() if match[1] else -1
+                if parts > MAX_KEY_PARTS:
+                    raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
         import tomllib
 
         return tomllib.loads(text)
@@ -37,15 +41,6 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
         ) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{label} is not TOML: {error}") from error
-
-
-def _joined(line: str) -> Iterator[int]:
-    """Count the parts of each dotted key of a line. A quoted text is one part."""
-    parts, end = 0, -1
-    for match in _PART.finditer(line):
-        parts = parts + 1 if match.start() == end else 1
-        end = match.end() if match[1] else -1
-        yield parts
 
 
 SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
@@ -74,19 +69,13 @@ def parse_yaml(text: str, label: str, extra: str) -> Any:
         raise missing_extra("yaml", extra, f"reading {label}") from error
     try:
         return yaml.load(text, Loader=strict_loader(yaml))
-    except yaml.MarkedYAMLError as error:
-        raise _broken(error, label) from error
     except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{label} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
-
-
-def _broken(error: Any, label: str) -> InputError:
-    """Describe an error of the YAML parser with its position; the cause may be a line above."""
-    mark = error.problem_mark or error.context_mark
-    position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
-    problem = " ".join(str(error.problem or error.context).split())[:200]
-    return InputError(f"{label}{position} is neither YAML nor JSON: {problem}", SYNTAX_HINT)
+        # The cause may be a line above the position.
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
+        problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
+        reason = " ".join(str(problem).split())[:200]
+        raise InputError(f"{label}{position} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
 
 
 def strict_loader(yaml: Any) -> Any:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 FLOATS = frozenset({1, 10})
 """TensorProto element types that are quantized: float and float16."""
@@ -24,7 +24,7 @@ def blame_tool(failure: str) -> Iterator[None]:
     except RegError:
         raise
     except Exception as error:
-        raise ConversionError(f"{failure}: {first_line(error)}") from error
+        raise ConversionError(f"{failure}: {why(error)}") from error
 
 
 def containers(model: Any) -> Iterator[Any]:

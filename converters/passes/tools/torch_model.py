@@ -17,7 +17,7 @@ from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.runtime.sessions import one_torch_thread
 from onnxreg.converters.source.toolchain import refuse_missing, require
-from onnxreg.schema.core.errors import ConversionError, first_line
+from onnxreg.schema.core.errors import ConversionError, why
 
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 
@@ -101,7 +101,7 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
             ]
             last = first if len(feeds) == 1 else _run_one(subject, feeds[largest])
     except Exception as error:
-        raise ConversionError(f"the module does not run on sample inputs: {first_line(error)}") from error
+        raise ConversionError(f"the module does not run on sample inputs: {why(error)}") from error
     finally:
         module.train(training)
     if changed := [name for name in first if not _is_close(first[name], last[name])]:
@@ -320,7 +320,7 @@ def _root_cause(error: BaseException) -> str:
     """The first cause of an error: the dynamo exporter wraps it in an explanation of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error, 300)
+    return why(error, 300)
 
 
 def _sources(module: Any) -> list[ModuleType]:

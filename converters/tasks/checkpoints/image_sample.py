@@ -8,7 +8,7 @@ from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.tasks.task import LabelledInputs, Sample
-from onnxreg.schema.core.errors import ConversionError, InputError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 MAX_BATCH_IMAGES = 32
 """Images in one run."""
@@ -46,9 +46,7 @@ def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any,
             output = module(example)
     except Exception as error:
         shape = list(example.shape[1:])
-        raise ConversionError(
-            f"the module does not take an input of shape {shape}: {first_line(error)}"
-        ) from error
+        raise ConversionError(f"the module does not take an input of shape {shape}: {why(error)}") from error
     names = _names(output, output_names)
 
     class Named(torch.nn.Module):

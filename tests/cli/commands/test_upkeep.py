@@ -437,9 +437,9 @@ def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: R
     assert reg("doctor").status == 0
 
 
-@pytest.mark.parametrize(("blob", "place"), [("weights", "COPIED"), ("manifest", "PLACE")])
+@pytest.mark.parametrize("blob", ["weights", "manifest"])
 def test_a_damaged_blob_of_a_remote_is_looked_for_there(
-    blob: str, place: str, reg: Reg, registry: Registry, copied: Path
+    blob: str, reg: Reg, registry: Registry, copied: Path
 ) -> None:
     published = registry.get("acme/pii:0.1.0")
     digests = {"weights": published.manifest.artifacts[0].digest, "manifest": published.digest}
@@ -448,7 +448,7 @@ def test_a_damaged_blob_of_a_remote_is_looked_for_there(
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     done = reg("--registry", "fresh", "pull", "acme/pii:0.1.0", copied, "--json")
     assert (done.status, done.error["family"]) == (4, "integrity")
-    assert f"--remote {place.replace('COPIED', str(copied))}" in done.error["hint"]
+    assert "with --remote" in done.error["hint"]
 
 
 def test_a_damaged_index_of_a_remote_is_looked_for_there(reg: Reg, home: Path, copied: Path) -> None:
@@ -461,4 +461,4 @@ def test_a_damaged_index_of_a_remote_is_looked_for_there(reg: Reg, home: Path, c
     for verb in (words, ("ls", "tiny", "--remote", copied, "--json"), ("pull", "tiny", copied, "--json")):
         done = reg(*verb)
         assert done.status == 4
-        assert f"reg verify --remote {copied}" in done.error["hint"], done.error
+        assert "reg verify`, for a registry elsewhere with --remote" in done.error["hint"], done.error
