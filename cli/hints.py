@@ -71,7 +71,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
-    "sign-facts": "sign the file as it is now for this version: reg sign {ref} --facts FILE",
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
     "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to your trust file",
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
@@ -118,6 +117,5 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mirror-again-later": "run it again when that one has ended; `reg doctor` names what a dead one left",
     "mirror-with-new-id": "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     "omit-new-id": "leave --new-id away, or name another place",
-    # Exports, imports and rebuilds
 }
 """Code to text."""

@@ -20,6 +20,7 @@ from onnxreg.registry.signing import Keystore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryStore
+from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.errors import ConflictError, RemoteError
@@ -227,7 +228,8 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
     home.push(f"{NAME}:1.0.0", str(tmp_path / "share"))
     Keystore().new("release", "ed25519")
     assert reg("trust", "add", "release", str(Keystore().public("release"))) == 0
-    assert reg("trust", "require", "acme/*", "--lines") == 0
+    with trust_file().open("a") as file:
+        file.write('[[require]]\nmodels = ["acme/*"]\nlines = true\n')
     for words in (("tag", f"{NAME}:1.0.0", "beta"), ("yank", f"{NAME}:1.0.0")):
         assert reg(*words, "--remote", str(tmp_path / "share")) == 4, words
     assert "sign" in capfd.readouterr().err
