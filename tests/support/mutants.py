@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = {
@@ -202,14 +203,15 @@ def write_map(target: Path, tests: Path) -> None:
         seconds: dict[str, float] = json.loads(times.read_text())
         recorded = CoverageData(str(data))
         recorded.read()
+        numbers = {test: number for number, test in enumerate(seconds)}
         lines = {
             str(Path(file).resolve().relative_to(tree.resolve())): {
-                line: sorted(set(contexts) & seconds.keys())
+                line: sorted(numbers[context] for context in contexts if context in numbers)
                 for line, contexts in recorded.contexts_by_lineno(file).items()
             }
             for file in recorded.measured_files()
         }
-    target.write_text(json.dumps({"lines": lines, "seconds": seconds}))
+    target.write_text(json.dumps({"lines": lines, "tests": list(seconds.items())}))
 
 
 def pytest_sessionstart() -> None:
@@ -240,11 +242,11 @@ def pytest_sessionfinish() -> None:
     Path(os.environ["MUTANTS_SECONDS"]).write_text(json.dumps(_seconds))
 
 
-def judge(seed: int, tree: Path, tests_of: dict[str, dict[str, list[str]]], seconds: dict[str, float]) -> str:
+def judge(seed: int, tree: Path, tests_of: Any, all_tests: list[tuple[str, float]]) -> str:
     """Run the tests of a mutant's line on a copy of the program; the outcome."""
     one = mutant(seed)
-    covering = tests_of.get(one.path, {})
-    tests = sorted(covering.get(str(one.line), []), key=lambda test: seconds[test])[:MAX_TESTS]
+    covering = [all_tests[number] for number in tests_of.get(one.path, {}).get(str(one.line), [])]
+    tests = [test for test, _ in sorted(covering, key=lambda test: test[1])[:MAX_TESTS]]
     verdict, began = "not covered", time.monotonic()
     if tests:
         path = tree / one.path
@@ -269,7 +271,7 @@ def run(seeds: range, map_file: Path, tests: Path, jobs: int) -> None:
         def work(seed: int) -> str:
             tree = trees.get()
             try:
-                return judge(seed, tree, value["lines"], value["seconds"])
+                return judge(seed, tree, value["lines"], value["tests"])
             finally:
                 trees.put(tree)
 
