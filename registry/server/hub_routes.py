@@ -6,11 +6,10 @@ the verdicts, so only a version's own paths never change. Source of the protocol
 """
 
 import re
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from hashlib import sha1
-from posixpath import basename, dirname
-from typing import Any
+from posixpath import basename
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from anyio.to_thread import run_sync
@@ -18,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.lookup import LocatedVersion, all_versions, read_blob, read_manifest, read_summary
+from onnxreg.registry.log.lookup import all_versions, read_blob, read_manifest, read_summary
 from onnxreg.registry.server.answers import (
     IMMUTABLE,
     JSON,
@@ -54,89 +53,69 @@ HUB_THREADS = 2
 """Threads that read manifests, so that no other kind of question waits for them."""
 
 
-@dataclass(frozen=True)
-class Repository:
-    """One version of a model as a repository; `commit` names it for ever."""
+class Repository(NamedTuple):
+    """One version of a model as a repository; `commit` names it for ever.
+
+    `info` is the document of `GET /api/models/NAME` without its files, `entries` has every file and folder by its path.
+    """
 
     name: str
     commit: str
-    manifest: Manifest
+    info: dict[str, Any]
     files: dict[str, LayoutFile]
-    tags: tuple[str, ...]
+    entries: dict[str, dict[str, Any]]
 
-    def info(self, with_sizes: bool) -> dict[str, Any]:
-        """The document of `GET /api/models/NAME`."""
-        manifest = self.manifest
-        tag = pipeline_tag(manifest)
+    @classmethod
+    def of(
+        cls, name: str, digest: Digest, manifest: Manifest, files: dict[str, LayoutFile], channels: list[str]
+    ) -> "Repository":
+        commit, tag = digest.hex[:COMMIT_DIGITS], pipeline_tag(manifest)
         base = manifest.source and manifest.source.public_id(manifest.name)
         pipeline = {"pipeline_tag": tag} if tag else {}
-        siblings = [
-            {"rfilename": path, **(_sizes(file) if with_sizes else {})} for path, file in self.files.items()
-        ]
-        return {
-            "_id": self.commit[:24],
-            "id": self.name,
-            "modelId": self.name,
-            **({"author": self.name.partition("/")[0]} if "/" in self.name else {}),
-            "sha": self.commit,
+        card = {
+            **(hub_license(manifest.license) if manifest.license else {}),
+            **pipeline,
+            **({"base_model": base} if base else {}),
+        }
+        info = {
+            "_id": commit[:24],
+            "id": name,
+            "modelId": name,
+            **({"author": name.partition("/")[0]} if "/" in name else {}),
+            "sha": commit,
             "private": False,
             "gated": False,
             "disabled": False,
             "library_name": "onnx",
             **pipeline,
-            "tags": ["onnx", *pipeline.values(), *self.tags],
-            "cardData": {
-                **(hub_license(manifest.license) if manifest.license else {}),
-                **pipeline,
-                **({"base_model": base} if base else {}),
-            },
-            "siblings": siblings,
+            "tags": ["onnx", *pipeline.values(), *channels],
+            "cardData": card,
         }
-
-    @cached_property
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """Every file and folder by its path, as the Hub lists them; the id of a folder follows from its entries."""
-        entries: dict[str, dict[str, Any]] = {}
-        for path, file in self.files.items():
-            pointer = _pointer(file)
-            lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
-            entries[path] = {
-                "type": "file",
-                "oid": _git_id(pointer),
-                "size": file.size,
-                "path": path,
-                "lfs": lfs,
-            }
-        folders = {path[: slash.start()] for path in self.files for slash in re.finditer("/", path)}
-        contents: dict[str, list[str]] = {}
-        for path in sorted({*entries, *folders}, key=lambda path: (-path.count("/"), path)):
-            if path in folders:
-                oid = sha1("\n".join(contents[path]).encode()).hexdigest()
-                entries[path] = {"type": "directory", "oid": oid, "size": 0, "path": path}
-            contents.setdefault(dirname(path), []).append(f"{path} {entries[path]['oid']}")
-        return dict(sorted(entries.items()))
-
-    def tree(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
-        """The entries below a folder, "" for the root."""
-        start = f"{folder}/" if folder else ""
-        below = {path[len(start) :]: entry for path, entry in self.entries.items() if path.startswith(start)}
-        return [entry for path, entry in below.items() if recursive or "/" not in path]
+        folders = {path[: slash.start()] for path in files for slash in re.finditer("/", path)}
+        entries = {path: _entry(file) for path, file in files.items()} | {
+            path: {"type": "directory", "oid": _git_id(f"{commit}/{path}"), "size": 0, "path": path}
+            for path in folders
+        }
+        return cls(name, commit, info, files, dict(sorted(entries.items())))
 
 
-def _sizes(file: LayoutFile) -> dict[str, Any]:
-    pointer = _pointer(file)
-    lfs = {"sha256": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
-    return {"size": file.size, "blobId": _git_id(pointer), "lfs": lfs}
+def _entry(file: LayoutFile) -> dict[str, Any]:
+    """A file as the Hub lists it: its id is that of the file that git keeps in its place."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
+    lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
+    return {"type": "file", "oid": _git_id(pointer), "size": file.size, "path": file.path, "lfs": lfs}
 
 
-def _pointer(file: LayoutFile) -> bytes:
-    """The file that git keeps in place of one in LFS."""
-    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
-    return text.encode()
+def _sibling(entry: dict[str, Any], with_sizes: bool) -> dict[str, Any]:
+    """A file in the document of a model."""
+    if not with_sizes:
+        return {"rfilename": entry["path"]}
+    lfs = {**entry["lfs"], "sha256": entry["lfs"]["oid"]}
+    return {"rfilename": entry["path"], "size": entry["size"], "blobId": entry["oid"], "lfs": lfs}
 
 
-def _git_id(data: bytes) -> str:
-    return sha1(b"blob %d\0" % len(data) + data).hexdigest()
+def _git_id(text: str) -> str:
+    return sha1(b"blob %d\0" % len(text) + text.encode()).hexdigest()
 
 
 class HubRoutes:
@@ -171,13 +150,18 @@ class HubRoutes:
         ]
 
     async def info(self, request: Request) -> Response:
-        repository = await self._repository(request)
-        return _document(request, repository.info(_is_true(request, "blobs")), repository)
+        repository, with_sizes = await self._repository(request), _is_true(request, "blobs")
+        siblings = [_sibling(repository.entries[path], with_sizes) for path in repository.files]
+        return _document(request, repository.info | {"siblings": siblings}, repository)
 
     async def tree(self, request: Request) -> Response:
         repository = await self._repository(request)
         folder = request.path_params.get("path", "").strip("/")
-        entries = repository.tree(folder, _is_true(request, "recursive"))
+        start, is_deep = f"{folder}/" if folder else "", _is_true(request, "recursive")
+        below = {
+            path[len(start) :]: entry for path, entry in repository.entries.items() if path.startswith(start)
+        }
+        entries = [entry for path, entry in below.items() if is_deep or "/" not in path]
         if folder and not entries:
             raise _no_file(repository, folder)
         return _document(request, entries, repository)
@@ -248,7 +232,16 @@ class HubRoutes:
             raise _refused(404, "RevisionNotFound", error.message) from error
         except GateError as error:
             raise _refused(409, "GatedRepo", error.message) from error
-        repository = self._repository_of(state, located, _lists_refused(located, revision))
+        digest = located.entry.manifest
+        data = read_blob(registry, digest)
+        manifest = read_manifest(data, digest, name)
+        states = {item.path: item.state for item in read_summary(registry, state, located).artifacts}
+        # a commit names the files of a channel; a version or a whole digest also lists refused files
+        is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
+        refused = located.channel is None and revision != MAIN and not is_commit
+        files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)
+        channels = sorted(tag for tag, item in state.channels.items() if item.version == located.version)
+        repository = Repository.of(name, digest, manifest, files, channels)
         self._repositories.put(key, token, repository, len(repository.entries))
         return repository
 
@@ -262,25 +255,6 @@ class HubRoutes:
             if match is not None:
                 return Ref(state.name, digest=match)
         return Ref(state.name, revision)
-
-    def _repository_of(self, state: State, located: LocatedVersion, refused: bool) -> Repository:
-        digest = located.entry.manifest
-        data = read_blob(self._registry, digest)
-        manifest = read_manifest(data, digest, located.name)
-        summary = read_summary(self._registry, state, located)
-        states = {artifact.path: artifact.state for artifact in summary.artifacts}
-        files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)
-        tags = tuple(sorted(tag for tag, item in state.channels.items() if item.version == located.version))
-        return Repository(located.name, digest.hex[:COMMIT_DIGITS], manifest, files, tags)
-
-
-def _lists_refused(located: LocatedVersion, revision: str) -> bool:
-    """Return True for a version or a whole digest, which list refused files.
-
-    A commit does not: clients ask for the files of a channel by its commit.
-    """
-    is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
-    return located.channel is None and revision != MAIN and not is_commit
 
 
 def _name(request: Request) -> str:

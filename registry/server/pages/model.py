@@ -22,7 +22,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import NotFoundError, RegError, nearest
+from onnxreg.schema.core.errors import NotFoundError, RegError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
@@ -32,16 +32,8 @@ from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import ArtifactState, VersionSummary, artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
-MAX_SUGGESTIONS, MAX_NAMED = 4, 3
-"""Similar names in an error, and artifacts that a note names."""
-
-
-class UnknownModelError(NotFoundError):
-    """A model or version that does not exist here; `near` are similar ones."""
-
-    def __init__(self, message: str, near: Sequence[Ref]) -> None:
-        super().__init__(message, "did you mean one of these?" if near else "")
-        self.near = near
+MAX_NAMED = 3
+"""Artifacts that a note names."""
 
 
 class Standing(NamedTuple):
@@ -109,12 +101,12 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model, read lazily and once. UnknownModelError if it does not exist."""
+    """A model, read lazily and once. NotFoundError, with similar names, if it does not exist."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
-            near = nearest(name, registry.names(), most=MAX_SUGGESTIONS)
-            raise UnknownModelError(f"There is no model {name} here", list(map(Ref, near)))
+            hint = suggest(name, registry.names(), "the first page lists those that are")
+            raise NotFoundError(f"there is no model {name} here", hint)
         self._registry, self._index = registry, index
         self.name = name
         self.state = registry.state_of(name, index)
@@ -220,20 +212,8 @@ class ModelPage:
         return rows + ([Standing("pinned")] if entry.pinned else [])
 
     def find(self, ref: Ref) -> VersionRow:
-        """Find the version of a ref, even if yanked or gone. UnknownModelError if it does not exist."""
-        try:
-            return self.row(lookup.find_in(self._registry, self.state, ref, yanked=True, gone=True).version)
-        except MissingBlobError:
-            raise
-        except NotFoundError as error:
-            message = f"Every version of {ref.name} is yanked, gone or a pre-release"
-            if ref.tag is not None:
-                kind = "version" if Version.is_version(ref.tag) else "channel"
-                message = f"There is no {kind} {ref.tag} of {ref.name}"
-            elif ref.digest is not None:
-                message = f"There is no version of {ref.name} with the manifest {ref.digest}"
-            near = nearest(ref.tag or "", [*self.state.channels, *map(str, self.order)], 0.3, MAX_SUGGESTIONS)
-            raise UnknownModelError(message, [Ref(ref.name, tag) for tag in near]) from error
+        """Find the version of a ref, even if yanked or gone. NotFoundError if it does not exist."""
+        return self.row(lookup.find_in(self._registry, self.state, ref, yanked=True, gone=True).version)
 
     def manifest(self, version: Version) -> Manifest | None:
         """A version's manifest; None if it was taken down with its files."""

@@ -26,7 +26,7 @@ from onnxreg.registry.search.releases import ModelFilter
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.model import ModelPage, VersionRow
 from onnxreg.registry.server.pages.rendering import HERE, environment
-from onnxreg.registry.server.pages.snippets import SnippetSubject, file_path, snippets
+from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, file_path, snippets
 from onnxreg.registry.server.questions import Search
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
@@ -126,7 +126,7 @@ class Pages:
         if isinstance(error, MisreadError):
             html = self._page("search.html", query=error.query, error=error, instead=error.instead)
         else:
-            html = self._page("error.html", error=error, near=getattr(error, "near", ()))
+            html = self._page("error.html", error=error)
         return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
     def of_bug(self) -> Response:
@@ -232,18 +232,18 @@ class Pages:
                 manifest=manifest,
                 parents=model.parent_recalls(manifest),
                 proofs=model.proofs(manifest, row.entry.manifest) if manifest else {},
-                snippets=list(self._snippets(model, row, manifest, base)) if manifest else [],
+                snippets=self._snippets(model, row, manifest, base) if manifest else [],
                 updates=[(files[delta.new], delta) for delta in deltas if delta.new in files],
                 previous=older[0] if older else None,
             )
 
         return await self._of_model(ref.name, make, "version", ref, base)
 
-    def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> Any:
+    def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> list[Snippet]:
         """The lines that get the best artifact of a version; none if its files are gone, or all are refused."""
         artifact, digest = row.best_artifact(manifest), row.entry.manifest
         if artifact is None:
-            return ()
+            return []
         states = {path: state.state for path, state in row.states(manifest).items()}
         files = layout(manifest, digest, row.entry.size, states, row.entry.held, refused=True)
         tag = None if row.entry.yanked else str(row.version)

@@ -5,9 +5,9 @@ come from unknown people.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -50,7 +50,7 @@ def environment(**values: Any) -> Environment:
         "kind_words": kind_words,
     }
     templates.filters |= filters
-    templates.globals |= {"recalls": recalls, "largest_loss": largest_loss, "metrics": suite_checks}
+    templates.globals |= {"recalls": recalls, "metrics": suite_checks, "loss": LOSS}
     templates.globals |= {"unjudged": UNJUDGED, **values}
     return templates
 
@@ -78,29 +78,10 @@ def shown_json(value: Any) -> str:
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
 
 
-class Recall(NamedTuple):
-    """The measured recall of one label, 0 to 1; `parent` is that of full precision, `loss` the difference, if known."""
-
-    label: str
-    check: Check
-    parent: float | None
-    loss: float | None
-
-
-def recalls(artifact: Artifact, parents: Mapping[str, float]) -> list[Recall]:
-    """The measured recall of every label, in the order of the manifest. `parents`: that of full precision."""
-    rows = []
-    for check in artifact.checks:
-        if check.name.startswith(RECALL) and check.value is not None:
-            label = check.name.removeprefix(RECALL)
-            parent = parents.get(label)
-            rows.append(Recall(label, check, parent, None if parent is None else parent - check.value))
-    return rows
-
-
-def largest_loss(artifact: Artifact) -> Check | None:
-    """The check of the largest loss of recall, whose limit is that of every label."""
-    return next((check for check in artifact.checks if check.name == LOSS), None)
+def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
+    """The label and the check of every measured recall, in the order of the manifest."""
+    checks = [check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None]
+    return [(check.name.removeprefix(RECALL), check) for check in checks]
 
 
 def report(

@@ -4,10 +4,10 @@ Every value is quoted for the language that it is in, so that a name or path of 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from json import dumps as literal
 from posixpath import basename, split
 from shlex import join, quote
+from typing import NamedTuple
 from urllib.parse import quote as url_quote
 
 from onnxreg.registry.store.net.http_rules import variable
@@ -41,8 +41,7 @@ TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
 """Files that libraries of Hugging Face need beside a graph for texts."""
 
 
-@dataclass(frozen=True)
-class Snippet:
+class Snippet(NamedTuple):
     """Lines in a language (`sh`, `python`, `js`, `java`) for one client, and a remark about them."""
 
     client: str
@@ -51,8 +50,7 @@ class Snippet:
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class SnippetSubject:
+class SnippetSubject(NamedTuple):
     """An artifact of a version on the server at `base`.
 
     `tag` is the version; None if only the digest gets it. `files` is the version in the layout of the Hub. `has_token`:
@@ -74,11 +72,9 @@ def file_path(name: str, revision: str, path: str) -> str:
     return f"/{url_quote(name)}/resolve/{url_quote(revision, safe=':')}/{url_quote(path)}"
 
 
-def snippets(subject: SnippetSubject) -> Iterator[Snippet]:
+def snippets(subject: SnippetSubject) -> list[Snippet]:
     """The clients that can use an artifact, the shell first."""
-    yield from _of_shell(subject)
-    yield from _of_python(subject)
-    yield from _of_apps(subject)
+    return [*_of_shell(subject), *_of_python(subject), *_of_apps(subject)]
 
 
 def _of_shell(subject: SnippetSubject) -> Iterator[Snippet]:
