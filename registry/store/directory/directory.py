@@ -5,6 +5,7 @@ copies. It is never published.
 """
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -39,7 +40,6 @@ from onnxreg.registry.support.disk import (
     is_regular,
     read_bounded,
     refuse_unlisted,
-    regular_size,
     set_mode,
     share,
 )
@@ -209,11 +209,15 @@ class DirectoryRegistry(DirectoryTree):
             for directory, folders, names in os.walk(self.root, onerror=refuse_unlisted):
                 hidden = {"local"} if directory == str(self.root) else set()
                 folders[:] = [name for name in folders if name not in hidden and not is_system_path(name)]
-                for name in sorted([*names, *folders]):
+                linked = [
+                    name for name in folders if name.endswith(".jsonl") or Path(directory, name).is_symlink()
+                ]
+                for name in sorted([*names, *linked]):
                     path = Path(directory, name)
-                    is_file = name in names or name.endswith(".jsonl") or path.is_symlink()
-                    if is_file and os.path.lexists(path):
-                        yield TreeFile(path.relative_to(self.root).as_posix(), regular_size(path))
+                    with suppress(FileNotFoundError):  # it was deleted meanwhile
+                        status = path.lstat()
+                        size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                        yield TreeFile(path.relative_to(self.root).as_posix(), size)
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
         """Delete blobs. All logs become durable first: a power cut must not bring back one that refers to them."""

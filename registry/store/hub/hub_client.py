@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from logging import ERROR
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
@@ -54,6 +55,8 @@ from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, Re
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
+MAX_LISTED_FILES = 1_000_000
+"""Of one commit."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request counts as lost."""
 BLOCK_BYTES = 2**16
@@ -233,9 +236,15 @@ class HubClient:
         address = {"path_in_repo": folder or None, "revision": revision, **self._repo}
         with self._reading("listing files"):
             try:
-                return list(map(HubFile.of, self.api.list_repo_tree(recursive=recursive, **address)))
+                entries = self.api.list_repo_tree(recursive=recursive, **address)
+                files = [HubFile.of(entry) for entry in islice(entries, MAX_LISTED_FILES + 1)]
             except RemoteEntryNotFoundError:
                 return []
+        if len(files) > MAX_LISTED_FILES:
+            raise RemoteError(
+                f"{self.location.url} lists more than {MAX_LISTED_FILES:,} files", "check HF_ENDPOINT"
+            )
+        return files
 
     def create(self, private: bool | None) -> None:
         """Make the repository; nothing happens if it is there."""
