@@ -11,19 +11,17 @@ refuses without naming a suite: `suite` is then the digest of that manifest, sin
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import flag, items, mapping, number, optional, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.summary import STATES
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
-from onnxreg.schema.signing.dsse import STATEMENT
+from onnxreg.schema.signing.dsse import Statement
 
 PREDICATE = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""
@@ -45,6 +43,10 @@ class Evaluation:
     loss: float | None = None
     interval: tuple[float, float] | None = None
     synthetic: bool | None = None
+
+
+class _Int8Model(Document):
+    int8_model_digest: Digest
 
 
 class ItemScores(Document):
@@ -115,20 +117,47 @@ class EvaluationDocument(Document):
         return self
 
 
+class _RecallDelta(Document):
+    """What `recall_delta.json`, which an export writes, says of one artifact. Its other keys are not read."""
+
+    artifact: _Int8Model
+    source_digest: Digest | None = None
+    suite_digest: Digest
+    state: Literal["certified", "refused", "unknown"]
+    quant_recall_delta: float | None = None
+    quant_recall_delta_interval: tuple[float, float] | None = None
+    synthetic: bool | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        interval = self.quant_recall_delta_interval
+        if interval is not None and interval[0] > interval[1]:
+            raise ValueError("its interval is not a pair of numbers in order")
+        return self
+
+
 def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation]:
-    """Read either document; returns its media type and its content. InputError if it is neither, or does not say about
-    which bytes it is."""
-    hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
+    """Read either document. Return its media type and its content.
+
+    Raise InputError if it is neither, or does not say about which bytes it is.
+    """
     try:
         value = canonical.decode(data, label)
+        if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
+            return EVALUATION, _general(EvaluationDocument.decode(data, label))
+        report = _RecallDelta.decode(data, label)
     except InputError as error:
+        hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
         raise InputError(error.message, error.advice or hint) from error
-    if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
-        return EVALUATION, _general(EvaluationDocument.decode(data, label))
-    try:
-        return RECALL_DELTA, _recall_delta(mapping(value))
-    except InputError as error:
-        raise InputError(f"{label} is not an evaluation: {error.message}", error.advice or hint) from error
+    return RECALL_DELTA, Evaluation(
+        report.artifact.int8_model_digest,
+        report.source_digest,
+        report.suite_digest,
+        report.state,
+        report.quant_recall_delta,
+        report.quant_recall_delta_interval,
+        report.synthetic,
+    )
 
 
 def _general(document: EvaluationDocument) -> Evaluation:
@@ -140,43 +169,15 @@ def _general(document: EvaluationDocument) -> Evaluation:
     )
 
 
-def _recall_delta(fields: dict[str, Any]) -> Evaluation:
-    state = text(required(fields, "state"))
-    if state not in STATES:
-        raise InputError(f"its state is {state[:40]!r}")
-    artifact = mapping(required(fields, "artifact"))
-    interval = optional(fields.get("quant_recall_delta_interval"), lambda value: items(value, number))
-    if interval is not None and (len(interval) != 2 or interval[0] > interval[1]):
-        raise InputError("its interval is not a pair of numbers in order")
-    return Evaluation(
-        Digest.parse(required(artifact, "int8_model_digest")),
-        optional(fields.get("source_digest"), Digest.parse),
-        Digest.parse(required(fields, "suite_digest")),
-        state,
-        optional(fields.get("quant_recall_delta"), number),
-        (interval[0], interval[1]) if interval else None,
-        optional(fields.get("synthetic"), flag),
-    )
-
-
 def statement(report: bytes, artifact: Digest) -> bytes:
     """The in-toto statement of a report, the payload to be signed."""
-    return canonical.encode(
-        {
-            "_type": STATEMENT,
-            "subject": [{"digest": {"sha256": artifact.hex}}],
-            "predicateType": PREDICATE,
-            "predicate": canonical.decode(report, "report"),
-        }
-    )
+    return Statement(PREDICATE, artifact, canonical.decode(report, "report")).encode()
 
 
-def read_statement(payload: bytes) -> Evaluation | None:
-    """Read a signed evaluation; None if the statement is about something else. InputError if it is malformed."""
-    value = mapping(canonical.decode(payload, "statement"))
-    if value.get("predicateType") != PREDICATE:
-        return None
-    _, evaluation = read_evaluation(canonical.encode(required(value, "predicate")), "a signed evaluation")
-    if value.get("subject") != [{"digest": {"sha256": evaluation.artifact.hex}}]:
+def read_statement(payload: bytes) -> Evaluation:
+    """Read a signed evaluation. InputError if it is malformed, or about another subject than its report."""
+    signed = Statement.decode(payload)
+    _, evaluation = read_evaluation(canonical.encode(signed.predicate), "a signed evaluation")
+    if signed.digest != evaluation.artifact:
         raise InputError("a signed evaluation is about another subject than its report")
     return evaluation

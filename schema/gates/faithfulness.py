@@ -11,13 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import mapping, required
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.signing.dsse import STATEMENT
+from onnxreg.schema.signing.dsse import Statement
 
 PREDICATE = "urn:onnxreg:faithfulness:v1"
 """The predicate type of a signed proof: an in-toto statement whose subject is the artifact, its predicate the report."""
@@ -92,23 +90,14 @@ class RecordedProof:
 
 def statement(report: FaithfulnessReport) -> bytes:
     """The in-toto statement of a proof, the payload to be signed."""
-    return canonical.encode(
-        {
-            "_type": STATEMENT,
-            "subject": [{"digest": {"sha256": report.artifact.hex}}],
-            "predicateType": PREDICATE,
-            "predicate": report.to_json(),
-        }
-    )
+    return Statement(PREDICATE, report.artifact, report.to_json()).encode()
 
 
-def read_statement(payload: bytes) -> FaithfulnessReport | None:
-    """Read a signed proof; None if the statement is about something else. InputError if it is malformed."""
-    value = mapping(canonical.decode(payload, "statement"))
-    if value.get("predicateType") != PREDICATE:
-        return None
-    report = FaithfulnessReport.from_json(required(value, "predicate"), "a signed proof")
-    if value.get("subject") != [{"digest": {"sha256": report.artifact.hex}}]:
+def read_statement(payload: bytes) -> FaithfulnessReport:
+    """Read a signed proof. InputError if it is malformed, or about another subject than its report."""
+    signed = Statement.decode(payload)
+    report = FaithfulnessReport.from_json(signed.predicate, "a signed proof")
+    if signed.digest != report.artifact:
         raise InputError("a signed proof is about another subject than its report")
     return report
 

@@ -1,23 +1,18 @@
-"""DSSE, the Dead Simple Signing Envelope, version 1.0.2 (github.com/secure-systems-lab/dsse), and what is signed with it.
+"""What is signed: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse) and in-toto statements, and the lines of logs.
 
 A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document
-are never accepted as another. A `Release` is the statement that an envelope covers.
+are never accepted as another.
 
 The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}`,
 and through `prev` every line before it: the last signed line is the signed head of the log.
-
-The signature bundle of OpenSSF Model Signing 1.0 (github.com/sigstore/model-transparency), key mode, is a Sigstore
-bundle 0.3 around a DSSE envelope whose statement lists every file of a model with its SHA-256. So a program that knows
-nothing of registries can check a directory. It wants ECDSA P-256.
 """
 
 import hashlib
-import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text
@@ -37,8 +32,6 @@ ROTATION = "urn:onnxreg:rotation:v1"
 CERTIFICATE = ("format", "precision", "path", "digest", "certification")
 """The keys of each artifact that the predicate of a release repeats."""
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
-BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-BUNDLE_PREDICATE = "https://model_signing/signature/v1.0"
 BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
 """Makes the `sig` of a line, given its JSON value."""
@@ -52,8 +45,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """A signature with the key id of its claimed signer, which proves nothing by itself."""
 
     keyid: str
@@ -77,24 +69,31 @@ class Envelope:
         """The bytes that each signature covers."""
         return pae(self.payload_type, self.payload)
 
+    @property
+    def predicate_type(self) -> str:
+        """The predicate type of its in-toto statement; "" for another payload. InputError if that is not JSON."""
+        if self.payload_type != PAYLOAD_TYPE:
+            return ""
+        value = canonical.decode(self.payload, "statement")
+        return str(value.get("predicateType", "")) if isinstance(value, dict) else ""
+
+    def to_json(self) -> dict[str, Any]:
+        signatures = [{"keyid": item.keyid, "sig": b64encode(item.sig).decode()} for item in self.signatures]
+        payload = b64encode(self.payload).decode()
+        return {"payloadType": self.payload_type, "payload": payload, "signatures": signatures}
+
     def encode(self) -> bytes:
         """The envelope's canonical JSON."""
-        return canonical.encode(
-            {
-                "payloadType": self.payload_type,
-                "payload": b64encode(self.payload).decode(),
-                "signatures": [
-                    {"keyid": signature.keyid, "sig": b64encode(signature.sig).decode()}
-                    for signature in self.signatures
-                ],
-            }
-        )
+        return canonical.encode(self.to_json())
 
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope") -> "Envelope":
         """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is malformed."""
         value = mapping(canonical.decode(data, label))
-        signatures = items(required(value, "signatures"), _signature)
+        signatures = tuple(
+            Signature(text(item.get("keyid", "")), decode_base64(required(item, "sig"), "a signature"))
+            for item in items(required(value, "signatures"), mapping)
+        )
         if not 0 < len(signatures) <= MAX_SIGNATURES:
             raise InputError(f"{label} has no signature, or more than {MAX_SIGNATURES}")
         payload = decode_base64(required(value, "payload"), f"the payload of the {label}")
@@ -102,8 +101,43 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate of one subject.
+
+    Args:
+        predicate_type: says how the predicate is read.
+        digest: the SHA-256 of the subject.
+        name: the name of the subject, if it has one.
+    """
+
+    predicate_type: str
+    digest: Digest
+    predicate: Any
+    name: str | None = None
+
+    def encode(self) -> bytes:
+        """The canonical bytes of the statement, the payload to be signed."""
+        name = {} if self.name is None else {"name": self.name}
+        subject = {**name, "digest": {"sha256": self.digest.hex}}
+        head = {"_type": STATEMENT, "subject": [subject], "predicateType": self.predicate_type}
+        return canonical.encode({**head, "predicate": self.predicate})
+
+    @classmethod
+    def decode(cls, payload: bytes) -> "Statement":
+        """Read a statement. InputError if it is malformed, or has several subjects."""
+        value = mapping(canonical.decode(payload, "statement"))
+        subjects = items(required(value, "subject"), mapping)
+        if value.get("_type") != STATEMENT or len(subjects) != 1:
+            raise InputError("not a statement about one subject")
+        digest = Digest(text(required(mapping(required(subjects[0], "digest")), "sha256")))
+        name = subjects[0].get("name")
+        kind = text(required(value, "predicateType"))
+        return cls(kind, digest, required(value, "predicate"), None if name is None else text(name))
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
-    """The statement that a manifest is one version of a model: an in-toto Statement v1 (github.com/in-toto/attestation).
+    """The statement that a manifest is one version of a model.
 
     The subject is the manifest by name and digest; the predicate repeats the recipe and the certificate of
     every artifact, so that an auditor reads them without our software. They must be those of the manifest.
@@ -121,29 +155,17 @@ class Release:
 
     def encode(self) -> bytes:
         """The canonical bytes of the statement, the payload to be signed."""
-        subject = {"name": self.name, "digest": {"sha256": self.manifest.hex}}
-        return canonical.encode(
-            {
-                "_type": STATEMENT,
-                "subject": [subject],
-                "predicateType": RELEASE,
-                "predicate": self.predicate,
-            }
-        )
+        return Statement(RELEASE, self.manifest, self.predicate, self.name).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> "Release":
-        """Read a statement. InputError if it is malformed, or has another predicate or several subjects."""
-        value = mapping(canonical.decode(payload, "statement"))
-        if value.get("_type") != STATEMENT or value.get("predicateType") != RELEASE:
+        """Read a statement. InputError if it is malformed, or has another predicate."""
+        statement = Statement.decode(payload)
+        if statement.predicate_type != RELEASE:
             raise InputError("not the statement of a release")
-        subjects = items(required(value, "subject"), mapping)
-        if len(subjects) != 1:
-            raise InputError("the statement has not exactly one subject")
-        digest = Digest(text(required(mapping(required(subjects[0], "digest")), "sha256")))
-        predicate = mapping(required(value, "predicate"))
+        predicate = mapping(statement.predicate)
         version = Version.parse(text(required(predicate, "version")))
-        return cls(check_name(text(required(subjects[0], "name"))), version, digest, predicate)
+        return cls(check_name(statement.name or ""), version, statement.digest, predicate)
 
     def contradiction(self, manifest: bytes) -> str | None:
         """The first difference between the statement and the manifest with these bytes; None if they agree."""
@@ -154,43 +176,36 @@ class Release:
         return None
 
 
-def is_release(payload_type: str, payload: bytes) -> bool:
-    """True if a payload claims to be the statement of a release: others may be attested by the same kind of envelope."""
-    if payload_type != PAYLOAD_TYPE:
-        return False
-    value = canonical.decode(payload, "statement")
-    return isinstance(value, dict) and value.get("predicateType") == RELEASE
+def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
+    value = mapping(canonical.decode(manifest, "manifest"))
+    artifacts = [
+        {key: artifact[key] for key in CERTIFICATE if key in artifact}
+        for artifact in items(value.get("artifacts", []), mapping)
+    ]
+    recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
+    return {"version": str(version), "artifacts": artifacts, **recipe}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRotation:
-    """The key `new` replaces the key `old`."""
+    """The statement that the key `new` replaces the key `old`."""
 
     old: PublicKey
     new: PublicKey
 
     def encode(self) -> bytes:
         """The canonical bytes of the statement, the payload to be signed."""
-        return canonical.encode(
-            {
-                "_type": STATEMENT,
-                "subject": [{"name": str(self.new), "digest": {"sha256": self.new.id}}],
-                "predicateType": ROTATION,
-                "predicate": {"replaces": str(self.old)},
-            }
-        )
+        predicate = {"replaces": str(self.old)}
+        return Statement(ROTATION, Digest(self.new.id), predicate, str(self.new)).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> "KeyRotation":
         """Read a statement. InputError if it is malformed or says anything else."""
-        value = mapping(canonical.decode(payload, "statement"))
-        subjects = items(required(value, "subject"), mapping)
-        if value.get("predicateType") != ROTATION or len(subjects) != 1:
-            raise InputError("not the statement of a rotation")
-        old = PublicKey.parse(text(required(mapping(required(value, "predicate")), "replaces")))
-        rotation = cls(old, PublicKey.parse(text(required(subjects[0], "name"))))
+        statement = Statement.decode(payload)
+        old = PublicKey.parse(text(mapping(statement.predicate).get("replaces", "")))
+        rotation = cls(old, PublicKey.parse(statement.name or ""))
         if rotation.encode() != payload:
-            raise InputError("the statement of a rotation has other parts than the two keys")
+            raise InputError("not the statement of a rotation, or it has other parts than the two keys")
         return rotation
 
 
@@ -216,47 +231,30 @@ def read_sig(text: str) -> Signature:
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
-    """The bundle of a directory with exactly these files. InputError if the key is of a kind that it cannot have."""
+    """The signature bundle of a directory with exactly these files: OpenSSF Model Signing 1.0, key mode.
+
+    It is a Sigstore bundle 0.3 around an envelope whose statement lists every file with its SHA-256, so that a program
+    that knows nothing of registries can check a directory (github.com/sigstore/model-transparency). The subject is the
+    SHA-256 over the digests of all files, in the order in which the predicate lists them.
+
+    Raise InputError if the key is not ECDSA P-256, which the standard wants.
+    """
     if key.kind != BUNDLE_KEY_KIND:
         raise InputError(
             f"a bundle for model_signing is signed with {BUNDLE_KEY_KIND}, not {key.kind}",
             f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key",
         )
-    payload = _bundle_statement(name, files)
-    signature = sign(pae(PAYLOAD_TYPE, payload))
-    envelope: dict[str, object] = json.loads(Envelope(PAYLOAD_TYPE, payload, (signature,)).encode())
-    hint = hashlib.sha256(key.pem.encode()).hexdigest()
-    material = {"publicKey": {"hint": hint}, "tlogEntries": []}
-    return canonical.encode(
-        {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
-    )
-
-
-def _signature(value: Any) -> Signature:
-    fields = mapping(value)
-    return Signature(text(fields.get("keyid", "")), decode_base64(required(fields, "sig"), "a signature"))
-
-
-def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
-    value = mapping(canonical.decode(manifest, "manifest"))
-    artifacts = [
-        {key: artifact[key] for key in CERTIFICATE if key in artifact}
-        for artifact in items(value.get("artifacts", []), mapping)
-    ]
-    recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
-    return {"version": str(version), "artifacts": artifacts, **recipe}
-
-
-def _bundle_statement(name: str, files: Mapping[str, Digest]) -> bytes:
-    """The subject is the SHA-256 over the digests of all files, in the order in which the predicate lists them."""
     resources = [{"name": path, "algorithm": "sha256", "digest": files[path].hex} for path in sorted(files)]
-    root = hashlib.sha256(b"".join(bytes.fromhex(files[path].hex) for path in sorted(files)))
+    root = Digest.of(b"".join(bytes.fromhex(files[path].hex) for path in sorted(files)))
     serialization = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
+    predicate = {"serialization": serialization, "resources": resources}
+    payload = Statement("https://model_signing/signature/v1.0", root, predicate, name).encode()
+    envelope = Envelope(PAYLOAD_TYPE, payload, (sign(pae(PAYLOAD_TYPE, payload)),))
+    hint = hashlib.sha256(key.pem.encode()).hexdigest()
     return canonical.encode(
         {
-            "_type": STATEMENT,
-            "subject": [{"name": name, "digest": {"sha256": root.hexdigest()}}],
-            "predicateType": BUNDLE_PREDICATE,
-            "predicate": {"serialization": serialization, "resources": resources},
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+            "dsseEnvelope": envelope.to_json(),
         }
     )
