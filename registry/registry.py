@@ -40,10 +40,10 @@ from onnxreg.schema.manifest.vocabulary import FILENAME
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
     from onnxreg.registry.gates.enforce import BlockedChannel
-    from onnxreg.registry.gates.evaluations import AttestResult, SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog
     from onnxreg.registry.gates.promotion import Promotion
     from onnxreg.registry.gates.rollouts import Rollouts
+    from onnxreg.registry.gates.statements import AttestResult, SignedEvaluation
     from onnxreg.registry.log.collect import CollectResult
     from onnxreg.registry.maintain.disk_usage import Usage
     from onnxreg.registry.maintain.repair import RepairResult
@@ -203,11 +203,11 @@ class Registry:
         reason: str | None = None,
         remote: RegistryStore | None = None,
     ) -> Promotion:
-        """Move a governed channel to a version if the policy allows it; see `Promoter.promote`."""
-        from onnxreg.registry.gates.promotion import Promoter
+        """Move a governed channel to a version if the policy allows it; see `promotion.promote`."""
+        from onnxreg.registry.gates.promotion import promote
 
-        promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
-        return promoter.promote(_ref(ref), channel, dry_run, reason)
+        store, is_remote = remote or self.store, remote is not None
+        return promote(store, self.heads, _ref(ref), channel, dry_run, reason, self.actor, is_remote)
 
     def rollouts(self, remote: RegistryStore | None = None) -> Rollouts:
         """Start, advance, halt and finish staged rollouts of channels."""
@@ -224,18 +224,18 @@ class Registry:
         label: str = "report",
         remote: RegistryStore | None = None,
     ) -> AttestResult:
-        """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.attest`."""
-        from onnxreg.registry.gates.evaluations import attest
+        """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.statements`."""
+        from onnxreg.registry.gates.statements import attest
 
         published = self.get(ref, remote)
         return attest(self._decisions_on(published.name, remote), published, report, key, reason, label)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, label: str = "benchmark") -> None:
-        """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""
-        from onnxreg.registry.gates.evaluations import attest_benchmark
+        """Record the measured speed of a version's artifacts; see `gates.statements`."""
+        from onnxreg.registry.gates.statements import attest_benchmark
 
         published = self.get(ref)
-        attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, label)
+        attest_benchmark(self._decisions_on(published.name), published, report, label)
 
     def attest_proof(
         self,
@@ -244,8 +244,8 @@ class Registry:
         key: PrivateKey | None = None,
         remote: RegistryStore | None = None,
     ) -> None:
-        """Record the proof that an artifact is its parent, rounded; see `gates.proofs`."""
-        from onnxreg.registry.gates.proofs import attest_proof
+        """Record the proof that an artifact is its parent, rounded; see `gates.statements`."""
+        from onnxreg.registry.gates.statements import attest_proof
 
         published = self.get(ref, remote)
         attest_proof(self._decisions_on(published.name, remote), published, report, key)
@@ -272,7 +272,7 @@ class Registry:
         """The channels that a policy would stop from resolving; see `enforce.blocked_channels`."""
         from onnxreg.registry.gates.enforce import blocked_channels
 
-        return blocked_channels(CheckedReader(remote or self.store, self.heads), policy)
+        return list(blocked_channels(CheckedReader(remote or self.store, self.heads), policy))
 
     def policies(self, remote: RegistryReader | None = None) -> PolicyLog:
         """Read every policy that a registry ever had."""
@@ -545,7 +545,7 @@ class Registry:
         self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.LocatedVersion, list[SignedEvaluation]]]:
         """The signatures on later evaluations of each version's artifacts; see `signatures`."""
-        from onnxreg.registry.gates.evaluations import signed_evaluations
+        from onnxreg.registry.gates.statements import signed_evaluations
 
         ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
         signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))

@@ -149,7 +149,7 @@ def _overruled(side: "PublishedVersion") -> dict[str, str]:
 
 def _proofs(side: DiffSide) -> dict[str, str]:
     """The verdict on record of each artifact that was proven to be its parent, rounded, or not; by its path."""
-    from onnxreg.registry.gates.proofs import proofs_by_path
+    from onnxreg.registry.gates.statements import proofs_by_path
 
     return {path: proof.report.verdict for path, proof in proofs_by_path(side.reader, side.version).items()}
 

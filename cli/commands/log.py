@@ -13,7 +13,6 @@ from onnxreg.schema.log.events import Attest, OptionalEvent, Publish
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.statements import StatementReader
     from onnxreg.registry.trust.signatures import SignatureVerdict
 
 EXAMPLES = (
@@ -44,16 +43,17 @@ def command(
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
-    from onnxreg.registry.gates.statements import StatementReader
+    from onnxreg.registry.gates.statements import words
     from onnxreg.registry.read.versions import read_log
     from onnxreg.registry.trust.checked_reader import load_trust
-    from onnxreg.registry.trust.signatures import judge_lines
+    from onnxreg.registry.trust.signatures import SignatureJudge
 
     session: Session = context.obj
     reader = session.limited(max_age).reader(remote, offline)
     log = read_log(reader, name)
     trust = load_trust()
-    lines = list(judge_lines(trust, reader.registry_id, name, log))
+    judge = SignatureJudge(trust, reader.registry_id, name, {line.seq: line.digest for line in log}.get)
+    lines = [(line, judge.line(line)) for line in log]
     if as_json:
         head = str(log[-1].digest)
         value = {
@@ -67,10 +67,12 @@ def command(
     versions = {
         line.event.manifest: str(line.event.version) for line in log if isinstance(line.event, Publish)
     }
-    statements = StatementReader(reader, name, log, trust)
     session.table(
         ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
-        [_row(line, verdict, versions, statements) for line, verdict in lines],
+        [
+            _row(line, verdict, _about(line, versions, words(line.event, line.seq, reader, judge)))
+            for line, verdict in lines
+        ],
     )
 
 
@@ -86,9 +88,7 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
     return {**value, "signed": verdict.to_json()}
 
 
-def _row(
-    line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, str], statements: "StatementReader"
-) -> tuple[object, ...]:
+def _row(line: LogLine, verdict: "SignatureVerdict", about: list[str]) -> tuple[object, ...]:
     from onnxreg.registry.gates.statements import word_of
 
     event = line.event
@@ -96,7 +96,7 @@ def _row(
         line.seq,
         line.time,
         word_of(event),
-        " ".join([*_about(line, versions, statements), *_origin(line)]),
+        " ".join([*about, *_origin(line)]),
         event.actor or "",
         str(verdict),
         event.reason or "",
@@ -108,13 +108,13 @@ def _origin(line: LogLine) -> list[str]:
     return [] if line.via is None else [f"(written {line.event.time} in {line.via.registry[:12]}...)"]
 
 
-def _about(line: LogLine, versions: Mapping[Digest, str], statements: "StatementReader") -> list[str]:
+def _about(line: LogLine, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
     event = line.event
     if isinstance(event, Attest):
-        return [versions.get(event.manifest, event.manifest.short), *statements.words(event, line.seq)]
+        return [versions.get(event.manifest, event.manifest.short), *words]
     value = event.to_json()
-    words = [str(value[key]) for key in ("tag", "version") if key in value]
+    about = [str(value[key]) for key in ("tag", "version") if key in value]
     if "manifest" in value and not isinstance(event, OptionalEvent):
-        words.append(value["manifest"][7:19])
-    return words + statements.words(event, line.seq)
+        about.append(value["manifest"][7:19])
+    return about + words

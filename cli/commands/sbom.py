@@ -58,7 +58,7 @@ def command(
 
     The output is JSON with or without --json.
     """
-    from onnxreg.registry.gates.proofs import latest_proofs
+    from onnxreg.registry.gates.statements import latest_proofs
     from onnxreg.registry.log.commit import load
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.trust.checked_reader import load_trust

@@ -57,7 +57,7 @@ def command(
 
     session: Session = context.obj
     if benchmark:
-        from onnxreg.registry.gates.evaluations import read_benchmarks
+        from onnxreg.registry.gates.statements import read_benchmarks
 
         _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)))
         return
@@ -115,7 +115,7 @@ def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator
     """The proofs on record, one line each."""
     if not published.may_be_attested:
         return
-    from onnxreg.registry.gates.proofs import proofs_by_path
+    from onnxreg.registry.gates.statements import proofs_by_path
 
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in proofs_by_path(reader, published).items():

@@ -9,7 +9,7 @@ from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.evaluations import SignedEvaluation
+    from onnxreg.registry.gates.statements import SignedEvaluation
     from onnxreg.registry.log.lookup import LocatedVersion
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.store.protocol import RegistryStore

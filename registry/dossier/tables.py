@@ -5,8 +5,8 @@ from itertools import repeat
 
 from onnxreg.registry.dossier.cells import BLANK, Cell, Source, Table, table
 from onnxreg.registry.gates.enforce import check_evidence
-from onnxreg.registry.gates.gate_history import compared_with
 from onnxreg.registry.gates.policy_log import read_policies, rules_of
+from onnxreg.registry.gates.promotion import compared_with
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_manifest
@@ -19,14 +19,13 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.dossier.profile import ProfileField
-from onnxreg.schema.gates import evaluation, faithfulness
 from onnxreg.schema.gates.rule import is_planned
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, STATEMENT, Envelope
+from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PAYLOAD_TYPE, PROVEN, STATEMENT, Envelope
 
-PREDICATES = {"onnxreg-evaluation": evaluation.PREDICATE, "onnxreg-faithfulness": faithfulness.PREDICATE}
+PREDICATES = {"onnxreg-evaluation": EVALUATED, "onnxreg-faithfulness": PROVEN}
 """The predicate type of a signed report of each format; reports of other formats may have any type."""
 MOVES = {
     "Line": "/seq",

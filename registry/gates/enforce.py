@@ -4,32 +4,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours, rollout_steps
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies, with_policy
-from onnxreg.registry.gates.promotion import PromotionEvidence, judge_version
-from onnxreg.registry.gates.rollouts import judge_rollout
+from onnxreg.registry.gates.promotion import (
+    JudgedVersion,
+    compared_with,
+    judge_version,
+    moves,
+    rollout_hours,
+)
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.schema.core.errors import (
-    VERIFY_ADVICE,
-    Advice,
-    GateError,
-    InputError,
-    IntegrityError,
-    RegError,
-    fault,
-)
+from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.rule import Rule
+from onnxreg.schema.gates.rule import PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
 from onnxreg.schema.log.state import Rollout, State
 
-PROMOTE_ADVICE = Advice("promote-properly")
+PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 
 
 class UnpromotedError(GateError):
@@ -80,23 +76,108 @@ def check_answer(ledger: Ledger, channel: str, located: LocatedVersion, state: S
         check_summary(summary, ledger.fetch(manifest), manifest, located.name)
 
 
+def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
+    """Raise GateError if a governed channel holds a version that was not promoted or fails the policy.
+
+    `trust` is by default what the user's trust file says.
+    """
+    rules = log.policy.covering(ledger.name, channel)
+    if not rules:
+        return
+    where = f"{ledger.name}:{channel}"
+    history, current = moves(ledger, channel), ledger.channels.get(channel)
+    move = history[-1] if history else None
+    if (
+        current is None
+        or move is None
+        or (current.version, current.evidence) != (move.version, move.evidence)
+    ):
+        raise IntegrityError(f"{where} was moved without an event in the log", VERIFY_ADVICE)
+    if move.evidence is None:
+        raise UnpromotedError(f"{where} was moved to {move.version} without a promotion", PROMOTE_ADVICE)
+    _check_past(ledger, log, history)
+    hours = None
+    if any(rule.min_hours for rule in rules):
+        hours = rollout_hours(ledger, channel, move.manifest, datetime.fromisoformat(move.time))
+    judged = judge_version(
+        ledger, rules, move.version, compared_with(history[:-1], move.manifest), trust, hours
+    )
+    if judged.failed:
+        raise GateError(
+            f"{where} is {move.version}, which does not meet the policy: {judged.faults}", PROMOTE_ADVICE
+        )
+
+
+def _check_past(ledger: Ledger, log: PolicyLog, history: Sequence[Tag]) -> None:
+    """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
+
+    Else an attacker could make a forbidden change in two steps, by way of a third version.
+    """
+    newest = 0
+    for position, move in enumerate(history):
+        if move.evidence is None:
+            continue
+        where, (seq, policy) = f"{ledger.name}:{move.tag}", check_evidence(ledger, log, move)
+        if seq < newest:
+            raise GateError(
+                f"{where} was moved to {move.version} under a policy that was replaced before", PROMOTE_ADVICE
+            )
+        newest = seq
+        covering = policy.covering(ledger.name, move.tag)
+        limits = [
+            rule.only("breaking", "planned") for rule in covering if rule.breaking is False or rule.planned
+        ]
+        if move is not history[-1] and limits and move.version in ledger.entries:
+            before = compared_with(history[:position], move.manifest)
+            failed = judge_version(ledger, limits, move.version, before).failed
+            if failed:
+                raise GateError(
+                    f"{where} was moved to {move.version} on the way: {failed[0].detail}", PROMOTE_ADVICE
+                )
+
+
+def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
+    """The policy that a promotion names, and its number.
+
+    Raise GateError if the registry never had it, or the evidence is not about this very move.
+    """
+    where = f"{ledger.name}:{move.tag}"
+    policy = log.at(move.policy) if move.policy else None
+    if policy is None or move.evidence is None:
+        raise GateError(
+            f"{where} was moved to {move.version} under a policy that the registry never had", PROMOTE_ADVICE
+        )
+    data = ledger.fetch(move.evidence)
+    try:
+        evidence = PromotionEvidence.decode(data, "the evidence")
+    except InputError as error:
+        raise GateError(
+            f"{where}: it is not evidence of a promotion: {error.message}", PROMOTE_ADVICE
+        ) from error
+    stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
+    if stated != (ledger.name, move.tag, str(move.version), move.manifest, move.policy):
+        raise GateError(f"the evidence of {where} is that of another move", PROMOTE_ADVICE)
+    return policy
+
+
 def check_rollout(
     ledger: Ledger, log: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
 ) -> None:
     """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
-    steps = [step for step in rollout_steps(ledger, channel) if step.manifest == rollout.manifest]
-    if not steps or (steps[-1].percent, steps[-1].salt) != (rollout.percent, rollout.salt):
+    steps = [event for _, event in ledger.events(RolloutStep) if event.tag == channel]
+    step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
+    if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
         raise IntegrityError(
             f"the rollout of {ledger.name}:{channel} is not what its log says", VERIFY_ADVICE
         )
     judged = judge_rollout(ledger, log, channel, rollout, trust=trust)
     if judged is None:
         return
-    if steps[-1].evidence is None:
+    if step.evidence is None:
         raise UnpromotedError(
             f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", PROMOTE_ADVICE
         )
-    check_evidence(ledger, log, steps[-1])
+    check_evidence(ledger, log, step)
     if judged.failed:
         raise GateError(
             f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {judged.faults}",
@@ -104,95 +185,25 @@ def check_rollout(
         )
 
 
-def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
-    """Raise GateError if a governed channel holds a version that was not promoted or fails the policy.
+def judge_rollout(
+    ledger: Ledger,
+    log: PolicyLog,
+    channel: str,
+    rollout: Rollout,
+    hours: float | None = None,
+    trust: Trust | None = None,
+) -> JudgedVersion | None:
+    """Judge the version of a rollout by the policy. Return None if the channel is free.
 
-    `trust` is by default what the user's trust file says.
+    `hours`: the time that the rollout took; None if it is not at its end, when `min_hours` demands nothing.
     """
-    name = ledger.name
-    rules = log.policy.covering(name, channel)
+    rules: Sequence[Rule] = log.policy.covering(ledger.name, channel)
     if not rules:
-        return
-    history = moves(ledger, channel)
-    current = ledger.channels.get(channel)
-    if (
-        current is None
-        or not history
-        or (current.version, current.evidence) != (history[-1].version, history[-1].evidence)
-    ):
-        raise IntegrityError(f"{name}:{channel} was moved without an event in the log", VERIFY_ADVICE)
-    _check_moves(ledger, log, rules, history)
-    move = history[-1]
-    before = compared_with(history[:-1], move.manifest)
-    hours = None
-    if any(rule.min_hours for rule in rules):
-        hours = rollout_hours(ledger, channel, move.manifest, datetime.fromisoformat(move.time))
-    judged = judge_version(ledger, rules, move.version, before, trust, hours)
-    if judged.failed:
-        raise GateError(
-            f"{name}:{channel} is {move.version}, which does not meet the policy: {judged.faults}",
-            PROMOTE_ADVICE,
-        )
-
-
-def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history: Sequence[Tag]) -> None:
-    """Check that the last move is a promotion. If changes are limited, check each move before it too.
-
-    Else an attacker could make a forbidden change in two steps, by way of a third version.
-    """
-    channel = f"{ledger.name}:{history[-1].tag}"
-    if history[-1].evidence is None:
-        moved = f"{channel} was moved to {history[-1].version} without a promotion"
-        raise UnpromotedError(moved, PROMOTE_ADVICE)
-    newest = 0
-    for position, move in enumerate(history):
-        if move.evidence is None:
-            continue
-        seq = check_evidence(ledger, log, move)
-        if seq < newest:
-            raise GateError(
-                f"{channel} was moved to {move.version} under a policy that was replaced before",
-                PROMOTE_ADVICE,
-            )
-        newest = seq
-        policy = log.at(move.policy) if move.policy else None
-        rules_then = policy[1].covering(ledger.name, move.tag) if policy else ()
-        limiting = [rule for rule in rules_then if rule.breaking is False or rule.planned]
-        if move is not history[-1] and limiting and move.version in ledger.entries:
-            _check_changes(ledger, limiting, history[:position], move)
-
-
-def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> int:
-    """The number of the policy that a promotion names.
-
-    Raise GateError if its evidence is not about this very move.
-    """
-    channel = f"{ledger.name}:{move.tag}"
-    policy = log.at(move.policy) if move.policy else None
-    if policy is None or move.evidence is None or move.policy is None:
-        raise GateError(
-            f"{channel} was moved to {move.version} under a policy that the registry never had",
-            PROMOTE_ADVICE,
-        )
-    try:
-        evidence = PromotionEvidence.decode(ledger.fetch(move.evidence))
-    except InputError as error:
-        raise GateError(f"{channel}: {error.message}", PROMOTE_ADVICE) from error
-    stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
-    if stated != (ledger.name, move.tag, move.version, move.manifest, move.policy):
-        raise GateError(f"the evidence of {channel} is that of another move", PROMOTE_ADVICE)
-    return policy[0]
-
-
-def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
-    """Check a former promotion against what its rules say of changes."""
-    only = [rule.only("breaking", "planned") for rule in rules]
-    judged = judge_version(ledger, only, move.version, compared_with(past, move.manifest))
-    if judged.failed:
-        raise GateError(
-            f"{ledger.name}:{move.tag} was moved to {move.version} on the way: {judged.failed[0].detail}",
-            PROMOTE_ADVICE,
-        )
+        return None
+    if hours is None:
+        rules = [rule.only(*rule.checks.keys() - {"min_hours"}) for rule in rules]
+    before = compared_with(moves(ledger, channel), rollout.manifest)
+    return judge_version(ledger, rules, rollout.to, before, trust, hours)
 
 
 def audit_gates(
@@ -232,28 +243,25 @@ class BlockedChannel:
         return {"name": self.name, "channel": self.channel, "version": version, "why": self.why}
 
 
-def blocked_channels(reader: RegistryReader, policy: Policy) -> list[BlockedChannel]:
-    """List the channels whose version a policy refuses, or whose version was not promoted.
+def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
+    """Yield the channels whose version a policy refuses, or whose version was not promoted.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
     """
     log = with_policy(read_policies(reader), policy)
-    return [blocked for name in reader.names() for blocked in _stopped(reader, name, log)]
-
-
-def _stopped(reader: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
-    try:
-        index = reader.read_index(name)
-        channels = lookup.state_of(reader, name, index).channels
-        governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
-        if not governed:
-            return
-        ledger = read_ledger(reader, name, index)
-    except RegError as error:
-        yield BlockedChannel(name, None, None, error.message)
-        return
-    for channel in governed:
+    for name in reader.names():
         try:
-            check_held(ledger, log, channel)
+            index = reader.read_index(name)
+            channels = lookup.state_of(reader, name, index).channels
+            governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
+            if not governed:
+                continue
+            ledger = read_ledger(reader, name, index)
         except RegError as error:
-            yield BlockedChannel(name, channel, channels[channel].version, error.message)
+            yield BlockedChannel(name, None, None, error.message)
+            continue
+        for channel in governed:
+            try:
+                check_held(ledger, log, channel)
+            except RegError as error:
+                yield BlockedChannel(name, channel, channels[channel].version, error.message)

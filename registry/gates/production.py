@@ -1,21 +1,16 @@
 """The versions in production: that of each channel, since when, by whom, why, signed by whom, and if it resolves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.ledger import Ledger, read_line
+from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.signatures import judge_for, signatures
+from onnxreg.registry.trust.signatures import judge_for, signatures_of
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Rollout
-
-if TYPE_CHECKING:
-    from onnxreg.registry.gates.policy_log import PolicyLog
 
 
 @dataclass(frozen=True)
@@ -44,45 +39,35 @@ class ChannelStatus:
 def in_production(reader: RegistryReader, ledger: Ledger, trust: Trust) -> Iterator[ChannelStatus]:
     """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
     seqs = {channel.seq for channel in ledger.channels.values()}
-    lines = {line.seq: read_line(line.raw, ledger.name) for line in ledger.skim() if line.seq in seqs}
+    lines = {line.seq: line for line in ledger.lines() if line.seq in seqs}
     judge = judge_for(ledger, trust)
-    policies = cache(partial(_policies, reader))
     for tag, channel in sorted(ledger.channels.items()):
-        releases = signatures(ledger, trust, [channel.manifest])
-        signers = dict.fromkeys(
-            str(release.verdict) for release in releases if release.version == channel.version
-        )
+        verdicts = signatures_of(ledger, trust, channel.version, channel.manifest)
         yield ChannelStatus(
             tag,
             channel.version,
             lines[channel.seq],
             str(judge.line(lines[channel.seq])),
-            ", ".join(signers),
-            _gate(policies, ledger, tag, trust),
+            ", ".join(dict.fromkeys(map(str, verdicts))),
+            _gate(reader, ledger, tag, trust),
             ledger.rollouts.get(tag),
         )
 
 
-def _policies(reader: RegistryReader) -> "PolicyLog | None":
-    """The log of policies. None if there is none: to read it costs imports."""
-    if reader.read_index(POLICY_LOG) is None:
-        return None
-    from onnxreg.registry.gates.policy_log import read_policies
-
-    return read_policies(reader)
-
-
-def _gate(policies: Callable[[], "PolicyLog | None"], ledger: Ledger, tag: str, trust: Trust) -> str:
+def _gate(reader: RegistryReader, ledger: Ledger, tag: str, trust: Trust) -> str:
     """The verdict on a channel; see `ChannelStatus`."""
     version = ledger.channels[tag].version
     if ledger.entries[version].yanked:
         return f"{version} is yanked"
     try:
-        log = policies()
-        if log is None or not log.policy.covering(ledger.name, tag):
+        if reader.read_index(POLICY_LOG) is None:
             return ""
         from onnxreg.registry.gates.enforce import check_held
+        from onnxreg.registry.gates.policy_log import read_policies
 
+        log = read_policies(reader)
+        if not log.policy.covering(ledger.name, tag):
+            return ""
         check_held(ledger, log, tag, trust)
     except RegError as error:
         return error.message

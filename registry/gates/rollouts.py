@@ -11,9 +11,9 @@ from datetime import datetime
 from shlex import quote
 from typing import Any
 
-from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
+from onnxreg.registry.gates.enforce import judge_rollout
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.promotion import JudgedVersion, evidence_of, judge_version
+from onnxreg.registry.gates.promotion import READ_FINDINGS, rollout_hours
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger, channel_of
@@ -25,7 +25,6 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, no_channel, percent
 from onnxreg.schema.query.cohort import parse_cohort
@@ -43,12 +42,8 @@ class RolloutStatus:
     def to_json(self) -> dict[str, Any]:
         """The documented shape of `reg rollout status --json`."""
         rollout = None if self.rollout is None else self.rollout.to_json()
-        return {
-            "name": self.name,
-            "channel": self.channel,
-            "version": str(self.version),
-            "rollout": rollout,
-        }
+        about = {"name": self.name, "channel": self.channel, "version": str(self.version)}
+        return {**about, "rollout": rollout}
 
 
 @dataclass(frozen=True)
@@ -75,12 +70,12 @@ class Rollouts:
         def step(ledger: Ledger, current: Channel) -> Rollout:
             if channel in ledger.rollouts:
                 raise ConflictError(
-                    f"{_of(ledger, channel)} is being rolled out to {ledger.rollouts[channel].to}",
+                    f"{ledger.name}:{channel} is being rolled out to {ledger.rollouts[channel].to}",
                     Advice("end-rollout", name=ledger.name, channel=channel),
                 )
             if current.manifest == located.entry.manifest:
                 raise ConflictError(
-                    f"{_of(ledger, channel)} is {located.version} already", "there is nothing to do"
+                    f"{ledger.name}:{channel} is {located.version} already", "there is nothing to do"
                 )
             return Rollout(located.version, located.entry.manifest, share, secrets.token_hex(16), 0, cohort)
 
@@ -107,23 +102,22 @@ class Rollouts:
     def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
         """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
 
-        def change(ledger: Ledger) -> Collection[Digest]:
+        def change(ledger: Ledger) -> None:
             _current(ledger, channel)
             expects = channel_of(ledger, channel).manifest
             ledger.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
-            return []
 
         return self._commit(name, channel, change)
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
         """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
-        log = self._policies()
+        log = read_policies(CheckedReader(self.store, self.known_heads))
 
-        def change(ledger: Ledger) -> Collection[Digest]:
+        def change(ledger: Ledger) -> None:
             rollout, current = _current(ledger, channel), channel_of(ledger, channel)
             about = stamp(name, self.actor, reason)
             hours = rollout_hours(ledger, channel, rollout.manifest, datetime.fromisoformat(about["time"]))
-            proof = self._prove(log, ledger, channel, rollout, hours)
+            evidence = _evidence(log, ledger, channel, rollout, hours)
             ledger.finish(
                 Tag(
                     **about,
@@ -131,27 +125,27 @@ class Rollouts:
                     version=rollout.to,
                     manifest=rollout.manifest,
                     expects=current.manifest,
-                    policy=log.head if proof else None,
-                    evidence=proof.digest if proof else None,
+                    policy=log.head if evidence else None,
+                    evidence=ledger.attach(evidence) if evidence else None,
                 )
             )
-            return []
 
         return self._commit(name, channel, change)
 
     def _step(
         self, name: str, channel: str, step: Callable[[Ledger, Channel], Rollout], reason: str | None
     ) -> RolloutStatus:
-        log = self._policies()
+        log = read_policies(CheckedReader(self.store, self.known_heads))
 
-        def change(ledger: Ledger) -> Collection[Digest]:
+        def change(ledger: Ledger) -> None:
             if check_channel(channel) not in ledger.channels:
-                where = f" --remote {quote(self.store.url)}" if self.is_remote else ""
-                first = f"; reg tag {name}:VERSION {channel}{where} makes it"
+                remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
+                first = f"; reg tag {name}:VERSION {channel}{remote} makes it"
                 raise no_channel(name, channel, ledger.channels, first)
             current = ledger.channels[channel]
             rollout = step(ledger, current)
-            proof = self._prove(log, ledger, channel, rollout, None)
+            evidence = _evidence(log, ledger, channel, rollout, None)
+            digest = ledger.attach(evidence) if evidence else None
             ledger.append(
                 RolloutStep(
                     **stamp(name, self.actor, reason),
@@ -162,82 +156,48 @@ class Rollouts:
                     percent=rollout.percent,
                     salt=rollout.salt,
                     where=rollout.where,
-                    policy=log.head if proof else None,
-                    evidence=proof.digest if proof else None,
-                    blobs=(proof,) if proof else (),
+                    policy=log.head if evidence else None,
+                    evidence=digest,
+                    blobs=(Descriptor(digest, len(evidence)),) if digest and evidence else (),
                 )
             )
-            return []
 
         return self._commit(name, channel, change)
 
-    def _policies(self) -> PolicyLog:
-        return read_policies(CheckedReader(self.store, self.known_heads))
+    def _commit(self, name: str, channel: str, change: Callable[[Ledger], None]) -> RolloutStatus:
+        def changed(ledger: Ledger) -> Collection[Digest]:
+            change(ledger)
+            return []
 
-    def _prove(
-        self, log: PolicyLog, ledger: Ledger, channel: str, rollout: Rollout, hours: float | None
-    ) -> Descriptor | None:
-        """Judge the version by the policy, and attach the evidence. Return None if the channel is free.
-
-        `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
-        """
-        judged = judge_rollout(ledger, log, channel, rollout, hours)
-        if judged is None:
-            return None
-        if judged.failed:
-            raise GateError(
-                f"{ledger.name}:{rollout.to} may not become {channel}: {judged.faults}",
-                Advice("read-findings"),
-            )
-        located = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
-        data = evidence_of(judged, log, channel, located).encode()
-        return Descriptor(ledger.attach(data), len(data))
-
-    def _commit(
-        self, name: str, channel: str, change: Callable[[Ledger], Collection[Digest]]
-    ) -> RolloutStatus:
         CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
-            ledger = commit(self.store, push, name, change)
-        return _status(ledger, channel)
+            ledger = commit(self.store, push, name, changed)
+        version = channel_of(ledger, channel).version
+        return RolloutStatus(ledger.name, channel, version, ledger.rollouts.get(channel))
 
 
-def judge_rollout(
-    ledger: Ledger,
-    log: PolicyLog,
-    channel: str,
-    rollout: Rollout,
-    hours: float | None = None,
-    trust: Trust | None = None,
-) -> JudgedVersion | None:
-    """Judge the version of a rollout by the policy. Return None if the channel is free."""
-    rules = log.policy.covering(ledger.name, channel)
-    if not rules:
+def _evidence(
+    log: PolicyLog, ledger: Ledger, channel: str, rollout: Rollout, hours: float | None
+) -> bytes | None:
+    """Judge the version by the policy, and return the evidence; None if the channel is free.
+
+    `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
+    """
+    judged = judge_rollout(ledger, log, channel, rollout, hours)
+    if judged is None:
         return None
-    demanded = (
-        rules if hours is not None else [rule.only(*rule.checks.keys() - {"min_hours"}) for rule in rules]
-    )
-    before = compared_with(moves(ledger, channel), rollout.manifest)
-    return judge_version(ledger, demanded, rollout.to, before, trust, hours)
+    if judged.failed:
+        raise GateError(
+            f"{ledger.name}:{rollout.to} may not become {channel}: {judged.faults}", READ_FINDINGS
+        )
+    return judged.evidence(log, channel)
 
 
 def _current(ledger: Ledger, channel: str) -> Rollout:
     if channel not in ledger.rollouts:
-        under_way = ", ".join(ledger.rollouts)
+        others = ", ".join(ledger.rollouts)
         raise NotFoundError(
-            f"nothing is rolled out to {_of(ledger, channel)}",
-            f"rollouts are under way on {under_way}"
-            if under_way
-            else Advice("start-rollout", name=ledger.name),
+            f"nothing is rolled out to {ledger.name}:{channel}",
+            f"rollouts are under way on {others}" if others else Advice("start-rollout", name=ledger.name),
         )
     return ledger.rollouts[channel]
-
-
-def _status(ledger: Ledger, channel: str) -> RolloutStatus:
-    return RolloutStatus(
-        ledger.name, channel, channel_of(ledger, channel).version, ledger.rollouts.get(channel)
-    )
-
-
-def _of(ledger: Ledger, channel: str) -> str:
-    return f"{ledger.name}:{channel}"

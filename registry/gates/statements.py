@@ -1,28 +1,366 @@
-"""Lines of a log in a few words: the kind of an event, what it says, and for an attestation the kind of its statement,
-its artifact, and who signed it.
+"""The attestations of a model's log: evaluations, proofs, benchmarks, and signatures on versions.
+
+`RecordedStatement` reads all of them; `attest`, `attest_proof` and `attest_benchmark` put one on record.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_blob, read_manifest
-from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.signatures import SignatureJudge
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.signing import sign_statement
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_for
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag
-from onnxreg.schema.log.logline import LogLine, LogLineHeader
+from onnxreg.schema.log.summary import effective_state
+from onnxreg.schema.signing.dsse import EVALUATED, PROVEN, RELEASE, Envelope
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import Envelope, is_release
 
 if TYPE_CHECKING:
-    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+    from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.registry.log.ledger import Ledger
+    from onnxreg.registry.signing import PrivateKey
+    from onnxreg.registry.store.protocol import RegistryReader
+    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.ref import Ref
+    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+    from onnxreg.schema.gates.evaluation import Evaluation
+    from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
+    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 """The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
 PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
 """The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
+KINDS: Mapping[str, str] = {
+    "application/vnd.onnxreg.recall-delta.v1+json": "evaluation",
+    "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
+    PROOF: "proof",
+    BENCHMARK: "benchmark",
+    EVALUATED: "evaluation",
+    PROVEN: "proof",
+    RELEASE: "signature",
+}
+"""The kinds of statements by media type, and for a signed one by predicate type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStatement:
+    """A statement of a log.
+
+    Args:
+        kind: a word of `KINDS`; "" if it states something else.
+        data: the document, or the payload of the envelope.
+        envelope: its signatures, if it is signed.
+    """
+
+    kind: str
+    data: bytes
+    envelope: Envelope | None = None
+
+    @classmethod
+    def decode(cls, media_type: str, data: bytes) -> RecordedStatement:
+        """Raise InputError for a malformed envelope."""
+        if media_type != ENVELOPE:
+            return cls(KINDS.get(media_type, ""), data)
+        envelope = Envelope.decode(data)
+        return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
+
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation that it states, if it is of this kind. Raise InputError if it is malformed."""
+        from onnxreg.schema.gates.evaluation import read_evaluation, read_statement
+
+        if self.kind != "evaluation":
+            return None
+        return read_statement(self.data) if self.envelope else read_evaluation(self.data, "an evaluation")[1]
+
+    def proof(self) -> FaithfulnessReport | None:
+        """The proof that it states, if it is of this kind. Raise InputError if it is malformed."""
+        if self.kind != "proof":
+            return None
+        from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement
+
+        return read_statement(self.data) if self.envelope else FaithfulnessReport.decode(self.data, "a proof")
+
+    def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
+        """Judge its signatures; line `seq` announced it."""
+        return [
+            judge.verdict(item.keyid, item.sig, self.envelope.signed, seq)
+            for item in (self.envelope.signatures if self.envelope else ())
+            if self.envelope is not None
+        ]
+
+
+def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
+    """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
+    tombstones = set(ledger.tombstones)
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    events = (event for _, event in ledger.events(Attest) if event.statement not in tombstones)
+    return [event for event in events if event.manifest == digest or event.artifact in artifacts]
+
+
+def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
+    return read_manifest(ledger.fetch(digest), digest, ledger.name)
+
+
+# Evaluations
+
+
+def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
+    """Read the evaluation of an attest event. Return None for another statement.
+
+    Raise IntegrityError if it is malformed, or the event contradicts its statement.
+    """
+    data = ledger.fetch(event.statement)
+    try:
+        evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
+    except InputError as error:
+        raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
+    verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
+    if verdict != (event.artifact, event.state):
+        raise IntegrityError(
+            f"an attest event of {ledger.name} says other things than its statement {event.statement.short}...",
+            "its writer made it up: do not rely on this version",
+        )
+    return evaluation
+
+
+@dataclass(frozen=True)
+class AttestResult:
+    """The artifact by its path, the state in its manifest, the evaluation, and the effective state."""
+
+    ref: Ref
+    path: str
+    stated: str
+    evaluation: Evaluation
+    state: str
+
+
+def attest(
+    decisions: Decisions,
+    published: PublishedVersion,
+    report: bytes,
+    key: PrivateKey | None = None,
+    reason: str | None = None,
+    label: str = "report",
+) -> AttestResult:
+    """Put an evaluation on record, as a blob and an event, signed if a key is given. Idempotent.
+
+    Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
+    was made against another parent than the artifact's; `label` is its name in errors.
+    """
+    from onnxreg.schema.gates.evaluation import read_evaluation, statement
+
+    media_type, evaluation = read_evaluation(report, label)
+    artifact = _artifact(published, evaluation.artifact, "the report")
+    evidence, source = artifact.certification.evidence, published.manifest.source
+    parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
+    if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
+        raise InputError(
+            f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
+        )
+    if key is not None:
+        media_type, report = ENVELOPE, sign_statement(statement(report, artifact.digest), key).encode()
+    decisions.attest(published.ref, report, media_type, reason, (artifact.digest, evaluation.state))
+    before = next(item.state for item in published.states if item.path == artifact.path)
+    state = effective_state(before, evaluation.state)
+    return AttestResult(published.ref, artifact.path, artifact.certification.state, evaluation, state)
+
+
+def _artifact(published: PublishedVersion, digest: Digest, subject: str) -> Artifact:
+    """The artifact of a version with these bytes. Raise InputError if there is none."""
+    for artifact in published.manifest.artifacts:
+        if artifact.digest == digest:
+            return artifact
+    raise InputError(
+        f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}",
+        "name the version whose bytes were evaluated",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SignedEvaluation:
+    """A signature on an evaluation of an artifact, the line that announced it, and its verdict."""
+
+    manifest: Digest
+    artifact: Digest
+    state: str
+    seq: int
+    verdict: SignatureVerdict
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """The value in `reg verify --signatures --json`."""
+        about = {"artifact": str(self.artifact), "state": self.state}
+        return {**about, **self.verdict.to_json(), "seq": self.seq}
+
+
+def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluation]:
+    """Yield every signature on an evaluation in a log, oldest first, without statements taken down.
+
+    A statement that is missing, damaged, or says other things than its event is `invalid`.
+    """
+    judge = judge_for(ledger, trust)
+    for seq, event in ledger.events(Attest):
+        if event.media_type != ENVELOPE or event.artifact is None or event.statement in ledger.tombstones:
+            continue
+        try:
+            evaluation_of(ledger, event)
+            statement = RecordedStatement.decode(ENVELOPE, ledger.fetch(event.statement))
+            verdicts = statement.verdicts(judge, seq)
+        except (InputError, IntegrityError, NotFoundError) as error:
+            verdicts = [SignatureVerdict("invalid", detail=error.message)]
+        for verdict in verdicts:
+            yield SignedEvaluation(event.manifest, event.artifact, event.state or "", seq, verdict)
+
+
+def audit_evaluations(ledger: Ledger, trust: Trust) -> Iterator[tuple[str, str]]:
+    """Yield the wrong signatures on evaluations; see `verify.Audit`."""
+    try:
+        evaluations = list(signed_evaluations(ledger, trust))
+    except RegError:
+        return  # the log cannot be read, which is said of the log
+    for evaluation in evaluations:
+        if evaluation.verdict.status == "invalid":
+            subject = f"the evaluation of {evaluation.artifact.short}... in line {evaluation.seq}"
+            yield "signature", f"the signature on {subject} is wrong: {evaluation.verdict.detail}"
+
+
+# Proofs
+
+
+def attest_proof(
+    decisions: Decisions,
+    published: PublishedVersion,
+    report: FaithfulnessReport,
+    key: PrivateKey | None = None,
+    reason: str | None = None,
+) -> None:
+    """Put a proof on record, as a blob and an event, signed if a key is given. Idempotent.
+
+    Raise InputError if it is about bytes that are not an artifact of the version.
+    """
+    from onnxreg.schema.gates.faithfulness import statement
+
+    _artifact(published, report.artifact, "the proof")
+    data = report.encode() if key is None else sign_statement(statement(report), key).encode()
+    decisions.attest(published.ref, data, PROOF if key is None else ENVELOPE, reason)
+
+
+def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
+    """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
+
+    The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
+    A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
+    """
+    from onnxreg.schema.gates.faithfulness import RecordedProof
+
+    judge, numbers = judge_for(ledger, trust), dict[str, int]()
+    claimed: set[tuple[bytes, frozenset[str]]] = set()
+    for event in events:
+        if event.media_type not in (PROOF, ENVELOPE):
+            continue
+        data = ledger.fetch(event.statement)
+        try:
+            statement = RecordedStatement.decode(event.media_type, data)
+            report = statement.proof()
+        except InputError:
+            continue
+        if report is None:
+            continue
+        if statement.envelope is not None and not numbers:
+            for seq, line in ledger.events(Attest):
+                numbers.setdefault(line.statement, seq)
+        verdicts = statement.verdicts(judge, numbers.get(event.statement, 0))
+        signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
+        claims = {(report.encode(), names) for names in signers or (frozenset(),)}
+        if not claims <= claimed:
+            claimed |= claims
+            yield RecordedProof(report, signers)
+
+
+def latest_proofs(
+    ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
+) -> dict[str, RecordedProof]:
+    """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one.
+
+    Reports by other rules than this program's do not count.
+    """
+    lineages = {
+        artifact.digest: (artifact.path, {parent.digest for parent in manifest.ancestors(artifact)})
+        for artifact in manifest.artifacts
+        if artifact.parent
+    }
+    if not lineages:
+        return {}
+    latest: dict[str, RecordedProof] = {}
+    proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
+    for proof in sorted(proofs, key=lambda item: bool(item.signers)):
+        path, parents = lineages.get(proof.report.artifact, ("", set()))
+        if proof.report.parent in parents and proof.report.is_current:
+            latest[path] = proof
+    return latest
+
+
+def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
+    """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
+    cannot be read.
+    """
+    if not any(artifact.parent for artifact in version.manifest.artifacts):
+        return {}
+    try:
+        ledger, _ = load(reader, version.name, first=version.index)
+        return latest_proofs(ledger, version.digest, version.manifest, load_trust())
+    except (IntegrityError, NotFoundError):
+        return {}
+
+
+def read_proofs(reader: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:
+    """The proofs that a log attests of a version, oldest first.
+
+    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
+    """
+    version = read_version(reader, ref)
+    ledger, _ = load(reader, version.name, first=version.index)
+    events = attestations(ledger, version.digest, version.manifest)
+    return list(recorded_proofs(ledger, events, load_trust() if trust is None else trust))
+
+
+# Benchmarks
+
+
+def attest_benchmark(decisions: Decisions, published: PublishedVersion, report: bytes, label: str) -> None:
+    """Put a benchmark on record, as a blob and an event that no gate looks at. Idempotent.
+
+    Raise InputError if the report is malformed, or is about bytes that are not an artifact of the version.
+    """
+    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+
+    for item in BenchmarkDocument.decode(report, label).artifacts:
+        _artifact(published, item.artifact, label)
+    decisions.attest(published.ref, report, BENCHMARK)
+
+
+def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+    """The benchmarks that a log attests of a version, oldest first.
+
+    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
+    """
+    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+
+    version = read_version(reader, ref)
+    ledger, _ = load(reader, version.name)
+    events = attestations(ledger, version.digest, version.manifest)
+    documents = (ledger.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
+    return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]
+
+
+# Words
 
 
 def word_of(event: Event) -> str:
@@ -30,86 +368,56 @@ def word_of(event: Event) -> str:
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
-class StatementReader:
-    """Reads what the attestations of a model's log state.
+def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
+    """The words of the event of line `seq` beside its channel and its version.
 
     Args:
         reader: the registry that has the statements and manifests.
-        log: every line of the model's log.
-        trust: the reader's keys, which give signers their names.
+        judge: names the signers of statements.
     """
-
-    def __init__(
-        self, reader: RegistryReader, name: str, log: Sequence[LogLine | LogLineHeader], trust: Trust
-    ) -> None:
-        self._reader = reader
-        self._name = name
-        digests = {line.seq: line.digest for line in log}
-        self._judge = SignatureJudge(trust, reader.registry_id, name, digests.get)
-
-    def words(self, event: Event, seq: int) -> list[str]:
-        """The words of the event of line `seq` beside its channel and its version."""
-        if isinstance(event, Attest):
-            return [self.describe(event, seq)]
-        if isinstance(event, Deltas):
+    match event:
+        case Attest():
+            return [_describe(event, seq, reader, judge)]
+        case Deltas():
             count = max(0, len(event.blobs) - 1)
             return [f"({count} delta{'' if count == 1 else 's'})"]
-        if isinstance(event, RolloutStep):
+        case RolloutStep():
             share = "halted" if event.percent is None else f"{event.percent:g} %"
             return [share, *([f"of {event.where}"] if event.where else []), *_proof_of(event)]
-        if isinstance(event, OptionalEvent):
+        case OptionalEvent():
             return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
-        if isinstance(event, Hold):
+        case Hold():
             return [", ".join(event.paths or ["everything"])]
-        return _proof_of(event) if isinstance(event, Tag) else []
+        case Tag():
+            return _proof_of(event)
+    return []
 
-    def describe(self, event: Attest, seq: int) -> str:
-        """The statement of line `seq`, such as `proof of model_int8.onnx by release`; `statement` if it cannot be read."""
-        try:
-            subject, signers = self._read(event, seq)
-        except (InputError, IntegrityError, NotFoundError):
-            subject, signers = "statement", ""
-        if event.artifact is not None:
-            subject = f"{self._path(event.manifest, event.artifact)} {event.state}"
-        return f"{subject} by {signers}" if signers else subject
 
-    def _read(self, event: Attest, seq: int) -> tuple[str, str]:
-        """The subject of a statement, and its signers. Raise NotFoundError, IntegrityError or InputError if it is
-        missing, damaged or malformed.
-        """
-        if event.media_type == BENCHMARK:
-            return "benchmark", ""
-        if event.media_type == PROOF:
-            from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
+    """A statement, such as `proof of model_int8.onnx by release`; `statement` if it cannot be read."""
+    subject, signers = "statement", ""
+    try:
+        statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
+        report = statement.proof()
+        if report is not None:
+            subject = f"proof of {_path(reader, judge.model, event.manifest, report.artifact)}"
+        elif statement.kind in ("signature", "benchmark"):
+            subject = statement.kind
+        signers = ", ".join(map(str, statement.verdicts(judge, seq)))
+    except (InputError, IntegrityError, NotFoundError):
+        pass
+    if event.artifact is not None:
+        subject = f"{_path(reader, judge.model, event.manifest, event.artifact)} {event.state}"
+    return f"{subject} by {signers}" if signers else subject
 
-            report = FaithfulnessReport.decode(read_blob(self._reader, event.statement), "a proof")
-            return self._proof(event, report), ""
-        if event.media_type != ENVELOPE:
-            return "statement", ""
-        envelope = Envelope.decode(read_blob(self._reader, event.statement))
-        verdicts = (
-            self._judge.verdict(one.keyid, one.sig, envelope.signed, seq) for one in envelope.signatures
-        )
-        return self._subject(event, envelope), ", ".join(map(str, verdicts))
 
-    def _subject(self, event: Attest, envelope: Envelope) -> str:
-        if is_release(envelope.payload_type, envelope.payload):
-            return "signature"
-        from onnxreg.schema.gates.faithfulness import read_statement
-
-        report = read_statement(envelope.payload)
-        return self._proof(event, report) if report else "statement"
-
-    def _proof(self, event: Attest, report: "FaithfulnessReport") -> str:
-        return f"proof of {self._path(event.manifest, report.artifact)}"
-
-    def _path(self, digest: Digest, artifact: Digest) -> str:
-        """The path of an artifact in a manifest, or its short digest if the manifest cannot be read."""
-        try:
-            manifest = read_manifest(read_blob(self._reader, digest), digest, self._name)
-        except (IntegrityError, NotFoundError):
-            return artifact.short
-        return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)
+def _path(reader: RegistryReader, name: str, digest: Digest, artifact: Digest) -> str:
+    """The path of an artifact in a manifest, or its short digest if the manifest cannot be read."""
+    try:
+        manifest = read_manifest(read_blob(reader, digest), digest, name)
+    except (IntegrityError, NotFoundError):
+        return artifact.short
+    return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)
 
 
 def _proof_of(event: Tag | RolloutStep) -> list[str]:

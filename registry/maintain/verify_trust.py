@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from onnxreg.registry.gates.enforce import audit_gates
-from onnxreg.registry.gates.evaluations import audit_evaluations
 from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.statements import audit_evaluations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model

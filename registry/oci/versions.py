@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any
 
 from onnxreg.registry.deliver.resolution import check_version_trust
-from onnxreg.registry.gates.gate_history import attestations, read_attested
+from onnxreg.registry.gates.statements import RecordedStatement, attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference
@@ -270,7 +270,7 @@ def _read_statements(
             data = read_blob(client, statement, MAX_MANIFEST_BYTES)
             size += len(data)
             try:
-                evaluation = read_attested(media_type, data)
+                evaluation = RecordedStatement.decode(media_type, data).evaluation()
             except InputError as error:
                 raise IntegrityError(
                     f"{client.url} has a malformed statement {statement.short}: {error.message}",

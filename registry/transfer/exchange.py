@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.gates.gate_history import promotion_documents
+from onnxreg.registry.gates.promotion import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.contents import Selection, files

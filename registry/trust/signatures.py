@@ -12,7 +12,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Release, is_release, read_sig
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, RELEASE, Envelope, Release, read_sig
 
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
 """`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not
@@ -154,7 +154,7 @@ def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> I
     versions = [version for version, entry in ledger.entries.items() if entry.manifest == event.manifest]
     try:
         envelope = Envelope.decode(ledger.fetch(event.statement))
-        if not is_release(envelope.payload_type, envelope.payload):
+        if envelope.predicate_type != RELEASE:
             return
         release = Release.decode(envelope.payload)
         wrong = _wrong(ledger, release, event.manifest)

@@ -21,10 +21,8 @@ from onnxreg.schema.core.document import Count, Document, First, Items, JsonObje
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
-from onnxreg.schema.signing.dsse import Statement
+from onnxreg.schema.signing.dsse import EVALUATED, Statement
 
-PREDICATE = "urn:onnxreg:evaluation:v1"
-"""The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""
 RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
 
@@ -171,7 +169,7 @@ def _general(document: EvaluationDocument) -> Evaluation:
 
 def statement(report: bytes, artifact: Digest) -> bytes:
     """The in-toto statement of a report, the payload to be signed."""
-    return Statement(PREDICATE, artifact, canonical.decode(report, "report")).encode()
+    return Statement(EVALUATED, artifact, canonical.decode(report, "report")).encode()
 
 
 def read_statement(payload: bytes) -> Evaluation:

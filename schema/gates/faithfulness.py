@@ -15,10 +15,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.signing.dsse import Statement
+from onnxreg.schema.signing.dsse import PROVEN, Statement
 
-PREDICATE = "urn:onnxreg:faithfulness:v1"
-"""The predicate type of a signed proof: an in-toto statement whose subject is the artifact, its predicate the report."""
 RULES = 2
 """The version of docs/prove.md that a verdict follows. Reports of other versions are read, and prove nothing."""
 FULL_PRECISION = "float32"
@@ -90,7 +88,7 @@ class RecordedProof:
 
 def statement(report: FaithfulnessReport) -> bytes:
     """The in-toto statement of a proof, the payload to be signed."""
-    return Statement(PREDICATE, report.artifact, report.to_json()).encode()
+    return Statement(PROVEN, report.artifact, report.to_json()).encode()
 
 
 def read_statement(payload: bytes) -> FaithfulnessReport:

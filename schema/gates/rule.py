@@ -17,7 +17,7 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Table, WrittenDocument, value_error
+from onnxreg.schema.core.document import Document, First, Items, Table, Text, WrittenDocument, value_error
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
@@ -38,16 +38,34 @@ Loss = tuple[float | None, tuple[float, float] | None]
 """A loss of recall, and its interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateFinding:
+class GateFinding(Document):
     """One demand of a rule, if it is met, and the detail in words for people."""
 
-    requirement: str
+    requirement: Text
     verdict: Literal["pass", "fail"]
     detail: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"requirement": self.requirement, "verdict": self.verdict, "detail": self.detail}
+
+class PromotionEvidence(Document):
+    """The evidence of a promotion: the version, the policy that it met, the findings and their statements.
+
+    `before` is the manifest with which the version was compared. `statements` are the attestations of the
+    manifest in the log. A reader judges the version again, and only checks that the evidence is about this move.
+    """
+
+    format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
+    format_version: First = 1
+    name: Text
+    channel: Text
+    version: Text
+    manifest: Digest
+    policy: Digest
+    before: Digest | None = None
+    findings: Items[GateFinding]
+    statements: Items[Digest]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 @dataclass(frozen=True)
@@ -455,7 +473,7 @@ class Rule(WrittenDocument):
     def evaluate(self, candidate: PromotionCandidate) -> tuple[GateFinding, ...]:
         """Hold a candidate against every demand."""
         return tuple(
-            GateFinding(key, "pass" if is_met else "fail", detail)
+            GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()
             for is_met, detail in check(self, candidate)
         )

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from onnxreg.registry.gates.production import ChannelStatus, in_production
-from onnxreg.registry.gates.proofs import latest_proofs
-from onnxreg.registry.gates.statements import StatementReader, word_of
+from onnxreg.registry.gates.statements import latest_proofs, word_of, words
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
@@ -143,7 +142,6 @@ class ModelPage:
         An attestation is about the version that published its manifest last, the end of a rollout about its version.
         """
         trust, lines = load_trust(), self.lines
-        statements = StatementReader(self._registry, self.name, lines, trust)
         digests = {line.seq: line.digest for line in lines}
         judge = SignatureJudge(trust, self._registry.registry_id, self.name, digests.get)
         publishers: dict[Digest, Version] = {}
@@ -175,7 +173,7 @@ class ModelPage:
                 word_of(line.event),
                 version,
                 former,
-                statements.words(line.event, line.seq),
+                words(line.event, line.seq, self._registry, judge),
                 str(judge.line(line)),
             )
             for line, version, former in reversed(rows[max(0, end - count) : end])

@@ -21,8 +21,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.dossier.cells import Table
 from onnxreg.registry.dossier.dossier import cells as cells_of
 from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
-from onnxreg.registry.gates.proofs import read_proofs
-from onnxreg.registry.gates.statements import PROOF
+from onnxreg.registry.gates.statements import PROOF, read_proofs
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.evaluations import read_benchmarks
+from onnxreg.registry.gates.statements import read_benchmarks
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref

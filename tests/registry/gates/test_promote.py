@@ -10,7 +10,6 @@ from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled,
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import promotion
 from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
-from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.digest import Digest
@@ -24,6 +23,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, read_policy
+from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import Attest
 
 STABLE = f"{NAME}:stable"
@@ -47,7 +47,7 @@ def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
     assert held.policy == registry.policies().head and held.evidence is not None
     with registry.store.open_blob(held.evidence) as stream:
         found = PromotionEvidence.decode(stream.read())
-    assert (found.version, found.channel, found.before) == (Version(1, 0, 0), "stable", None)
+    assert (Version.parse(found.version), found.channel, found.before) == (Version(1, 0, 0), "stable", None)
     assert {each.verdict for each in found.findings} == {"pass"}
     assert PromotionEvidence.decode(found.encode()) == found
 

@@ -11,10 +11,10 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import (
+    RELEASE,
     Envelope,
     Release,
     Signature,
-    is_release,
     pae,
     read_sig,
     sign_line,
@@ -87,10 +87,9 @@ def test_a_statement_comes_back_and_is_held_against_its_manifest() -> None:
 
 def test_other_statements_are_no_releases() -> None:
     payload = Release.about("m", Version(1, 0, 0), MANIFEST).encode()
-    assert is_release("application/vnd.in-toto+json", payload)
-    assert not is_release("text/plain", payload)
+    assert Envelope("application/vnd.in-toto+json", payload, ()).predicate_type == RELEASE
+    assert Envelope("text/plain", payload, ()).predicate_type == ""
     other = payload.replace(b"urn:onnxreg:release:v1", b"urn:onnxreg:other:v1")
-    assert not is_release("application/vnd.in-toto+json", other)
     with pytest.raises(InputError):
         Release.decode(other)
 
