@@ -116,7 +116,7 @@ class EvaluationDocument(Document):
 
 
 class _RecallDelta(Document):
-    """What `recall_delta.json`, which an export writes, says of one artifact. Its other keys are not read."""
+    """The part of `recall_delta.json`, which an export writes, that is read."""
 
     artifact: _Int8Model
     source_digest: Digest | None = None

@@ -1,4 +1,4 @@
-"""What is signed: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse) and in-toto statements, and the lines of logs.
+"""Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse) and in-toto statements, and the lines of logs.
 
 A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document
 are never accepted as another.
