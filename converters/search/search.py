@@ -314,7 +314,6 @@ def refuse_on(devices: Sequence[Device], draft: Draft) -> str | None:
     summary = summarize(draft.manifest(measured), Digest.of(b""), 0)
     artifact = ArtifactSummary.read(summary["artifacts"][0])
     for device in devices:
-        for requirement in device.requirements(lambda _: ()):
-            if problem := requirement.problem(artifact, artifact.size):
-                return f"{device.name or device.ort}: {problem}"
+        for miss in device.requirements(lambda _: ())(artifact, artifact.size):
+            return f"{device.name or device.ort}: {miss.detail}"
     return None

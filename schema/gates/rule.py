@@ -268,7 +268,7 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(rule.devices, stages):
         needs = device.requirements(candidate.operators.__getitem__)
-        best = judge(summary, [*member, *presence(candidate.held), *needs]).best
+        best = judge(summary, [*member, presence(candidate.held), needs]).best
         name = device.name or f"ONNX Runtime {device.ort}"
         yield (
             best is not None,

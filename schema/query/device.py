@@ -7,8 +7,8 @@
 the artifact is refused. `docs/resolve.md` is the specification, `tests/vectors/resolve` has its vectors.
 """
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,11 +19,11 @@ from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.question_document import read_document
-from onnxreg.schema.query.requirements import Requirement
+from onnxreg.schema.query.requirements import Miss, Requirements
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, needs_of_set, problem, runtime
 
 if TYPE_CHECKING:
-    from onnxreg.schema.manifest.operators import Build, Need, Shortfall
+    from onnxreg.schema.manifest.operators import Build, Need
 
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
@@ -93,111 +93,73 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
         return read_build(self.operators)
 
-    def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> list[Requirement]:
-        """The requirements on an artifact to load and fit on the device, in the order in which they are tested.
+    def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
+        """The requirements on an artifact to load and fit on the device.
 
-        Contrib and other operators come last: only then is an operator set read. `context` is that of the query.
+        Contrib and other operators come last: only then is an operator set read, each once. `context` is that of the query.
         """
-        shortfalls: dict[Digest, Shortfall | None] = {}
+        read_sets = cache(operator_sets)
+        shortfall = cache(
+            lambda digest: None if self.built is None else self.built.shortfall(read_sets(digest))
+        )
+        loads, domains = f"ONNX Runtime {self.ort} loads", BUILT_IN | {*self.domains}
+        providers = {*map(provider, self.providers)}
 
-        def in_memory(artifact: ArtifactSummary, _: int) -> str:
-            return self._memory_problem(artifact, context)
+        def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
+            number, digest, is_ort = artifact.ort_format, artifact.operators, is_ort_format(artifact)
+            if artifact.format in FOREIGN:
+                yield Miss("runtime", f"is {artifact.format}, which is not for ONNX Runtime")
+            if not is_ort and self.build != "full":
+                yield Miss("ort-format", "is ONNX, a minimal build loads only ORT format")
+            if is_ort and number is None:
+                yield Miss("ort-format", "is of an ORT format whose number is not recorded")
+            elif number is not None and not OLDEST_FORMAT <= number <= self.runtime.ort_format:
+                numbers = f"{OLDEST_FORMAT} to {self.runtime.ort_format}"
+                yield Miss("ort-format", f"is of ORT format {number}, {loads} {numbers}")
+            if artifact.opset is None:
+                yield Miss("opset", "has an opset that is not recorded")
+            elif artifact.opset > self.runtime.opset:
+                yield Miss("opset", f"has opset {artifact.opset}, {loads} up to {self.runtime.opset}")
+            if not is_ort and (artifact.ir_version or 0) > self.runtime.ir:  # it belongs to the ONNX file
+                detail = f"has ONNX IR version {artifact.ir_version}, {loads} up to {self.runtime.ir}"
+                yield Miss("ir-version", detail)
+            missing = [domain for domain in artifact.domains if domain not in domains]
+            if (
+                missing and self.built is None
+            ):  # a minimal build is judged by its operators, whatever their domain
+                yield Miss("domain", f"needs operators of {' and '.join(missing)}")
+            webgpu = artifact.format == "webgpu"  # others run on the CPU too, whatever they were made for
+            usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
+            if providers.isdisjoint(map(provider, usable)):
+                build = " and ".join(self.providers) or "nothing"
+                yield Miss("provider", f"runs on {' and '.join(usable)}, this build on {build}")
+            if detail := self._memory_problem(artifact, context):
+                yield Miss("ram", detail)
+            if self.free_space is not None and download > self.free_space:
+                yield Miss("space", f"needs {download} bytes of {self.free_space} that are free")
+            needs = artifact.contrib
+            if not needs and digest is not None and CONTRIB in artifact.domains and not webgpu:
+                needs = needs_of_set(read_sets(digest), artifact.precision, is_ort)
+            if not webgpu and (detail := problem(needs, self.ort)):  # the table is of the CPU
+                yield Miss("contrib", detail)
+            if self.built is not None and digest is None:
+                yield Miss("operators", "has operators that are not recorded")
+            elif self.built is not None and (lack := shortfall(digest)) is not None:
+                yield Miss(lack.code, lack.detail)
 
-        def contrib(artifact: ArtifactSummary, _: int) -> str:
-            return self._contrib_problem(artifact, operator_sets)
-
-        def contained(code: str, artifact: ArtifactSummary) -> str:
-            """Containment in a reduced build; artifacts of one operator set are judged once."""
-            digest = artifact.operators
-            if self.built is None or digest is None:
-                return "has operators that are not recorded" if self.built and code == "operators" else ""
-            if digest not in shortfalls:
-                shortfalls[digest] = self.built.shortfall(operator_sets(digest))
-            shortfall = shortfalls[digest]
-            return shortfall.detail if shortfall is not None and shortfall.code == code else ""
-
-        return [
-            Requirement("runtime", _runtime_problem),
-            Requirement("ort-format", self._format_problem),
-            Requirement("opset", self._opset_problem),
-            Requirement("ir-version", self._ir_problem),
-            Requirement("domain", self._domain_problem),
-            Requirement("provider", self._provider_problem),
-            Requirement("ram", in_memory),
-            Requirement("space", self._space_problem),
-            Requirement("contrib", contrib),
-            Requirement("operators", lambda artifact, _: contained("operators", artifact)),
-            Requirement("types", lambda artifact, _: contained("types", artifact)),
-        ]
-
-    def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        number, newest = artifact.ort_format, self.runtime.ort_format
-        if not is_ort_format(artifact):
-            return "" if self.build == "full" else "is ONNX, a minimal build loads only ORT format"
-        if number is None:
-            return "is of an ORT format whose number is not recorded"
-        if OLDEST_FORMAT <= number <= newest:
-            return ""
-        return f"is of ORT format {number}, ONNX Runtime {self.ort} loads {OLDEST_FORMAT} to {newest}"
-
-    def _opset_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if artifact.opset is None:
-            return "has an opset that is not recorded"
-        if artifact.opset <= self.runtime.opset:
-            return ""
-        return f"has opset {artifact.opset}, ONNX Runtime {self.ort} loads up to {self.runtime.opset}"
-
-    def _ir_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        """The IR version belongs to the ONNX file: it is not looked at in ORT format."""
-        number = artifact.ir_version
-        if number is None or number <= self.runtime.ir or is_ort_format(artifact):
-            return ""
-        return f"has ONNX IR version {number}, ONNX Runtime {self.ort} loads up to {self.runtime.ir}"
-
-    def _domain_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        """A minimal build is judged by its operators, whatever their domain."""
-        if self.built is not None:
-            return ""
-        missing = [domain for domain in artifact.domains if domain not in BUILT_IN | {*self.domains}]
-        return f"needs operators of {' and '.join(missing)}" if missing else ""
-
-    def _provider_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        """Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not."""
-        webgpu = artifact.format == "webgpu"
-        usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
-        if not self._providers.isdisjoint(map(provider, usable)):
-            return ""
-        return f"runs on {' and '.join(usable)}, this build on {' and '.join(self.providers) or 'nothing'}"
-
-    @cached_property
-    def _providers(self) -> frozenset[str]:
-        return frozenset(map(provider, self.providers))
+        return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
         """Weights must fit at least, and the keys and values of a decoder for `context`, or its longest context."""
-        weights, cache = artifact.weight_size, artifact.kv_cache
-        size = weights + (0 if cache is None else cache.size(context))
+        weights, kv_cache = artifact.weight_size, artifact.kv_cache
+        size = weights + (0 if kv_cache is None else kv_cache.size(context))
         if self.ram is None or size <= self.ram:
             return ""
         detail = f"has {size} bytes to hold in {self.ram} bytes of memory"
-        if cache is None:
+        if kv_cache is None:
             return detail
-        tokens = cache.max_tokens if context is None else context
-        return f"{detail}: {weights} of weights, and {cache.bytes_per_token} for each of {tokens} tokens"
-
-    def _space_problem(self, _: ArtifactSummary, download: int) -> str:
-        if self.free_space is None or download <= self.free_space:
-            return ""
-        return f"needs {download} bytes of {self.free_space} that are free"
-
-    def _contrib_problem(self, artifact: ArtifactSummary, operator_sets: OperatorSets) -> str:
-        """The table is of the CPU: formats for another provider are not looked at."""
-        needs, digest = artifact.contrib, artifact.operators
-        if artifact.format == "webgpu":
-            return ""
-        if not needs and digest is not None and CONTRIB in artifact.domains:
-            needs = needs_of_set(operator_sets(digest), artifact.precision, is_ort_format(artifact))
-        return problem(needs, self.ort)
+        tokens = kv_cache.max_tokens if context is None else context
+        return f"{detail}: {weights} of weights, and {kv_cache.bytes_per_token} for each of {tokens} tokens"
 
 
 def is_ort_format(artifact: ArtifactSummary) -> bool:
@@ -209,10 +171,6 @@ def provider(name: str) -> str:
     """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
-
-
-def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
-    return f"is {artifact.format}, which is not for ONNX Runtime" if artifact.format in FOREIGN else ""
 
 
 OLDEST = (1, 16)

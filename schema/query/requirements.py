@@ -4,7 +4,7 @@ A query is a list of requirements, tested in order; a device adds its own (`devi
 not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -23,19 +23,35 @@ FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 MAX_CONDITIONS = 100
 """Formats, contracts, and labels with a least recall, of a query document."""
 
-Problem = Callable[[ArtifactSummary, int], str]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
+CODES = (
+    *(
+        "member",
+        "contract",
+        "format",
+        "precision",
+        "not-certified",
+        "too-large",
+        "recall",
+        "context",
+        "where",
+    ),
+    *("not-held", "runtime", "ort-format", "opset", "ir-version", "domain", "provider", "ram", "space"),
+    *("contrib", "operators", "types", "ranked-lower"),
+)
+"""The codes of misses, in the order in which requirements are tested."""
 
 
-class Requirement(NamedTuple):
-    """A code for machines, and the problem of an artifact in words for people: "" if it meets the requirement.
-
-    The second argument of `problem` is the download size: the bytes of everything that the artifact needs.
-    """
+class Miss(NamedTuple):
+    """The reason for which an artifact is not the best one of its version: a code for machines, a detail for people."""
 
     code: str
-    problem: Problem
+    detail: str
+
+
+Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
+"""Tests an artifact with its download size, the bytes of everything that it needs; yields what it misses, in order."""
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,69 +82,42 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
-    def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> list[Requirement]:
-        """The requirements on an artifact, in the order in which they are tested. `row` makes the fields that `where` tests."""
+    def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> Requirements:
+        """The requirements on an artifact. `row` makes the fields that `where` tests."""
 
-        def where_problem(artifact: ArtifactSummary, download: int) -> str:
-            where = self.where
-            is_met = where is None or where.matches(row(artifact, download))
-            return "" if is_met else f"does not meet {where}"
+        def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
+            if self.member is not None:
+                yield from of_member(self.member)(artifact, download)
+            elif artifact.member:  # no stage of a pipeline can represent the others
+                yield Miss("member", f"is one stage of several: {artifact.member}")
+            if self.contracts and artifact.contract not in self.contracts:
+                other = f"has the contract {str(artifact.contract)[7:19]}..., and the app was written for another one"
+                yield Miss("contract", other if artifact.contract else "has no recorded contract")
+            if self.formats and artifact.format not in self.formats:
+                yield Miss("format", f"is {artifact.format}, wanted {' or '.join(self.formats)}")
+            if self.precision not in (None, artifact.precision):
+                yield Miss("precision", f"is {artifact.precision}, wanted {self.precision}")
+            if self.certified and artifact.state != "certified":
+                yield Miss("not-certified", f"is {artifact.state}")
+            if self.max_size is not None and download > self.max_size:
+                yield Miss(
+                    "too-large", f"takes {download} bytes to download, at most {self.max_size} are wanted"
+                )
+            for label, least in self.min_recall.items():
+                measured = artifact.recall.get(label)
+                if measured is None:
+                    yield Miss("recall", f"has no measured recall of {label}")
+                elif measured < least:
+                    yield Miss("recall", f"has a recall of {label} of {measured:g}, wanted {least:g}")
+            kv_cache, tokens = artifact.kv_cache, self.context
+            if tokens is not None and kv_cache is None:
+                yield Miss("context", "has a context that is not recorded")
+            if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
+                yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
+            if self.where is not None and not self.where.matches(row(artifact, download)):
+                yield Miss("where", f"does not meet {self.where}")
 
-        return [
-            of_member(self.member) if self.member else ONE_MEMBER,
-            Requirement("contract", self._contract_problem),
-            Requirement("format", self._format_problem),
-            Requirement("precision", self._precision_problem),
-            Requirement("not-certified", self._certified_problem),
-            Requirement("too-large", self._size_problem),
-            Requirement("recall", self._recall_problem),
-            Requirement("context", self._context_problem),
-            Requirement("where", where_problem),
-        ]
-
-    def _contract_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if not self.contracts or artifact.contract in self.contracts:
-            return ""
-        if artifact.contract is None:
-            return "has no recorded contract"
-        return f"has the contract {artifact.contract.short}..., and the app was written for another one"
-
-    def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if not self.formats or artifact.format in self.formats:
-            return ""
-        return f"is {artifact.format}, wanted {' or '.join(self.formats)}"
-
-    def _precision_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if self.precision in (None, artifact.precision):
-            return ""
-        return f"is {artifact.precision}, wanted {self.precision}"
-
-    def _certified_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        return "" if not self.certified or artifact.state == "certified" else f"is {artifact.state}"
-
-    def _size_problem(self, _: ArtifactSummary, download: int) -> str:
-        if self.max_size is None or download <= self.max_size:
-            return ""
-        return f"takes {download} bytes to download, at most {self.max_size} are wanted"
-
-    def _recall_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        for label, least in self.min_recall.items():
-            measured = artifact.recall.get(label)
-            if measured is None:
-                return f"has no measured recall of {label}"
-            if measured < least:
-                return f"has a recall of {label} of {measured:g}, wanted {least:g}"
-        return ""
-
-    def _context_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        if self.context is None:
-            return ""
-        if artifact.kv_cache is None:
-            return "has a context that is not recorded"
-        longest = artifact.kv_cache.max_tokens
-        if self.context <= longest:
-            return ""
-        return f"has a context of {longest} tokens, {self.context} are wanted"
+        return misses
 
 
 def worst(states: Iterable[str]) -> str:
@@ -136,31 +125,24 @@ def worst(states: Iterable[str]) -> str:
     return max(states, key=STATES.index)
 
 
-ONE_MEMBER = Requirement(
-    "member",
-    lambda artifact, _: f"is one stage of several: {artifact.member}" if artifact.member else "",
-)
-"""The requirement of a question without a member: no stage of a pipeline can represent the others."""
+def of_member(name: str) -> Requirements:
+    """The requirement of a stage of a pipeline, or of a member of another family."""
+
+    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+        if artifact.member != name:
+            yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
+
+    return misses
 
 
-def of_member(name: str) -> Requirement:
-    """A stage of a pipeline, or a member of another family."""
-
-    def problem(artifact: ArtifactSummary, _: int) -> str:
-        return (
-            ""
-            if artifact.member == name
-            else f"is {artifact.member or 'not a member of a family'}, wanted {name}"
-        )
-
-    return Requirement("member", problem)
-
-
-def presence(paths: Collection[str] | None) -> list[Requirement]:
+def presence(paths: Collection[str] | None) -> Requirements:
     """The requirement of a registry that has only the artifacts with these paths; None: it has all."""
-    if paths is None:
-        return []
-    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in paths else "is not held here")]
+
+    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+        if paths is not None and artifact.path not in paths:
+            yield Miss("not-held", "is not held here")
+
+    return misses
 
 
 def share(value: Any) -> float:
@@ -173,14 +155,6 @@ def share(value: Any) -> float:
         ) from error
 
 
-class Miss(NamedTuple):
-    """The reason for which an artifact is not the best one of its version; `met` counts the requirements that it meets."""
-
-    met: int
-    code: str
-    detail: str
-
-
 class Ranking(NamedTuple):
     """The place of the best artifact, None if none meets all requirements; and why each other one is not the best."""
 
@@ -190,48 +164,38 @@ class Ranking(NamedTuple):
 
 def judge(
     summary: VersionSummary,
-    requirements: Sequence[Requirement],
+    requirements: Sequence[Requirements],
     formats: Sequence[str] = (),
     precision: str | None = None,
 ) -> Ranking:
-    """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
+    """Test each artifact of a version up to the first requirement that it misses, and rank those that miss none.
 
-    `formats` are in order of preference; without them the winner of a search comes first, then `FORMAT_PREFERENCE`. Without
-    them and a `precision`, what was quantized and is not certified comes after the others.
+    The order is by state, proof, search and format (docs/resolve.md). `formats` are in order of preference; without
+    them the winner of a search comes first, then `FORMAT_PREFERENCE`. Without them and a `precision`, what was
+    quantized and is not certified comes after the others.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
-    misses = [_first_miss(requirements, *download) for download in zip(artifacts, sizes, strict=True)]
-    fitting = [index for index, miss in enumerate(misses) if miss is None]
-    rank = _ranking(formats, precision)
-    best = min(fitting, key=lambda index: (*rank(artifacts[index]), sizes[index]), default=None)
-    if best is not None:
-        lower = Miss(len(requirements), "ranked-lower", f"{artifacts[best].path} ranks higher")
-        misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
-    return Ranking(best, tuple(misses))
-
-
-def _first_miss(requirements: Sequence[Requirement], artifact: ArtifactSummary, download: int) -> Miss | None:
-    for met, requirement in enumerate(requirements):
-        if problem := requirement.problem(artifact, download):
-            return Miss(met, requirement.code, problem)
-    return None
-
-
-def _ranking(
-    formats: Sequence[str], precision: str | None
-) -> Callable[[ArtifactSummary], tuple[int, bool, bool, int, str]]:
-    """The key of the order of artifacts, best first: by state, proof, search and format; see docs/resolve.md."""
+    misses = [
+        next((miss for tests in requirements for miss in tests(*download)), None)
+        for download in zip(artifacts, sizes, strict=True)
+    ]
     preference = formats or FORMAT_PREFERENCE
-    is_open = not formats and precision is None
 
-    def rank(artifact: ArtifactSummary) -> tuple[int, bool, bool, int, str]:
+    def rank(index: int) -> tuple[int, bool, bool, int, str, int]:
+        artifact = artifacts[index]
         is_listed = artifact.format in preference
+        is_unproven = artifact.precision not in FLOATS and artifact.state != "certified"
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
-            is_open and artifact.precision not in FLOATS and artifact.state != "certified",
+            is_unproven and not formats and precision is None,
             not formats and not artifact.preferred,
             preference.index(artifact.format) if is_listed else len(preference),
             "" if is_listed else artifact.format,
+            sizes[index],
         )
 
-    return rank
+    best = min((index for index, miss in enumerate(misses) if miss is None), key=rank, default=None)
+    if best is not None:
+        lower = Miss("ranked-lower", f"{artifacts[best].path} ranks higher")
+        misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
+    return Ranking(best, tuple(misses))

@@ -182,16 +182,6 @@ class Budget:
         self.steps = steps
         self.left = steps
 
-    @property
-    def is_spent(self) -> bool:
-        return self.left < 0
-
-    def error(self) -> InputError:
-        return InputError(
-            f"the question takes more than {self.steps:,} steps",
-            "use fewer or simpler tests, or ask the registry itself instead of a server",
-        )
-
 
 _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
@@ -207,15 +197,13 @@ def limited(steps: int) -> Iterator[Budget]:
         _budget.reset(token)
 
 
-def current() -> Budget | None:
-    """The budget of the present question, if it has one."""
-    return _budget.get()
-
-
 def spend(steps: int) -> None:
     """Take steps from the budget of the present question, if it has one. InputError if too few are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
-        if budget.is_spent:
-            raise budget.error()
+        if budget.left < 0:
+            raise InputError(
+                f"the question takes more than {budget.steps:,} steps",
+                "use fewer or simpler tests, or ask the registry itself instead of a server",
+            )

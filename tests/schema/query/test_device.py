@@ -87,7 +87,7 @@ def test_an_operator_set_is_read_only_when_everything_else_is_met() -> None:
     def code(**more: Any) -> str | None:
         fields = {"opset": 18, "ort_format": 6, "operators": operators, **more}
         artifact = ArtifactSummary("ort", "float32", "m.ort", Digest.of(b"m"), 5, "unknown", **fields)
-        return next((each.code for each in requirements if each.problem(artifact, 5)), None)
+        return next((miss.code for miss in requirements(artifact, 5)), None)
 
     requirements = device.requirements(sets)
     assert (code(opset=30), code(ort_format=7), code(operators=None)) == ("opset", "ort-format", "operators")

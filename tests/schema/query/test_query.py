@@ -42,7 +42,7 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
 def judged(artifacts: list[ArtifactSummary], query: Query) -> Ranking:
     asked = summary(artifacts)
     requirements = query.requirements(lambda artifact, download: of_artifact(asked, artifact, download))
-    return judge(asked, requirements, query.formats, query.precision)
+    return judge(asked, [requirements], query.formats, query.precision)
 
 
 def failures(ranking: Ranking) -> list[Miss | None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.schema.resolving import resolve_in
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -15,7 +16,6 @@ from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.operators import read_operator_set
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import resolve_in
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 from support.schema import resolve_oracle

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.schema.resolving import resolve_in
 
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import resolve_in
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 VECTORS = json.loads((FOLDER / "rollout.json").read_text("utf-8"))

@@ -1,0 +1,41 @@
+"""Resolve by a state line alone, as the vectors and the clients for phones do."""
+
+from typing import Any
+
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.log.state import State, version_of
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import (
+    WITHHELD,
+    ResolveOutcome,
+    VersionCandidate,
+    releases,
+    resolve_among,
+    rolled_out_to,
+    withheld,
+)
+
+
+def resolve_in(
+    state: State,
+    query: Query,
+    device: Any = None,
+    operator_sets: Any = {}.__getitem__,
+    tag: str | None = None,
+    seed: str | None = None,
+) -> ResolveOutcome:
+    """NotFoundError if the state line has no such version or channel, or not its summary."""
+    versions = (
+        releases(state) if tag is None else [*rolled_out_to(state, tag, device, seed), version_of(state, tag)]
+    )
+    candidates = (_candidate(state, version) for version in versions)
+    return resolve_among(state, candidates, query, device, operator_sets, tag is None)
+
+
+def _candidate(state: State, version: Any) -> VersionCandidate:
+    entry, summary = state.versions.get(version), state.effective_summary(version)
+    if entry is not None and not entry.usable and not entry.dropped:
+        raise NotFoundError(f"{state.name}:{version} {WITHHELD[withheld(version, entry)]}")
+    if entry is None or summary is None:
+        raise NotFoundError(f"the state line of {state.name} does not hold {version}")
+    return VersionCandidate(version, entry, summary)
