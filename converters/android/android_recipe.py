@@ -14,7 +14,7 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.converters.onnx.mobile_rules import OPSET
 from onnxreg.converters.source.toolchain import require
-from onnxreg.schema.core.document import refusal
+from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -67,7 +67,7 @@ def read_options(given: Mapping[str, Any]) -> AndroidOptions:
     try:
         return TypeAdapter(AndroidOptions).validate_python(dict(given))
     except ValidationError as error:
-        raise refusal(error, "profile android: option", names) from error
+        raise InvalidValueError(error, "an option of the profile android", names) from error
 
 
 def check_options(options: AndroidOptions) -> None:

@@ -17,7 +17,7 @@ from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.schema.core.document import refusal
+from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.parts import Step
 
@@ -64,7 +64,9 @@ class Pass(ABC, Generic[In, Out]):
         try:
             return cls.Params(**params)
         except ValidationError as error:
-            raise refusal(error, f"pass {cls.id}: parameter", cls.Params.model_fields) from error
+            raise InvalidValueError(
+                error, f"a parameter of pass {cls.id}", cls.Params.model_fields
+            ) from error
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError if the pass cannot work on `subject`.

@@ -17,7 +17,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import refusal
+from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
@@ -164,7 +164,9 @@ class Task(ABC):
         try:
             self.options: Any = self.Options(**options)
         except ValidationError as error:
-            raise refusal(error, f"task {self.id}: option", self.Options.model_fields) from error
+            raise InvalidValueError(
+                error, f"an option of task {self.id}", self.Options.model_fields
+            ) from error
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         """Return the options as a manifest has them: paths are replaced by the digests of their files."""

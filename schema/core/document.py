@@ -12,10 +12,9 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import ErrorDetails
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, nearest, suggest
+from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.core.paths import PATTERN, check_path
 from onnxreg.schema.core.ref import check_name
 
@@ -96,7 +95,10 @@ class Document(BaseModel):
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise InvalidValueError(error, label, cls) from error
+            schema = cls.model_json_schema()
+            parts = (schema, *schema.get("$defs", {}).values())
+            keys = [key for part in parts for key in part.get("properties", ())]
+            raise InvalidValueError(error, label, keys) from error
 
 
 class WrittenDocument(Document):
@@ -106,56 +108,28 @@ class WrittenDocument(Document):
 
 
 class InvalidValueError(InputError):
-    """A document that is not valid: its first faults, printable and short whatever it holds.
+    """Values of a person that are not valid: the first faults, printable and short whatever they hold.
 
     `location` is the path of the first one: keys, and positions from 0. An unknown key is before others, since a
-    missing key is often its correct spelling.
+    missing key is often its correct spelling; the hint is the most similar one of `keys`.
     """
 
-    def __init__(self, error: ValidationError, label: str, model: type[BaseModel]) -> None:
+    def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:
         problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != UNKNOWN_KEY)
         self.location = problems[0]["loc"]
         faults = []
         for problem in problems[:MAX_LISTED_FAULTS]:
             path = ".".join(map(str, problem["loc"]))
-            path = path if path.isprintable() else repr(path)
-            faults.append(f"{f' at {path[:200]}' if path else ''}: {_words(problem)[:200]}")
-        left_out = len(problems) - len(faults)
-        more = f" (and {left_out} more)" if left_out else ""
-        alike: list[str] = []
+            location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
+            words = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == UNKNOWN_KEY:
+                words = "there is no such key"
+            elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
+                words += ": write it in quotes"  # YAML reads some texts as numbers
+            faults.append(f"{location}: {words[:200]}")
+        more = f" (and {len(problems) - len(faults)} more)" if len(problems) > len(faults) else ""
+        key, alike = str(self.location[-1]) if self.location else "", []
         if problems[0]["type"] == UNKNOWN_KEY:
-            schema, key = model.model_json_schema(), str(self.location[-1])
-            keys = {
-                key
-                for part in (schema, *schema.get("$defs", {}).values())
-                for key in part.get("properties", ())
-            }
-            alike = nearest(key, keys - {key}, 0.7)
+            alike = nearest(key, set(keys) - {key}, 0.7)
         hint = f"did you mean {' or '.join(alike)}?" if alike else ""
         super().__init__(f"{label} is not valid{';'.join(faults)[:450]}{more}", hint)
-
-
-def refusal(error: ValidationError, label: str, known_names: Iterable[str]) -> InputError:
-    """Turn the first error of a named parameter into an InputError; for an unknown name with the known ones.
-
-    Args:
-        label: such as `pass OrtFormat: parameter`.
-        known_names: the names that there are.
-    """
-    problems, names = error.errors(include_url=False), list(known_names)
-    problem = min(problems, key=lambda item: item["type"] != UNKNOWN_KEY)
-    name = ".".join(map(str, problem["loc"][:1]))[:80]
-    if problem["type"] == UNKNOWN_KEY:
-        return InputError(
-            f"{label} {name}: there is none", suggest(name, names) if names else "it takes none"
-        )
-    reasons = dict.fromkeys(_words(item) for item in problems if item["loc"][:1] == problem["loc"][:1])
-    return InputError(f"{f'{label} {name}'.rstrip()}: {' or '.join(reasons)}")
-
-
-def _words(problem: ErrorDetails) -> str:
-    """Pydantic's message. YAML reads some texts as numbers, which is not obvious to their writer."""
-    if problem["type"] == UNKNOWN_KEY:
-        return "there is no such key"
-    is_number = problem["type"] == "string_type" and isinstance(problem["input"], int | float)
-    return problem["msg"].removeprefix("Value error, ") + (": write it in quotes" if is_number else "")

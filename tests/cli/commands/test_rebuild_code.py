@@ -272,7 +272,7 @@ ATTACKS: dict[str, Attack] = {
         "the source differs",
         source={"digest": f"sha256:{'0' * 64}"},
     ),
-    "another task's options": Attack(PULLED, 2, "option arguments: there is none", recipe={"task": "token-classification"}),
+    "another task's options": Attack(PULLED, 2, "at arguments: there is no such key", recipe={"task": "token-classification"}),
     "a pass of a stranger": Attack(
         (*PULLED, "--allow-code", "pulled/net.py"), 2, "no pass is called", recipe={"steps": [{"name": "a", "pass": "net:build"}]}
     ),

@@ -205,7 +205,7 @@ def test_a_graph_that_cannot_be_added(
             2,
             "no task is called 'onyx'",
         ),
-        "option": (INT8 + "options: {dta: x}\n", 2, "task onnx: option dta"),
+        "option": (INT8 + "options: {dta: x}\n", 2, "an option of task onnx is not valid at dta"),
         "sample": (INT8 + "options: {data: rows.npz}\n", 2, "there is no data at rows.npz"),
     }.values(),
 )

@@ -55,8 +55,8 @@ def test_a_chain_as_long_as_a_recipe_may_have(turn: int) -> None:
             "each other's input: int8 <- fp16 <- int8",
         ),
         "unknown pass": ([{"name": "x", "pass": "OnnxMagic"}], "step x: no pass is called 'OnnxMagic'"),
-        "unknown parameter": ([{**INT8, "params": {"bits": 3}}], "step int8: .*parameter bits"),
-        "wrong value": ([{**INT8, "params": {"per_channel": "yes"}}], "step int8: .*parameter per_channel"),
+        "unknown parameter": ([{**INT8, "params": {"bits": 3}}], "step int8: .* at bits"),
+        "wrong value": ([{**INT8, "params": {"per_channel": "yes"}}], "step int8: .* at per_channel"),
         "missing data": ([{**INT8, "data": "rows.npz"}], "step int8: there is no data at rows.npz"),
         "two ways": (
             [

@@ -55,7 +55,7 @@ def test_requirements_come_first_and_postconditions_last() -> None:
 
 @pytest.mark.parametrize("params", [{"times": "2"}, {"tims": 2}], ids=["type", "unknown key"])
 def test_a_wrong_parameter_names_pass_and_parameter(params: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"pass Double: parameter {next(iter(params))}"):
+    with pytest.raises(InputError, match=f"a parameter of pass Double is not valid at {next(iter(params))}"):
         Double(**params)
 
 

@@ -221,9 +221,9 @@ def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path)
         run("decoder", ModelBuilder(precision="fp32"), Decoder(tmp_path, tmp_path / "made"))
     with pytest.raises(InputError, match="exists already"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(llama, tmp_path))
-    with pytest.raises(InputError, match="parameter precision"):
+    with pytest.raises(InputError, match="at precision"):
         ModelBuilder()
-    with pytest.raises(InputError, match="parameter precision"):
+    with pytest.raises(InputError, match="at precision"):
         ModelBuilder(precision="int3")
 
 

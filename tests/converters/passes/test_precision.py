@@ -277,7 +277,7 @@ def test_large_weights_become_half_or_stay_as_onnx_runtime_says() -> None:
 
 
 def test_an_operator_that_is_not_offered_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="pass OnnxDynamicQuantization: parameter op_types_to_quantize"):
+    with pytest.raises(InputError, match="pass OnnxDynamicQuantization is not valid at op_types_to_quantize"):
         OnnxDynamicQuantization(op_types_to_quantize=("LSTM",))
 
 
