@@ -71,8 +71,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
-    "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
-    "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to your trust file",
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
     "push-or-govern": "`reg push {ref} {remote!q} --tag {channel}` moves it; `reg policy set FILE --remote {remote!q}` governs it",
     "tag-first": "they have no channels yet: `reg tag` makes one",

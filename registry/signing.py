@@ -2,8 +2,7 @@
 
 A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
 `REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). Ed25519 and ECDSA P-256 are done by
-`cryptography`. Light, since every write asks for a key; only the use of one imports the cryptography. What a reader
-accepts is in `trust`.
+`cryptography`, which is imported when a key is used, because every write asks for one. What a reader accepts is in `trust`.
 """
 
 import os
@@ -14,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
@@ -24,23 +23,64 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
-    about,
     missing_extra,
 )
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, Release, Sign, Signature, pae
-from onnxreg.schema.signing.keys import PublicKey
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from onnxreg.schema.signing.keys import SPKI, PublicKey
 
 PASSPHRASE = "REG_KEY_PASSPHRASE"
 SIGNING_KEY = "REG_SIGNING_KEY"
-KINDS = ("ed25519", "ecdsa-p256")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_PEM = 64 * 1024
-_UNREADABLE = "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong"
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateKey:
+    """A private key. Its `repr` shows nothing of it."""
+
+    public: PublicKey
+    _key: Any
+
+    def sign(self, data: bytes) -> Signature:
+        """Sign bytes: Ed25519 (RFC 8032), or ECDSA over SHA-256 in DER (FIPS 186-5)."""
+        return Signature(self.public.id, self._key.sign(data, *_algorithm(self.public)))
+
+    def pem(self, secret: str) -> bytes:
+        """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        protection = form.BestAvailableEncryption(secret.encode())
+        pem: bytes = self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+        return pem
+
+    @classmethod
+    def of(cls, key: Any) -> "PrivateKey":
+        """Wrap a key of the library. InputError if it is of another kind than `keys.SPKI` lists."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        spki = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        for kind, prefix in SPKI.items():
+            if spki.startswith(prefix):
+                return cls(PublicKey(kind, spki[len(prefix) :]), key)
+        raise InputError(
+            "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
+        )
+
+    @classmethod
+    def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
+        """Read a PKCS #8 PEM. InputError, whose message contains nothing of the key, if it cannot be read."""
+        with library("signing"):
+            from cryptography.exceptions import UnsupportedAlgorithm
+            from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        is_encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
+        try:
+            return cls.of(load_pem_private_key(pem, secret.encode() if is_encrypted and secret else None))
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise InputError(
+                "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong",
+                "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase",
+            ) from None
 
 
 class Keystore:
@@ -76,8 +116,7 @@ class Keystore:
             hint = "a key is never replaced: make the next one under another name, and revoke the old one"
             raise ConflictError(f"there is a key {file.rpartition('.')[0]} already", hint) from None
         finally:
-            with suppress(OSError):
-                scratch.unlink()
+            scratch.unlink(missing_ok=True)
 
     def list(self) -> dict[str, PublicKey]:
         """The public keys by name."""
@@ -93,38 +132,36 @@ class Keystore:
         """NotFoundError if there is no such key."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
-    def private(self, name: str, secret: str | None = None) -> "PrivateKey":
+    def private(self, name: str, secret: str | None = None) -> PrivateKey:
         """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
         pem = self._read(name, "pem")
-        return load(pem, secret if secret is not None else passphrase(name))
+        return PrivateKey.load(pem, secret if secret is not None else passphrase(name))
 
     def _read(self, name: str, suffix: str) -> bytes:
+        problem = "that is not the name of a key"
         if _NAME.fullmatch(name):
-            path = self.directory / f"{name}.{suffix}"
+            path, problem = self.directory / f"{name}.{suffix}", f"there is no key {name}"
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM)
-        called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is not the name of a key"
-        raise NotFoundError(called, "`reg key list` shows them; `reg key new` makes one")
+        raise NotFoundError(problem, "`reg key list` shows them; `reg key new` makes one")
 
 
-def line_signer() -> "Sign | None":
+def line_signer() -> Sign | None:
     """Return the function that signs new lines; None if no key is configured. The first line unlocks the key."""
-    named = environment.read(SIGNING_KEY)
-    if not named:
-        return None
-
-    def sign(data: bytes) -> "Signature":
-        return signing_key().sign(data)
-
-    return sign
+    return (lambda data: signing_key().sign(data)) if environment.read(SIGNING_KEY) else None
 
 
-def signing_key(name: str | None = None) -> "PrivateKey":
+def signing_key(name: str | None = None) -> PrivateKey:
     """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
-    secret, named = environment.read(PASSPHRASE), key_name(name)
-    if named is None:
-        return _read_pem((environment.read(SIGNING_KEY) or "").strip(), secret)
-    return _unlocked(named, secret, str(Keystore().directory))
+    named = key_name(name)
+    pem = "" if named else (environment.read(SIGNING_KEY) or "").strip()
+    return _unlocked(named or "", pem, environment.read(PASSPHRASE), str(Keystore().directory))
+
+
+@lru_cache(maxsize=8)
+def _unlocked(name: str, pem: str, secret: str | None, directory: str) -> PrivateKey:
+    """Unlock a key once: that is slow on purpose."""
+    return PrivateKey.load(pem.encode(), secret) if pem else Keystore(Path(directory)).private(name)
 
 
 def key_name(name: str | None = None) -> str | None:
@@ -150,51 +187,16 @@ def key_name(name: str | None = None) -> str | None:
 
 def passphrase(name: str, new: bool = False) -> str:
     """Read a passphrase from the environment, or from a person at a terminal. Raise InputError without both."""
-    given = environment.read(PASSPHRASE)
-    if given is None and sys.stdin is not None and sys.stdin.isatty():
+    secret = environment.read(PASSPHRASE)
+    if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 
-        given = getpass(f"Passphrase of key {name}: ")
-        if new and given != getpass("The same again: "):
+        secret = getpass(f"Passphrase of key {name}: ")
+        if new and secret != getpass("The same again: "):
             raise InputError("the two passphrases differ", "type the same one twice")
-    if not given:
+    if not secret:
         raise InputError(f"key {name} needs a passphrase", f"set {PASSPHRASE}, or answer at a terminal")
-    return given
-
-
-@lru_cache(maxsize=8)
-def _read_pem(pem: str, secret: str | None) -> "PrivateKey":
-    return load(pem.encode(), secret)
-
-
-@lru_cache(maxsize=8)
-def _unlocked(name: str, secret: str | None, directory: str) -> "PrivateKey":
-    """Unlock a key once. Unlocking is slow on purpose."""
-    return Keystore().private(name)
-
-
-@dataclass(frozen=True, repr=False)
-class PrivateKey:
-    """A private key. Its `repr` shows nothing of it."""
-
-    public: PublicKey
-    _key: "Ed25519PrivateKey | EllipticCurvePrivateKey"
-
-    def sign(self, data: bytes) -> Signature:
-        """Sign bytes: Ed25519 (RFC 8032), or ECDSA over SHA-256 in DER (FIPS 186-5)."""
-        if self.public.kind == "ed25519":
-            return Signature(self.public.id, self._key.sign(data))  # type: ignore[call-arg]
-        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-        from cryptography.hazmat.primitives.hashes import SHA256
-
-        return Signature(self.public.id, self._key.sign(data, ECDSA(SHA256())))  # type: ignore[call-arg]
-
-    def pem(self, secret: str) -> bytes:
-        """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
-        from cryptography.hazmat.primitives import serialization as form
-
-        protection = form.BestAvailableEncryption(secret.encode())
-        return self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+    return secret
 
 
 @contextmanager
@@ -208,46 +210,25 @@ def library(purpose: str) -> Iterator[None]:
         raise missing_extra("cryptography", "sign", purpose) from None
 
 
+def _algorithm(key: PublicKey) -> tuple[Any, ...]:
+    """The further arguments of the library's `sign` and `verify`."""
+    if key.kind == "ed25519":
+        return ()
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return (ECDSA(SHA256()),)
+
+
 def generate(kind: str) -> PrivateKey:
     """A new key of a kind: `ed25519` or `ecdsa-p256`."""
-    if kind not in KINDS:
-        raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(KINDS)}")
+    if kind not in SPKI:
+        raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(SPKI)}")
     with library("signing"):
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-
-        key = (
-            ed25519.Ed25519PrivateKey.generate()
-            if kind == "ed25519"
-            else ec.generate_private_key(ec.SECP256R1())
-        )
-    return _wrap(key)
-
-
-def load(pem: bytes, secret: str | None) -> PrivateKey:
-    """Read a PKCS #8 PEM. InputError, which holds nothing of it, if that cannot be."""
-    with library("signing"):
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
-    try:
-        key = load_pem_private_key(pem, secret.encode() if encrypted and secret is not None else None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(_UNREADABLE, "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase") from None
-    return _wrap(key)
-
-
-def _wrap(key: object) -> PrivateKey:
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        return PrivateKey(PublicKey("ed25519", raw), key)
-    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
-        raw = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-        return PrivateKey(PublicKey("ecdsa-p256", raw), key)
-    raise InputError(
-        "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
+    is_edwards = kind == "ed25519"
+    return PrivateKey.of(
+        ed25519.Ed25519PrivateKey.generate() if is_edwards else ec.generate_private_key(ec.SECP256R1())
     )
 
 
@@ -255,14 +236,10 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
     """Return True if the holder of a key made this signature over these bytes."""
     with library("checking a signature"):
         from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.serialization import load_der_public_key
     try:
-        if key.kind == "ed25519":
-            ed25519.Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, data)
-        else:
-            point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), key.raw)
-            point.verify(signature, data, ec.ECDSA(SHA256()))
+        public: Any = load_der_public_key(key.spki)
+        public.verify(signature, data, *_algorithm(key))
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -287,18 +264,18 @@ def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
 
 def read_rotation(data: bytes, label: str) -> KeyRotation:
     """Read a statement. InputError if it is malformed, IntegrityError unless both keys signed it."""
-    with about(f"{label} is not a rotation"):
+    try:
         envelope = Envelope.decode(data, label)
         rotation = KeyRotation.decode(envelope.payload)
-    for key in (rotation.old, rotation.new):
-        if envelope.payload_type != PAYLOAD_TYPE or not _has_signed(key, envelope):
+    except InputError as error:
+        raise InputError(f"{label} is not a rotation: {error.message}", error.advice) from error
+    for word, key in (("old", rotation.old), ("new", rotation.new)):
+        own = [item.sig for item in envelope.signatures if item.keyid == key.id]
+        if envelope.payload_type != PAYLOAD_TYPE or not any(
+            is_valid(key, sig, envelope.signed) for sig in own
+        ):
             raise IntegrityError(
-                f"{label} is not signed by {'the old' if key is rotation.old else 'the new'} key {key}",
+                f"{label} is not signed by the {word} key {key}",
                 "ask the owner of the key for the file that `reg key rotate` wrote",
             )
     return rotation
-
-
-def _has_signed(key: PublicKey, envelope: Envelope) -> bool:
-    signatures = [signature for signature in envelope.signatures if signature.keyid == key.id]
-    return any(is_valid(key, signature.sig, envelope.signed) for signature in signatures)

@@ -13,7 +13,7 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
-from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, load, read_rotation
+from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, read_rotation
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
@@ -108,7 +108,7 @@ class TestKeys:
     @pytest.mark.parametrize("text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
     def test_garbage_is_no_key(self, text: bytes) -> None:
         with pytest.raises(InputError):
-            load(text, None)
+            PrivateKey.load(text, None)
 
     def test_an_rsa_key_is_refused(self) -> None:
         from cryptography.hazmat.primitives import serialization as form
@@ -117,7 +117,7 @@ class TestKeys:
         key = rsa.generate_private_key(65537, 2048)
         pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         with pytest.raises(InputError, match="neither"):
-            load(pem, None)
+            PrivateKey.load(pem, None)
 
 
 def test_without_cryptography_the_extra_is_named(
