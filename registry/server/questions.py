@@ -64,7 +64,7 @@ class Search:
             return value
 
         def asked() -> bytes:
-            self._registry.read_identity()
+            self._registry.check_readable()
             return self._catalog.ask(answer, artifacts=artifacts)
 
         return await self._queue.run(asked)

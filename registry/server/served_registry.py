@@ -11,7 +11,6 @@ import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
@@ -21,8 +20,8 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search import scan
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
+from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -86,30 +85,25 @@ class ServedRegistry(DirectoryRegistry):
             try:
                 return open_beneath(self.root, key.path)
             except FileNotFoundError:
-                self.read_identity()
+                self.check_readable()
                 raise MissingBlobError(key.digest, self.url) from None
 
-    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        for key in keys_of(digest):
-            with suppress(MissingBlobError):
-                file = self.open_key(key)
-                file.seek(start)
-                return file
-        raise MissingBlobError(digest, self.url)
-
-    def read_identity(self) -> bytes:
-        """The bytes of `registry.json`. HostError if the whole registry is gone."""
+    def check_readable(self) -> bytes:
+        """Read `registry.json`. HostError if the whole registry is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
-    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def read(self, path: str) -> bytes | None:
         with host_errors(f"reading {path}"):
             try:
                 with open_beneath(self.root, path) as file:
-                    data = file.read()
+                    data = file.read(MAX_DOCUMENT_BYTES + 1)
             except FileNotFoundError:
+                self.check_readable()
                 return None
-        return data, Digest.of(data).hex
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise IntegrityError(f"{path} is larger than {MAX_DOCUMENT_BYTES} bytes")
+        return data
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
@@ -118,25 +112,15 @@ class ServedRegistry(DirectoryRegistry):
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """The index file of a model, from the cache if its stat is the same; None if there is none."""
-        with host_errors(f"reading the index of {name}"):
-            with suppress(OSError):
-                mark = scan.mark(os.lstat(f"{self.root}/{index_path(name)}"))
-                if (index := self._indexes.get(name, mark)) is not None:
-                    return index
-            now = time.time_ns()
-            try:
-                file = open_beneath(self.root, index_path(name))
-            except FileNotFoundError:
-                self.read_identity()
-                return None
-            with file:
-                status = os.fstat(file.fileno())
-                data = file.read(MAX_DOCUMENT_BYTES + 1)
-            if len(data) > MAX_DOCUMENT_BYTES:
-                raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT_BYTES} bytes")
-            index = IndexFile(data, Digest.of(data).hex)
-            self._indexes.put(name, scan.settled_mark(status, now), index, len(data))
-            return index
+        now = time.time_ns()
+        try:
+            status = os.lstat(f"{self.root}/{index_path(name)}")
+        except OSError:
+            return super().read_index(name)
+        index = self._indexes.get(name, scan.mark(status))
+        if index is None and (index := super().read_index(name)) is not None:
+            self._indexes.put(name, scan.settled_mark(status, now), index, len(index.data))
+        return index
 
     def token(self, name: str) -> str:
         """A text that changes with the index file of a model; empty if there is none."""

@@ -33,7 +33,7 @@ class TreeRoutes:
         ]
 
     async def identity(self, request: Request) -> Response:
-        return of_bytes(request, await run_sync(self._registry.read_identity), JSON)
+        return of_bytes(request, await run_sync(self._registry.check_readable), JSON)
 
     async def index(self, request: Request) -> Response:
         path = request.scope["path"].removeprefix("/")
