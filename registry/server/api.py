@@ -17,7 +17,6 @@ from onnxreg.registry.server.questions import Queue, Search
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
@@ -78,7 +77,7 @@ class Api:
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
         """The answer follows from the question, the index file, the log of policies and the operator's trust file."""
         registry, name = self._registry, question.ref.name
-        key = ("resolve", base, Digest.of(body), registry.policy_token(), trust_digest())
+        key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))
         if answer is None:
             resolution = registry.resolve(question)

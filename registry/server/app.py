@@ -23,7 +23,7 @@ from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.tree_routes import TreeRoutes
-from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.errors import NotFoundError, RegError
 
 DESCRIPTION = Path(__file__).with_name("openapi.json")
 """OpenAPI 3.1; tests compare it with the routes and answers."""
@@ -48,12 +48,14 @@ def application(
         assert isinstance(error, HTTPException)
         unrouted = error.status_code == 404 and not isinstance(error, HttpError)
         if unrouted and HTML in request.headers.get("accept", ""):
-            return pages.nothing_there(request)
+            return pages.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
         return answers.of_http_error(request, error)
 
     async def failed(request: Request, error: Exception) -> Response:
         """Answer with a page if a browser met a bug."""
-        return pages.of_bug() if HTML in request.headers.get("accept", "") else answers.of_bug(request, error)
+        if HTML in request.headers.get("accept", ""):
+            return pages.of_error(RegError("The server's log has the cause"))
+        return answers.of_bug(request, error)
 
     async def client_gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)

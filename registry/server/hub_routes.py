@@ -32,7 +32,6 @@ from onnxreg.registry.server.questions import Queue
 from onnxreg.registry.server.served_registry import Cache, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import MissingBlobError
-from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
@@ -221,7 +220,7 @@ class HubRoutes:
         token = registry.token(name)
         if not token:
             raise _no_repository(name)
-        key = name, revision, registry.policy_token(), trust_digest()
+        key = name, revision, *registry.rules()
         if (repository := self._repositories.get(key, token)) is not None:
             return repository
         try:

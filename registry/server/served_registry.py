@@ -23,7 +23,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.trust.checked_reader import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader, trust_digest
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
@@ -127,9 +127,9 @@ class ServedRegistry(DirectoryRegistry):
         index = self.read_index(name)
         return "" if index is None else index.token
 
-    def policy_token(self) -> str:
-        """The token of the log of policies, which may bar a channel; empty if there is none."""
-        return self.token(POLICY_LOG)
+    def rules(self) -> tuple[str, str]:
+        """A token of the log of policies, which may bar a channel, and one of the operator's trust file."""
+        return self.token(POLICY_LOG), trust_digest()
 
     def state_of(self, name: str, index: IndexFile | None) -> State:
         """The state in an index file. NotFoundError if the model is unknown."""

@@ -32,7 +32,6 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
@@ -56,6 +55,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+STATIC = HERE / "static"
+Endpoint = Callable[[Request], Awaitable[Response]]
 _WORDS = re.compile(r"[\w][\w ./-]*")
 
 
@@ -69,20 +70,15 @@ class Pages:
         self._templates = environment(
             root=root,
             registry=registry.registry_id,
-            static={
-                file.name: f"{root}/static/{file.name}?{_digits(file.read_bytes())}"
-                for file in STATIC.iterdir()
-            },
+            style=sha256((STATIC / "style.css").read_bytes()).hexdigest()[:16],
             url=self._url,
             model_url=self._model_url,
             version_url=lambda name, version: f"{self._model_url(name)}:{quote(str(version), safe='+')}",
             file_url=lambda name, revision, path: root + file_path(name, revision, path),
             blob_url=lambda digest: f"{root}/{blob_path(digest)}",
         )
-        for (
-            name
-        ) in self._templates.list_templates():  # an update of the program must not mix new ones with old code
-            self._templates.get_template(name)
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)  # an update of the program must not mix new ones with old code
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -107,44 +103,31 @@ class Pages:
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
-    def _answered(
-        self, make: Callable[[Request], Awaitable[bytes]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _answered(self, make: Callable[[Request], Awaitable[bytes]]) -> Endpoint:
         """An endpoint whose errors are pages too."""
 
         async def endpoint(request: Request) -> Response:
             try:
                 return _guarded(of_bytes(request, await make(request), HTML))
             except RegError as error:
-                return self.of_error(error)
+                return self.of_error(error, request.query_params.get("q", "").strip())
 
         return endpoint
 
-    def of_error(self, error: RegError) -> Response:
-        """An error as a page; a query that cannot be parsed is shown in its search field."""
+    def of_error(self, error: RegError, query: str = "") -> Response:
+        """An error as a page; an expression that cannot be parsed is shown in its search field, or searched as words."""
         error = as_served(error)
-        if isinstance(error, MisreadError):
-            html = self._page("search.html", query=error.query, error=error, instead=error.instead)
-        else:
-            html = self._page("error.html", error=error)
+        html = self._page("error.html", error=error)
+        if isinstance(error, ExpressionError):
+            instead = query if _WORDS.fullmatch(query) else None
+            html = self._page("search.html", query=query, error=error, instead=instead)
         return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
-
-    def of_bug(self) -> Response:
-        """The answer to a browser after a bug; its traceback goes to the log."""
-        return self.of_error(RegError("The server's log has the cause"))
-
-    def nothing_there(self, request: Request) -> Response:
-        """The answer to a browser for a path without a route."""
-        return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
 
     async def _models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after", "q")}
         if query := typed.pop("q"):
-            try:
-                expression = parser.parse(query)
-            except ExpressionError as error:
-                raise MisreadError(query, error) from error
-            return await self._search.ask(partial(self._search_page, query, expression), artifacts=True)
+            page = partial(self._search_page, query, parser.parse(query))
+            return await self._search.ask(page, artifacts=True)
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
@@ -163,16 +146,9 @@ class Pages:
 
     def _search_page(self, query: str, expression: parser.Expression, search: Catalog) -> bytes:
         matches = list(islice(search.query(expression), MATCHES_PER_PAGE + 1))
-        is_cut = len(matches) > MATCHES_PER_PAGE
-        matches = matches[:MATCHES_PER_PAGE]
-        return self._page(
-            "search.html",
-            query=query,
-            error=None,
-            matches=matches,
-            more=is_cut,
-            damages=search.damages(artifacts=True),
-        )
+        shown, more = matches[:MATCHES_PER_PAGE], len(matches) > MATCHES_PER_PAGE
+        damages = search.damages(artifacts=True)
+        return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
         """A page of one model. It follows from `key`, the index file, the log of policies and the trust file."""
@@ -180,11 +156,7 @@ class Pages:
         def read(index: IndexFile | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
 
-        def answer() -> bytes:
-            rules = self._registry.policy_token(), trust_digest()
-            return self._registry.answer((name, *key, *rules), name, read)
-
-        return await run_sync(answer)
+        return await run_sync(lambda: self._registry.answer((*key, *self._registry.rules()), name, read))
 
     async def _model(self, request: Request) -> bytes:
         name = check_name(request.scope["path"].removeprefix("/models/"))
@@ -213,7 +185,7 @@ class Pages:
                 first=start is None and line is None,
             )
 
-        return await self._of_model(name, make, "model", start, line)
+        return await self._of_model(name, make, "model", name, start, line)
 
     async def _version(self, request: Request) -> bytes:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
@@ -274,29 +246,10 @@ class Pages:
             records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]
             history = model_history(name, records, metric)
             artifacts = [artifact for row in history.versions for artifact in row.artifacts]
-            figures = list(dict.fromkeys(figure for item in artifacts for figure in item.figures))[
-                :MAX_FIGURES
-            ]
-            return self._page("history.html", history=history, chart=history_chart(history), figures=figures)
+            names = list(dict.fromkeys(figure for item in artifacts for figure in item.figures))[:MAX_FIGURES]
+            return self._page("history.html", history=history, chart=history_chart(history), figures=names)
 
-        return await self._of_model(name, make, "history", metric)
-
-
-STATIC = HERE / "static"
-
-
-def _digits(data: bytes) -> str:
-    return sha256(data).hexdigest()[:16]
-
-
-class MisreadError(InputError):
-    """A query that is not an expression. `instead`: the query, if it is plain words."""
-
-    def __init__(self, query: str, error: ExpressionError) -> None:
-        super().__init__(error.message, error.advice)
-        self.drawing = error.drawing
-        self.query = query
-        self.instead = query if _WORDS.fullmatch(query) else None
+        return await self._of_model(name, make, "history", name, metric)
 
 
 class Side(NamedTuple):
