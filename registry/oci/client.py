@@ -3,45 +3,28 @@
 import http.client
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping
-from email.message import Message
-from functools import cached_property
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
+from onnxreg.registry.oci.exchange import MAX_ANSWER_BYTES, Answer, exchange
 from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.store.http import (
-    PASSING_STATUS,
-    HttpStore,
-    RefusedError,
-    is_passing,
-    make_opener,
-    read_body,
-)
+from onnxreg.registry.store.http import HttpStore, RefusedError, is_passing
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import retrying
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 
-MAX_MANIFEST_BYTES = 4 * 2**20
-"""Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
+MAX_MANIFEST_BYTES = MAX_ANSWER_BYTES
 MAX_LIST_BYTES, MAX_PAGES = 16 * 2**20, 1000
 """Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
 Body = Callable[[], Any]
 """Opens the bytes to send, for each try."""
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: Message
-    data: bytes
 
 
 class OciBlobs(HttpStore):
@@ -76,10 +59,6 @@ class OciClient:
         self.url = f"oci://{target.host}/{target.repository}"
         self._login = login or Login(target)
         self._blobs = OciBlobs(target, self._login, lambda path: self._send("HEAD", path))
-
-    @cached_property
-    def _opener(self) -> urllib.request.OpenerDirector:
-        return make_opener(self.target.base)
 
     def manifest(self, reference: str) -> bytes:
         """The manifest or index that a tag or digest names. NotFoundError if nothing has that name."""
@@ -195,45 +174,14 @@ class OciClient:
 
         def attempt() -> Answer:
             authorization = self._login.header if is_own else {}
-            answer = self._try(method, url, headers or {}, authorization, body)
+            answer = exchange(method, url, headers, authorization, body and body())
             challenges = answer.headers.get_all("WWW-Authenticate", [])
             if answer.status == 401 and is_own and self._login.renew(challenges, authorization):
-                answer = self._try(method, url, headers or {}, self._login.header, body)
+                answer = exchange(method, url, headers, self._login.header, body and body())
             return answer
 
         with requests.reading():
             return retrying(attempt, is_passing, self.target.host) if retries else attempt()
-
-    def _try(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        authorization: Mapping[str, str],
-        body: Body | None,
-    ) -> Answer:
-        data = body() if body is not None else None
-        request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
-        for name, value in authorization.items():
-            request.add_unredirected_header(name, value)
-        shown = url.partition("?")[0]
-        try:
-            with self._opener.open(request, timeout=requests.timeout()) as answer:
-                content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_MANIFEST_BYTES))
-                return Answer(answer.status, answer.headers, content)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code in PASSING_STATUS:
-                    pause = http_rules.pause_seconds(error.headers)
-                    message = f"{shown} answers {error.code} {error.reason}"
-                    raise RefusedError(message, error.code, "", pause) from None
-                return Answer(error.code, error.headers, b"" if method == "HEAD" else error.read(2**16))
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise requests.unanswered(f"{method} {shown} failed: {why(reason)}", error) from error
-        finally:
-            if data is not None and not isinstance(data, bytes):
-                data.close()
 
     def _check(self, answer: Answer, status: int, action: str) -> None:
         """RemoteError, with the protocol's error code, if the server answered with another status."""

@@ -7,28 +7,24 @@ The server demands Basic, or Bearer with a token endpoint.
 """
 
 import base64
-import http.client
 import json
 import os
 import re
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from onnxreg.registry.oci.exchange import exchange
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.store.http import PASSING_STATUS, RefusedError, make_opener, read_body
-from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
-from onnxreg.schema.core.errors import HostError, InputError, RemoteError, why
+from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 
-MAX_TOKEN_BYTES = 2**20
 MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
 _CHALLENGE = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
@@ -190,25 +186,18 @@ class Login:
                 "service": service,
                 "scope": " ".join(scopes),
             }
-            request = urllib.request.Request(realm, data=urlencode(form).encode(), method="POST")
+            answer = exchange("POST", realm, body=urlencode(form).encode())
         else:
             query = [*(("scope", scope) for scope in scopes), *([("service", service)] if service else [])]
-            request = urllib.request.Request(f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}")
-            if credential is not None:
-                request.add_unredirected_header("Authorization", credential.basic)
+            url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
+            answer = exchange("GET", url, None, {"Authorization": credential.basic} if credential else None)
+        if answer.status != 200:
+            raise RemoteError(
+                f"{endpoint} answers {answer.status}", f"log in: skopeo login {self.target.host}"
+            )
         try:
-            with requests.reading(), make_opener(realm).open(request, timeout=requests.timeout()) as answer:
-                value = json.loads(bytes(read_body(answer, realm, MAX_TOKEN_BYTES)))
+            value = json.loads(answer.data)
             token = value.get("token") or value["access_token"]
-        except urllib.error.HTTPError as error:
-            with error:
-                message = f"{endpoint} answers {error.code} {error.reason}"
-                if error.code in PASSING_STATUS:
-                    pause = http_rules.pause_seconds(error.headers)
-                    raise RefusedError(message, error.code, "", pause) from None
-                raise RemoteError(message, f"log in: skopeo login {self.target.host}") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise RemoteError(f"{endpoint} failed: {why(error)}") from error
         except (ValueError, KeyError, AttributeError, RecursionError):
             raise RemoteError(f"{endpoint} gave no token") from None
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):

@@ -5,10 +5,10 @@ same manifest, every file checked, and the statements.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.gates.statements import RecordedStatement, attestations
@@ -119,8 +119,7 @@ def publish(
     return result
 
 
-@dataclass(frozen=True)
-class _Blob:
+class _Blob(NamedTuple):
     """A blob to send: bytes in memory, or else those of the registry."""
 
     path: str
@@ -143,11 +142,10 @@ class _Sender:
     mount_from: str | None
     result: PublishResult
 
-    def send(self, blobs: Collection[_Blob]) -> None:
-        distinct = list({blob.digest: blob for blob in blobs}.values())
-        present = run_parallel(lambda blob: bool(self.client.has([blob.digest])), distinct)
-        missing = [blob for blob, is_there in zip(distinct, present, strict=True) if not is_there]
-        missing.sort(key=lambda blob: -blob.size)
+    def send(self, blobs: Iterable[_Blob]) -> None:
+        distinct = sorted({blob.digest: blob for blob in blobs}.values(), key=lambda blob: -blob.size)
+        present = run_parallel(lambda blob: self.client.has([blob.digest]), distinct)
+        missing = [blob for blob, digests in zip(distinct, present, strict=True) if not digests]
         self.progress.plan(len(missing), sum(blob.size for blob in missing))
         for blob, is_sent in zip(missing, run_parallel(self._send, missing), strict=True):
             self.result.blobs += is_sent
