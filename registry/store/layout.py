@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, HostError, IntegrityError, LostRaceError
+from onnxreg.schema.core.errors import HostError, IntegrityError, LostRaceError
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, is_name
 
 LAYOUT_VERSION = 1
@@ -69,7 +69,7 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
             return key
     raise LostRaceError(
         f"every key of blob {digest.short}... is condemned by some collector",
-        Advice("list-collectors"),
+        "`reg doctor` names the collectors that never ended",
     )
 
 
@@ -123,7 +123,7 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
     """The error for a URL that now holds another registry than before."""
     return IntegrityError(
         f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}...",
-        Advice("accept-registry", registry=known_id),
+        f"find out who changed it; if that is meant: reg trust reset {known_id}",
     )
 
 
