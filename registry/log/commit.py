@@ -25,7 +25,6 @@ from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
     MissingBlobError,
-    NoteStore,
     Push,
     RegistryReader,
     RegistryStore,
@@ -140,7 +139,7 @@ def commit(
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
 
-def _announce(remote: NoteStore, push: Push, name: str) -> str:
+def _announce(remote: RegistryStore, push: Push, name: str) -> str:
     """Leave an intent under a unique name, so that a collector never takes a later one for it."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
@@ -148,7 +147,7 @@ def _announce(remote: NoteStore, push: Push, name: str) -> str:
 
 
 @contextmanager
-def announced(remote: NoteStore, push: Push, name: str) -> Iterator[None]:
+def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
     """A collector waits for, or fences, what is done meanwhile to a model's log."""
     with _intents(remote) as intents:
         intents.append(_announce(remote, push, name))
@@ -156,7 +155,7 @@ def announced(remote: NoteStore, push: Push, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _intents(remote: NoteStore) -> Iterator[list[str]]:
+def _intents(remote: RegistryStore) -> Iterator[list[str]]:
     """The intents that are left; they are taken back at the end. An error on the way is not hidden by one of that."""
     intents: list[str] = []
     try:
@@ -168,13 +167,13 @@ def _intents(remote: NoteStore) -> Iterator[list[str]]:
     _retract(remote, intents)
 
 
-def _retract(remote: NoteStore, intents: list[str], keep: int = 0) -> None:
+def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
     """Take intents back, but for the latest ones."""
     while len(intents) > keep:
         remote.remove_note("intents", intents.pop(0))
 
 
-def read_condemned(remote: NoteStore) -> set[BlobKey]:
+def read_condemned(remote: RegistryStore) -> set[BlobKey]:
     """The keys that some collector may be about to delete. One that is certainly dead deletes nothing."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]

@@ -14,7 +14,6 @@ from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
-    IndexReader,
     LocalStore,
     MissingBlobError,
     RegistryReader,
@@ -317,7 +316,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTE
 
 
 def read_consistently(
-    remote: IndexReader,
+    remote: RegistryReader,
     name: str,
     read: Callable[[IndexFile | None], Value],
     first: IndexFile | None = None,

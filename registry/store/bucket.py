@@ -45,7 +45,7 @@ PART_BYTES = 5 * 2**20
 MAX_PARTS = 9_000
 """The parts of an object, of which S3 takes 10,000: those of a larger object are larger."""
 PARTS_AT_A_TIME = 3
-MAX_BUFFERED = 2
+MAX_BUFFERED = 1
 """Objects above `SMALL_BYTES` on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
 READ_BYTES = 2**18
 """The least bytes of a large object that are handed on at a time."""

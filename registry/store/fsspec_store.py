@@ -130,6 +130,12 @@ class FileStore:
         keys = {path[start:]: int(info["size"]) for path, info in files.items()}
         return iter(sorted((key, size) for key, size in keys.items() if key.startswith(prefix)))
 
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        return ((key, "") for key, _ in self.list(prefix))
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return False
+
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
         if not self._single_writer:

@@ -12,7 +12,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, NoReturn, Protocol, cast, runtime_checkable
+from typing import Any, BinaryIO, NoReturn, cast
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
@@ -34,6 +34,7 @@ from onnxreg.registry.store.protocol import (
     IncomingBlob,
     IndexFile,
     MissingBlobError,
+    ObjectStore,
     StoredObject,
     TreeFile,
 )
@@ -45,66 +46,6 @@ SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
 
 MAX_WORKERS = 8
-
-
-class ObjectStore(Protocol):
-    """A store of objects. Each call is one atomic step for each key, and strongly consistent."""
-
-    @property
-    def url(self) -> str:
-        """The URL as people write it; without secrets."""
-        ...
-
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """A small object and the token that a swap must bring to replace it; None if it is absent.
-
-        `cached` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
-        """
-        ...
-
-    def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """A stream over an object from an offset on; None if it is absent."""
-        ...
-
-    def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys of those objects that exist."""
-        ...
-
-    def create(self, key: str, source: BinaryIO) -> bool:
-        """Write a new object; False, and nothing is written, if it exists.
-
-        The source is read to its end before anything is visible, and errors of reading are raised: then nothing is
-        written. The bytes of a seekable source are known to be right, and may be read more than once.
-        """
-        ...
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace an object by a small one if its token is the expected one (None: absent); False if it is not.
-
-        A lost response is not a lost race: this returns True if and only if our bytes were written.
-        """
-        ...
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
-        ...
-
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Keys with this prefix, sorted, and their sizes in bytes."""
-        ...
-
-
-@runtime_checkable
-class TokenLister(Protocol):
-    """An object store whose listing has the tokens of objects."""
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Keys with this prefix, and the token of each; "" if it is unknown."""
-        ...
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        """True if a token says that the object has these bytes; False also if it says nothing."""
-        ...
 
 
 class ReadOnlyStore:
@@ -122,6 +63,15 @@ class ReadOnlyStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         self.refuse("deleting")
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        return ((key, "") for key, _ in self.list(prefix))
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return False
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        raise NotImplementedError
 
     def refuse(self, doing: str) -> NoReturn:
         """RemoteError. `doing` completes 'while ...'."""
@@ -249,13 +199,11 @@ class ObjectRegistry:
         return iter(sorted(name for name in names if name is not None))
 
     def index_tokens(self) -> dict[str, str]:
-        if not isinstance(self.store, TokenLister):
-            return dict.fromkeys(self.names(), "")
         tokens = {model_of(path): token for path, token in self.store.tokens("index/")}
         return {name: token for name, token in tokens.items() if name is not None}
 
     def is_token_of(self, token: str, data: bytes) -> bool:
-        return isinstance(self.store, TokenLister) and self.store.is_token_of(token, data)
+        return self.store.is_token_of(token, data)
 
     def files(self) -> Iterator[TreeFile]:
         return (TreeFile(path, size) for path, size in self.store.list(""))
@@ -352,7 +300,45 @@ class ObjectPush:
             raise LostRaceError(f"the index of {name} changed meanwhile")
 
 
-class ListingStore:
+class StoreWrapper:
+    """An `ObjectStore` that forwards every call to another one; subclasses override some."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self.store.get(key, cached)
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        return self.store.open(key, start)
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return self.store.has(keys)
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        return self.store.create(key, source)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        return self.store.swap(key, data, expected)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.store.delete(keys)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return self.store.list(prefix)
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        return self.store.tokens(prefix)
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return self.store.is_token_of(token, data)
+
+
+class ListingStore(StoreWrapper):
     """An `ObjectStore` around another one, for one run over many models.
 
     A listing may be old. So only `has`, and `get` of an index file, trust that a key is absent, until it is written: a
@@ -363,13 +349,9 @@ class ListingStore:
 
     def __init__(self, store: ObjectStore, prefixes: Iterable[str], present: Iterable[str]) -> None:
         """`present` are all keys that begin with `prefixes`; of other keys nothing is known."""
-        self.store = store
+        super().__init__(store)
         self._prefixes = tuple(prefixes)
         self._present = set(present)
-
-    @property
-    def url(self) -> str:
-        return self.store.url
 
     def _is_absent(self, key: str) -> bool:
         return key.startswith(self._prefixes) and key not in self._present
@@ -394,9 +376,3 @@ class ListingStore:
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         self._present.add(key)
         return self.store.swap(key, data, expected)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self.store.delete(keys)
-
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        return self.store.list(prefix)

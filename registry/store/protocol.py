@@ -1,12 +1,13 @@
-"""Protocols of a store: reading, pushing, notes and collecting; and the optional abilities of stores and streams.
+"""Protocols of a registry's place: `RegistryReader`, `RegistryStore`, `Push`; and `ObjectStore`, from which `object_store`
+makes a registry. Their docstrings are the obligations of an implementation (`tests/conformance` tries them).
 
-Callers test for an ability (`runtime_checkable`), never for a class. `layout` is the tree of files that each store keeps.
+Some places can do more: `runtime_checkable` protocols. `layout` is the tree of files that each place keeps.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.registry.support.disk import Disk
@@ -16,7 +17,6 @@ from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
     from onnxreg.schema.core.descriptor import Piece
-    from onnxreg.schema.core.progress import Advance
 
 CHUNK_BYTES = 1024 * 1024
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -63,6 +63,11 @@ class Hasher(Protocol):
 class BlobReader(Protocol):
     """Read blobs. Bytes are returned as they are stored: the caller checks the digest."""
 
+    @property
+    def url(self) -> str:
+        """The URL or path as people write it; without secrets."""
+        ...
+
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of these blobs that are present: one answer for all of them, not one request each."""
         ...
@@ -72,8 +77,12 @@ class BlobReader(Protocol):
         ...
 
 
-class IndexReader(Protocol):
-    """Reads index files."""
+class RegistryReader(BlobReader, Protocol):
+    """A registry to read from.
+
+    It may also have `location: str`, the identity of the place if the URL does not say enough; `carried: Carried`, the
+    versions whose files it has if it lacks some; and the methods of `RefreshableReader` and `PathReader`.
+    """
 
     @property
     def registry_id(self) -> str:
@@ -95,19 +104,6 @@ class IndexReader(Protocol):
     def names(self) -> Iterator[str]:
         """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
         ...
-
-
-class BlobSource(BlobReader, Protocol):
-    """A place that blobs come from."""
-
-    @property
-    def url(self) -> str:
-        """The URL or path as people write it; without secrets."""
-        ...
-
-
-class RegistryReader(BlobSource, IndexReader, Protocol):
-    """A registry to read from."""
 
     def blob_url(self, digest: Digest) -> str:
         """The URL from which any HTTP client can fetch the blob."""
@@ -250,8 +246,20 @@ class Push(Protocol):
         ...
 
 
-class NoteStore(Protocol):
-    """Small files by which pushers and collectors see each other; see `docs/format.md`."""
+class RegistryStore(RegistryReader, Protocol):
+    """A registry, here or elsewhere, to read and write.
+
+    Its notes are small files by which pushers and collectors see each other; see `docs/format.md`. Its files can be
+    listed, and blobs deleted, for the collector, verify and the doctor alone.
+    """
+
+    def push(self) -> AbstractContextManager[Push]:
+        """Begin a unit of work."""
+        ...
+
+    def confirm(self, name: str) -> None:
+        """Make the present index of a model durable, also if another process wrote it."""
+        ...
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         """Leave a note, visible to every reader of notes after this returns."""
@@ -269,10 +277,6 @@ class NoteStore(Protocol):
         """True if the process that left a note still runs; None if the store cannot know. False is certain."""
         ...
 
-
-class CollectableStore(Protocol):
-    """A place whose files can be listed and blobs deleted. For the collector and for verify alone."""
-
     def files(self) -> Iterator[TreeFile]:
         """List every file of the tree except `local/`, which belongs to this machine. UnlistedError if it cannot list."""
         ...
@@ -287,18 +291,6 @@ class CollectableStore(Protocol):
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete files that do not belong to the registry; missing files are ignored. For the doctor only."""
-        ...
-
-
-class RegistryStore(RegistryReader, NoteStore, CollectableStore, Protocol):
-    """A registry, here or elsewhere."""
-
-    def confirm(self, name: str) -> None:
-        """Make the present index of a model durable, also if another process wrote it."""
-        ...
-
-    def push(self) -> AbstractContextManager[Push]:
-        """Begin a unit of work."""
         ...
 
 
@@ -338,23 +330,6 @@ class LocalPush(Protocol):
     def local_file(self, digest: Digest) -> Path | None:
         """The file of a blob that is in the registry, or was put before; None if it is not there."""
         ...
-
-
-@runtime_checkable
-class LocatedReader(Protocol):
-    """A registry whose URL does not say enough about where it is."""
-
-    @property
-    def location(self) -> str:
-        """The identity of the place: another registry that is put there may have another location."""
-        ...
-
-
-@runtime_checkable
-class PartialReader(Protocol):
-    """A registry that has the files of some versions only."""
-
-    carried: Carried
 
 
 @runtime_checkable
@@ -409,29 +384,60 @@ class PathStore(PathReader, Protocol):
         ...
 
 
-@runtime_checkable
-class BlockStream(Protocol):
-    """A stream that hands out its own memory."""
+class ObjectStore(Protocol):
+    """A store of objects below a registry: nine methods. Each is one atomic step for each key, strongly consistent, and
+    may be called from several threads.
+    """
 
-    def take(self, limit: int) -> memoryview:
-        """The next bytes, at most `limit`, without a copy: valid until the next call. Empty at the end."""
+    @property
+    def url(self) -> str:
+        """The URL as people write it; without secrets."""
         ...
 
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        """A small object and the token that a swap must bring to replace it; None if it is absent.
 
-@runtime_checkable
-class BufferReader(Protocol):
-    """A stream that reads into a buffer, as `io.RawIOBase` does."""
+        `cached` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
+        """
+        ...
 
-    def readinto(self, buffer: Any, /) -> int: ...
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        """A stream over an object from an offset on; None if it is absent. It reads as much as is asked for."""
+        ...
 
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Return the keys of those objects that exist."""
+        ...
 
-@runtime_checkable
-class ReportingStream(Protocol):
-    """A stream that reports the bytes read from it."""
+    def create(self, key: str, source: BinaryIO) -> bool:
+        """Write a new object; False, and nothing is written, if it exists.
 
-    def hand_over(self) -> "Advance":
-        """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads no longer
-        count."""
+        The source is read to its end before anything is visible, and errors of reading are raised: then nothing is
+        written. A large blob may replace one with equal bytes.
+        """
+        ...
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        """Replace an object by a small one if its token is the expected one (None: absent); False if it is not.
+
+        A lost response is not a lost race: this returns True if and only if our bytes were written.
+        """
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys below a prefix, which ends with a slash or is empty, sorted, and their sizes in bytes."""
+        ...
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Keys with this prefix, and the token of each; "" if it is unknown."""
+        ...
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """True if a token says that the object has these bytes; False also if it says nothing."""
         ...
 
 
@@ -442,9 +448,9 @@ def local_file(reader: BlobReader, digest: Digest) -> Path | None:
 
 def location(reader: RegistryReader) -> str:
     """The place of a registry, as specific as it can tell."""
-    return reader.location if isinstance(reader, LocatedReader) else reader.url
+    return getattr(reader, "location", reader.url)
 
 
 def carried_by(reader: RegistryReader) -> Carried | None:
     """The versions whose files a reader has; None if it has them all."""
-    return reader.carried if isinstance(reader, PartialReader) else None
+    return getattr(reader, "carried", None)

@@ -18,7 +18,6 @@ from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,
-    BlobSource,
     IndexFile,
     LocalPush,
     LocalStore,
@@ -200,7 +199,7 @@ class BlobMover:
     Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
     """
 
-    source: BlobSource
+    source: BlobReader
     progress: Progress
     deltas: DeltaPlan = field(default_factory=DeltaPlan)
     arrivals: list[Arrival] = field(default_factory=list)
@@ -253,7 +252,7 @@ class BlobTransfer:
     first read. `moved` are the bytes that the source sent.
     """
 
-    source: BlobSource
+    source: BlobReader
     digest: Digest
     file: Reference
     advance: Advance

@@ -17,7 +17,8 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import ObjectStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
