@@ -12,7 +12,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Reason, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError
-from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.gates.policy import policy_of, read_policy
 from onnxreg.schema.log.logline import LogLine
 
 EXAMPLES = (
@@ -35,13 +35,13 @@ def show(
     With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log;
     without a policy all are null, and rules is empty. With --all also: {policies: [the same]}.
     """
-    from onnxreg.registry.gates.policy_log import read_policies, rules_of
+    from onnxreg.registry.gates.policy_log import read_policies
 
     session: Session = context.obj
     reader = session.reader(remote)
     log = read_policies(reader)
     lines = log.lines if every else log.lines[-1:]
-    documents = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
+    documents = [_about(line) | {"rules": policy_of(line).to_json()} for line in lines]
     if as_json:
         output.write_json({"policies": documents} if every else documents[0] if documents else NONE)
     elif not documents:

@@ -5,7 +5,7 @@ from itertools import repeat
 
 from onnxreg.registry.dossier.cells import BLANK, Cell, Source, Table, table
 from onnxreg.registry.gates.enforce import check_evidence
-from onnxreg.registry.gates.policy_log import read_policies, rules_of
+from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.gates.promotion import compared_with
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
@@ -19,6 +19,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.dossier.profile import ProfileField
+from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.gates.rule import is_planned
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
@@ -177,7 +178,7 @@ class VersionTables:
         """The demands of the policy in force on each channel of the version."""
         rows: list[Row] = []
         for line in self.policies.lines[-1:]:
-            for index, rule in enumerate(rules_of(line).rules):
+            for index, rule in enumerate(policy_of(line).rules):
                 if any(rule.covers(self.ledger.name, channel) for channel in self.channels):
                     rows += Source.of_line(line).rows(f"/event/rules/{index}/*", ("1#", "0#", "0"))
         return table(("Rule", "Demand", "Value"), rows)
@@ -233,7 +234,7 @@ class VersionTables:
             Source.of_line(line)._replace(root=f"/event/rules/{index}/planned")
             for line in self.policies.lines
             if line.digest == event.policy
-            for index, rule in enumerate(rules_of(line).rules)
+            for index, rule in enumerate(policy_of(line).rules)
             if rule.planned and rule.covers(self.ledger.name, event.tag)
         ]
 

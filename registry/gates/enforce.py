@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from onnxreg.registry.gates.policy_log import PolicyLog, read_policies, with_policy
+from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.promotion import (
     JudgedVersion,
     compared_with,
@@ -40,7 +40,7 @@ def check_holder(
     policies: IndexFile,
 ) -> None:
     """Judge a governed channel, which must still hold the version `located`. See `check_held`."""
-    log = PolicyLog.decode(policies.data, reader.registry_id)
+    log = PolicyLog.decode(policies, reader.registry_id)
     if not log.policy.covering(located.name, channel):
         return
 
@@ -248,7 +248,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
     """
-    log = with_policy(read_policies(reader), policy)
+    log = read_policies(reader).append(policy)
     for name in reader.names():
         try:
             index = reader.read_index(name)

@@ -15,39 +15,36 @@ from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,
     GateError,
-    InputError,
     IntegrityError,
     LostRaceError,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.log import events
+from onnxreg.schema.gates.policy import Policy, policy_of
+from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.dsse import SignLine, sign_line
 
-POLICY_LOG_HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
+TAMPERED = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
 @dataclass(frozen=True)
 class PolicyLog:
-    """Every policy that a registry had, oldest first; the newest is in force.
-
-    Empty if it never had one.
-    """
+    """Every policy that a registry had, oldest first; the newest is in force. Empty if it never had one."""
 
     registry: str
     lines: tuple[LogLine, ...] = ()
 
     @classmethod
-    def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one
-        before."""
-        if not data.endswith(b"\n"):
-            raise IntegrityError("policy.jsonl is cut short", POLICY_LOG_HINT)
-        lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
-        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), POLICY_LOG_HINT):
-            if not isinstance(line.event, events.PolicyEvent):
-                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", POLICY_LOG_HINT)
+    def decode(cls, index: IndexFile | None, registry: str) -> "PolicyLog":
+        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one before."""
+        if index is None:
+            return cls(registry)
+        if not index.data.endswith(b"\n"):
+            raise IntegrityError("policy.jsonl is cut short", TAMPERED)
+        lines = tuple(read_line(raw, POLICY_LOG) for raw in index.data[:-1].split(b"\n"))
+        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), TAMPERED):
+            if not isinstance(line.event, PolicyEvent):
+                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
         return cls(registry, lines)
 
     @property
@@ -56,46 +53,45 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force.
-
-        Raise IntegrityError if this build cannot read it: then nothing is known to hold.
-        """
-        return rules_of(self.lines[-1]) if self.lines else Policy()
+        """The policy in force. Raise IntegrityError as `policy_of`."""
+        return policy_of(self.lines[-1]) if self.lines else Policy()
 
     def at(self, digest: Digest) -> tuple[int, Policy] | None:
         """The number of a line, and the policy that it set; None if no line has that digest."""
         line = next((item for item in self.lines if item.digest == digest), None)
-        return None if line is None else (line.seq, rules_of(line))
+        return None if line is None else (line.seq, policy_of(line))
 
-    def encode(self) -> bytes:
-        return b"".join(line.raw + b"\n" for line in self.lines)
+    def append(
+        self,
+        policy: Policy,
+        actor: str | None = None,
+        reason: str | None = None,
+        sign: SignLine | None = None,
+    ) -> "PolicyLog":
+        """The log with a further policy; nothing is written."""
+        event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+        line = LogLine.make(len(self.lines) + 1, self.head, event, sign=sign)
+        return PolicyLog(self.registry, (*self.lines, line))
 
-
-def rules_of(line: LogLine) -> Policy:
-    """The policy that a line set. Raise IntegrityError if this build cannot read it."""
-    assert isinstance(line.event, events.PolicyEvent), "decode lets nothing else in"
-    try:
-        return Policy.read(line.event.rules)
-    except InputError as error:
-        raise IntegrityError(
-            f"line {line.seq} of policy.jsonl cannot be read: {error.message}",
-            "a newer onnxreg may have written it: upgrade this one",
-        ) from error
+    def publish(self, store: RegistryStore, before: IndexFile | None) -> None:
+        """Put it in the place of the file that was read before. ConflictError if another one is there."""
+        data = b"".join(line.raw + b"\n" for line in self.lines)
+        try:
+            with store.push() as push:
+                push.publish(POLICY_LOG, data, before.token if before else None)
+        except LostRaceError as error:
+            raise ConflictError(
+                "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+            ) from error
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
     """The log of policies of a registry, its chain verified."""
-    index = reader.read_index(POLICY_LOG)
-    return (
-        PolicyLog(reader.registry_id) if index is None else PolicyLog.decode(index.data, reader.registry_id)
-    )
+    return PolicyLog.decode(reader.read_index(POLICY_LOG), reader.registry_id)
 
 
 def set_policy(
-    store: RegistryStore,
-    policy: Policy,
-    actor: str | None = None,
-    reason: str | None = None,
+    store: RegistryStore, policy: Policy, actor: str | None = None, reason: str | None = None
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
@@ -105,32 +101,20 @@ def set_policy(
     if store.is_mirror:
         raise mirror_error(store.registry_id)
     index = store.read_index(POLICY_LOG)
-    log = PolicyLog(store.registry_id) if index is None else PolicyLog.decode(index.data, store.registry_id)
+    log = PolicyLog.decode(index, store.registry_id)
     if log.lines and log.policy == policy:
         return None
     signer = line_signer()
-    sign = partial(sign_line, store.registry_id, signer) if signer else None
-    longer = with_policy(log, policy, actor, reason, sign)
-    for fault in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
+    longer = log.append(
+        policy, actor, reason, partial(sign_line, store.registry_id, signer) if signer else None
+    )
+    for problem in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
         raise GateError(
-            fault,
+            problem,
             "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
         )
-    _publish(store, longer, index)
+    longer.publish(store, index)
     return longer.lines[-1]
-
-
-def with_policy(
-    log: PolicyLog,
-    policy: Policy,
-    actor: str | None = None,
-    reason: str | None = None,
-    sign: SignLine | None = None,
-) -> PolicyLog:
-    """The log with a further policy; nothing is written."""
-    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
-    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
-    return PolicyLog(log.registry, (*log.lines, line))
 
 
 def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
@@ -139,27 +123,16 @@ def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
     Raise ForkError if it has other lines.
     """
     original, index = read_policies(source), destination.read_index(POLICY_LOG)
-    copy = PolicyLog(original.registry) if index is None else PolicyLog.decode(index.data, original.registry)
-    common = min(len(original.lines), len(copy.lines))
-    if original.lines[:common] != copy.lines[:common]:
+    copy = PolicyLog.decode(index, original.registry)
+    if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
         raise ForkError(
             f"two copies of registry {original.registry} have different policy logs",
             "one of them was rewritten; nothing was changed",
         )
-    new = len(original.lines) - len(copy.lines)
-    if new > 0:
-        _publish(destination, original, index)
-    return max(0, new)
-
-
-def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
-    try:
-        with store.push() as push:
-            push.publish(POLICY_LOG, log.encode(), before.token if before else None)
-    except LostRaceError as error:
-        raise ConflictError(
-            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
-        ) from error
+    new = max(0, len(original.lines) - len(copy.lines))
+    if new:
+        original.publish(destination, index)
+    return new
 
 
 def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:

@@ -6,6 +6,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from shlex import quote
 
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.statements import attestations, evaluation_of, manifest_at, recorded_proofs
@@ -18,7 +19,7 @@ from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import signatures_of
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, GateError, InputError
+from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
@@ -198,10 +199,11 @@ def promote(
     if not rules:
         if not is_remote:
             lookup.find(source, ref)  # the hint moves the channel to it
-        code = "push-or-govern" if is_remote else "tag-or-govern"
+        url = quote(store.url)
+        moves_it = f"reg push {ref} {url} --tag {channel}" if is_remote else f"reg tag {ref} {channel}"
         raise InputError(
             f"no policy governs {ref.name}:{channel} in {store.url}",
-            Advice(code, ref=ref, channel=channel, **({"remote": store.url} if is_remote else {})),
+            f"`{moves_it}` moves it; `reg policy set FILE{f' --remote {url}' if is_remote else ''}` governs it",
         )
     located = lookup.find(source, ref)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -320,17 +321,6 @@ def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[st
         return {}
 
 
-def read_proofs(reader: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:
-    """The proofs that a log attests of a version, oldest first.
-
-    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
-    """
-    version = read_version(reader, ref)
-    ledger, _ = load(reader, version.name, first=version.index)
-    events = attestations(ledger, version.digest, version.manifest)
-    return list(recorded_proofs(ledger, events, load_trust() if trust is None else trust))
-
-
 # Benchmarks
 
 
@@ -381,46 +371,38 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
         case Deltas():
             count = max(0, len(event.blobs) - 1)
             return [f"({count} delta{'' if count == 1 else 's'})"]
-        case RolloutStep():
-            share = "halted" if event.percent is None else f"{event.percent:g} %"
-            return [share, *([f"of {event.where}"] if event.where else []), *_proof_of(event)]
-        case OptionalEvent():
-            return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
         case Hold():
             return [", ".join(event.paths or ["everything"])]
-        case Tag():
-            return _proof_of(event)
+        case Tag() | RolloutStep():
+            share = []
+            if isinstance(event, RolloutStep):
+                share = ["halted" if event.percent is None else f"{event.percent:g} %"]
+                share += [f"of {event.where}"] if event.where else []
+            digests = {"policy": event.policy, "evidence": event.evidence}
+            return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
+        case OptionalEvent():
+            return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     return []
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
     """A statement, such as `proof of model_int8.onnx by release`; `statement` if it cannot be read."""
+
+    def path(artifact: Digest) -> str:
+        try:
+            manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
+        except (IntegrityError, NotFoundError):
+            return artifact.short
+        return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)
+
     subject, signers = "statement", ""
-    try:
+    with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
-        report = statement.proof()
-        if report is not None:
-            subject = f"proof of {_path(reader, judge.model, event.manifest, report.artifact)}"
-        elif statement.kind in ("signature", "benchmark"):
-            subject = statement.kind
         signers = ", ".join(map(str, statement.verdicts(judge, seq)))
-    except (InputError, IntegrityError, NotFoundError):
-        pass
+        if statement.kind in ("signature", "benchmark"):
+            subject = statement.kind
+        elif (report := statement.proof()) is not None:
+            subject = f"proof of {path(report.artifact)}"
     if event.artifact is not None:
-        subject = f"{_path(reader, judge.model, event.manifest, event.artifact)} {event.state}"
+        subject = f"{path(event.artifact)} {event.state}"
     return f"{subject} by {signers}" if signers else subject
-
-
-def _path(reader: RegistryReader, name: str, digest: Digest, artifact: Digest) -> str:
-    """The path of an artifact in a manifest, or its short digest if the manifest cannot be read."""
-    try:
-        manifest = read_manifest(read_blob(reader, digest), digest, name)
-    except (IntegrityError, NotFoundError):
-        return artifact.short
-    return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)
-
-
-def _proof_of(event: Tag | RolloutStep) -> list[str]:
-    """The policy that a promotion met, and its evidence."""
-    digests = {"policy": event.policy, "evidence": event.evidence}
-    return [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]

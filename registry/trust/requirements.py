@@ -15,11 +15,10 @@ from onnxreg.registry.trust.signatures import (
     signatures,
     signatures_of,
 )
-from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at, fault
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, IntegrityError, RegError, at, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.gates.policy import Policy
+from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
-from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
 
 SIGNERS_ADVICE = Advice("list-signers")
@@ -56,21 +55,13 @@ def unauthorized_policies(trust: Trust, registry: str, lines: Sequence[LogLine])
     """
     judged = list(judge_lines(trust, registry, POLICY_LOG, lines))
     for (before, _), (line, verdict) in pairwise(judged):
-        named = _policy(before).signers
+        named = policy_of(before).signers
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
         if named and not any(named & names for names in signers):
             yield (
                 f"policy {line.seq} is not signed by a key that policy {before.seq} names"
                 f" ({', '.join(sorted(named))}): {verdict or 'it is unsigned'}"
             )
-
-
-def _policy(line: LogLine) -> Policy:
-    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
-    try:
-        return Policy.read(line.event.rules)
-    except InputError as error:
-        raise IntegrityError(f"the policy log cannot be read: {error.message}", error.advice) from error
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:

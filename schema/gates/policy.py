@@ -5,9 +5,11 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.document import WrittenDocument
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.gates.rule import Rule
+from onnxreg.schema.log.events import PolicyEvent
+from onnxreg.schema.log.logline import LogLine
 
 
 class _PolicyFile(WrittenDocument):
@@ -38,6 +40,18 @@ class Policy:
     def read(cls, value: Any, label: str = "the policy") -> "Policy":
         """Read the rules as JSON. InputError names the rule and the key."""
         return cls(_PolicyFile.from_json({"rule": value}, label).rule)
+
+
+def policy_of(line: LogLine) -> Policy:
+    """The policy that a line of `policy.jsonl` set. IntegrityError if this build cannot read it: nothing is known to hold."""
+    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
+    try:
+        return Policy.read(line.event.rules)
+    except InputError as error:
+        raise IntegrityError(
+            f"line {line.seq} of policy.jsonl cannot be read: {error.message}",
+            "a newer onnxreg may have written it: upgrade this one",
+        ) from error
 
 
 def policy_in_force(log: bytes) -> Policy:

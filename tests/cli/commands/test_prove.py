@@ -8,12 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 from support.prove.children import dynamic, half, parent
+from support.prove.recorded import read_proofs
 from support.servers import regserve
 
 from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import PROOF, read_proofs
+from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.signing import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
