@@ -13,7 +13,7 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
-from onnxreg.registry.log.lookup import rollout_of
+from onnxreg.registry.log.lookup import read_log
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
@@ -89,7 +89,11 @@ def command(
     if not check:
         output.write_file(path, lock.encode())
     requests = [entry.request.ref for entry in locked]
-    rollouts = {str(ref): rollout for ref in requests if (rollout := rollout_of(reader, ref))}
+    rollouts = {
+        str(ref): rollout
+        for ref in requests
+        if ref.tag is not None and (rollout := read_log(reader, ref.name).state.rollouts.get(ref.tag))
+    }
     if as_json:
         output.write_json(_as_json(path, lock, changes) | _rollouts(rollouts))
     else:

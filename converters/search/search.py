@@ -31,7 +31,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import Benchmark
-from onnxreg.schema.log.summary import ArtifactSummary, summarize
+from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.device import Device
 
@@ -312,7 +312,7 @@ def refuse_on(devices: Sequence[Device], draft: Draft) -> str | None:
     paths = {path: draft.root / path for path in draft.paths()}
     measured = {name: Descriptor(digest_file(path), path.stat().st_size) for name, path in paths.items()}
     summary = summarize(draft.manifest(measured), Digest.of(b""), 0)
-    artifact = ArtifactSummary.read(summary["artifacts"][0])
+    artifact = summary.artifacts[0]
     for device in devices:
         for miss in device.requirements(lambda _: ())(artifact, artifact.size):
             return f"{device.name or device.ort}: {miss.detail}"

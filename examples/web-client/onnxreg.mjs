@@ -24,7 +24,7 @@ import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { chooseDeltas, makeByDelta, offeredDeltas } from './updates.mjs'
-import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
+import { hexOf, IntegrityError, isVersion, mapping, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
@@ -322,16 +322,17 @@ export class Registry {
   }
 
   /**
-   * A state that has the version of a tag; if the index file no longer has it, from catalog and manifest.
+   * A state that has the version of a tag; if the index file no longer has it, from checkpoint and manifest.
    * @param {Json} state
    * @param {string | null} tag
    * @param {AbortSignal} [signal]
    */
   async #withVersion(state, tag, signal) {
     if (!tag || !isVersion(tag) || own(state.summaries, tag)) return state
-    const catalog = state.catalog ? decode(await this.#blobs.document(state.catalog, signal)) : {}
-    const entry = own(state.versions, tag) ?? own(catalog, tag)
-    if (!entry || entry.gone) return { ...state, versions: { ...catalog, ...state.versions } }
+    const tables = state.checkpoint ? decode(await this.#blobs.document(state.checkpoint, signal)) : { versions: {} }
+    const sealed = mapping(tables.versions)
+    const entry = own(state.versions, tag) ?? own(sealed, tag)
+    if (!entry || entry.gone) return { ...state, versions: { ...sealed, ...state.versions } }
     const summary = await this.#summary(entry, signal)
     return {
       ...state,

@@ -139,7 +139,7 @@ function said({ registry, name, seq, head, segments, channels, versions, summari
       ...picked(summary, SUMMARY),
       artifacts: summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT)),
     })),
-    ...{ catalog: more.catalog ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
+    ...{ checkpoint: more.checkpoint ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
     rollouts: more.rollouts ?? {},
   })
 }

@@ -107,7 +107,7 @@ class Resolution:
                 **({} if artifact.stated is None else {"stated": artifact.stated}),
                 **({} if artifact.member is None else {"member": artifact.member}),
                 **({} if artifact.contract is None else {"contract": str(artifact.contract)}),
-                **({} if artifact.kv_cache is None else {"kv_cache": artifact.kv_cache._asdict()}),
+                **({} if artifact.kv_cache is None else {"kv_cache": artifact.kv_cache.to_json()}),
             },
             "files": [
                 {
@@ -349,7 +349,7 @@ def _carried_entry(reader: RegistryReader, located: LocatedVersion) -> VersionEn
     """Return the entry of a version. It holds no artifact if the archive does not carry its files."""
     carried = carried_by(innermost(reader))
     absent = carried is not None and located.version not in carried.get(located.name, ())
-    return located.entry._replace(held=()) if absent else located.entry
+    return located.entry.replace(held=()) if absent else located.entry
 
 
 def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
@@ -364,7 +364,7 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
 
 def check_index(reader: RegistryReader, state: State, located: LocatedVersion) -> None:
     """IntegrityError if the index file contradicts the manifest of a version."""
-    summary = state.summaries.get(str(located.version))
+    summary = state.summaries.get(located.version)
     if summary is not None:
         from onnxreg.registry.log.lookup import check_summary
 

@@ -55,7 +55,7 @@ class VersionTables:
         self.ledger, index = load(reader, ref.name)
         if index is None:
             raise lookup.unknown_model(ref.name, reader)
-        located = lookup.find_in(reader, self.ledger.state(), ref, yanked=True, gone=True)
+        located = lookup.find_in(reader, self.ledger.state, ref, yanked=True, gone=True)
         self.version, self.entry, self.digest = located.version, located.entry, located.entry.manifest
         self.lines = list(self.ledger.lines())
         self.policies, self.trust = read_policies(reader), load_trust()
@@ -110,7 +110,7 @@ class VersionTables:
         """The line that published the version."""
         subject = (self.version, self.digest)
         lines = (line for line in reversed(self.lines) if isinstance(line.event, Publish))
-        return next(line for line in lines if (line.event.version, line.event.manifest) == subject)  # type: ignore[attr-defined]
+        return next(line for line in lines if (line.event.version, line.event.manifest) == subject)  # type: ignore[union-attr]
 
     def _statements(self, field: ProfileField) -> Iterator[tuple[Source, Cell]]:
         """The reports on the version with the format of a field, oldest first; one for each signature, if it is signed."""

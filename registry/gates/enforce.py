@@ -70,7 +70,7 @@ def check_answer(ledger: Ledger, channel: str, located: LocatedVersion, state: S
             f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
             "it was moved while it was read: ask again",
         )
-    summary = state.summaries.get(str(located.version))
+    summary = state.summaries.get(located.version)
     if summary is not None:
         manifest = located.entry.manifest
         check_summary(summary, ledger.fetch(manifest), manifest, located.name)

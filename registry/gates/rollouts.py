@@ -26,7 +26,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
-from onnxreg.schema.log.state import Channel, Rollout, no_channel, percent
+from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
 
 
@@ -63,7 +63,7 @@ class Rollouts:
         Raise ConflictError if a rollout of the channel is under way, or it holds the version; GateError if a policy
         governs the channel and does not hold; InputError for a malformed share or expression.
         """
-        percent(share)
+        check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
         located = lookup.find(CheckedReader(self.store, self.known_heads), ref)
 
@@ -86,7 +86,7 @@ class Rollouts:
 
         Raise NotFoundError without a rollout; InputError if it is not more; GateError as `start`.
         """
-        percent(share)
+        check_percent(share)
 
         def step(ledger: Ledger, _: Channel) -> Rollout:
             rollout = _current(ledger, channel)
@@ -95,7 +95,7 @@ class Rollouts:
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
                     Advice("end-rollout", name=name, channel=channel),
                 )
-            return rollout._replace(percent=share)
+            return rollout.replace(percent=share)
 
         return self._step(name, channel, step, reason)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from onnxreg.registry.log.commit import commit, load, read_ledger
+from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.contents import present_versions, references
-from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.lookup import read_consistently
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import log_of, read_consistently
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
@@ -75,7 +75,7 @@ def collect(
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
-def survey(remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> CollectResult:
+def survey(remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> CollectResult:
     """Return what `collect` would delete now, with each log as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
     sizes = _collectable(remote)
@@ -152,8 +152,8 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     name = _name_of(data)
     fence = Fence(**stamp(name, NOBODY), intent=intent)
 
-    def change(ledger: Ledger) -> Collection[Digest]:
-        ledger.append(fence)
+    def change(log: Log) -> Collection[Digest]:
+        log.append(fence)
         return ()
 
     commit(remote, push, name, change)
@@ -184,9 +184,9 @@ class Logs:
     A model whose index did not change is not read twice.
     """
 
-    def __init__(self, remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> None:
+    def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> None:
         self._remote = remote
-        self._assume = assume or (lambda ledger: None)
+        self._assume = assume or (lambda log: None)
         self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:
@@ -204,9 +204,11 @@ class Logs:
         previous = self._known.get(name)
         if previous is not None and previous[0] == token:
             return previous
-        ledger = read_ledger(self._remote, name, index)
-        self._assume(ledger)
-        return token, frozenset(item.digest for item in references(ledger))
+        if index is None:
+            return token, frozenset()
+        log = log_of(self._remote, name, index)
+        self._assume(log)
+        return token, frozenset(item.digest for item in references(log))
 
 
 FIRST_DAY = "2025-01-01"
@@ -220,7 +222,7 @@ def newest_publication(remote: RegistryStore) -> datetime:
     """
     now = datetime.now(UTC)
     ledgers = (load(remote, name)[0] for name in list(remote.names()))
-    times = (event.time for ledger in ledgers for _, event in ledger.events(Publish))
+    times = (event.time for log in ledgers for _, event in log.events(Publish))
     newest = max((time for time in times if FIRST_DAY <= time <= now.strftime(TIME_FORMAT)), default=None)
     return now if newest is None else datetime.fromisoformat(newest)
 
@@ -252,21 +254,21 @@ class RetentionPolicy:
         parts = (("versions", self.versions), ("days", self.days))
         return " ".join(f"--keep-{unit} {value:g}" for unit, value in parts if value is not None)
 
-    def expiring(self, ledger: Ledger, now: datetime) -> list[Version]:
+    def expiring(self, log: Log, now: datetime) -> list[Version]:
         """The versions to give up, in the order of their publication."""
-        unyanked = {version: entry._replace(yanks=frozenset()) for version, entry in ledger.entries.items()}
-        keeping = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
-        keeping |= self._young(ledger, now)
-        keeping |= {channel.version for channel in ledger.channels.values()}
-        keeping |= {rollout.to for rollout in ledger.rollouts.values()}
+        unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
+        keeping = {*newest_of(log.versions, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
+        keeping |= self._young(log, now)
+        keeping |= {channel.version for channel in log.channels.values()}
+        keeping |= {rollout.to for rollout in log.rollouts.values()}
         gone = [
             (entry.seq, version)
-            for version, entry in present_versions(ledger)
+            for version, entry in present_versions(log)
             if self and version not in keeping and not entry.pinned
         ]
         return [version for _, version in sorted(gone, key=lambda pair: pair[0])]
 
-    def _young(self, ledger: Ledger, now: datetime) -> set[Version]:
+    def _young(self, log: Log, now: datetime) -> set[Version]:
         """By the times in the log: the one place where a clock decides, so a wrong one must delete nothing.
 
         A version is not older than the lines before it. It is kept if its time is in the future, or before any registry.
@@ -277,7 +279,7 @@ class RetentionPolicy:
         since, today = (
             (now - timedelta(days=days)).astimezone(UTC).strftime(TIME_FORMAT) for days in (self.days, 0)
         )
-        for event in (line.event for line in ledger.lines()):
+        for event in (line.event for line in log.lines()):
             claimed = max(event.time, latest)
             latest = claimed if event.time <= today else latest
             if isinstance(event, Publish) and (claimed >= since or claimed < FIRST_DAY):

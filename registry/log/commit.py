@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.lookup import fetcher, read_consistently, read_manifest
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import fetcher, log_of, read_consistently, read_manifest
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
@@ -34,7 +34,6 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
-    Advice,
     ConflictError,
     InputError,
     IntegrityError,
@@ -51,11 +50,11 @@ MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 """Seconds."""
 
-Change = Callable[[Ledger], Collection[Digest] | None]
-"""Appends events to a ledger, with their documents, and returns the other blobs that they refer to; None if there is
+Change = Callable[[Log], Collection[Digest] | None]
+"""Appends events to a log, with their documents, and returns the other blobs that they refer to; None if there is
 nothing to do.
 
-It runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
+It runs again on a fresh log after each lost race, so it must decide from the log alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
@@ -64,33 +63,33 @@ Bring = Callable[[Collection[Digest]], None]
 
 def load(
     remote: RegistryReader, name: str, *more: BlobReader, first: IndexFile | None = None
-) -> tuple[Ledger, IndexFile | None]:
-    """A model's ledger, empty if the model is new, and the index file that it was read from.
+) -> tuple[Log, IndexFile | None]:
+    """A model's log, empty if the model is new, and the index file that it was read from.
 
     `more` are further places where manifests may be read that the remote does not hold yet; `first` is an index
     file that was read already.
     """
+
     return read_consistently(
         remote, name, lambda index: (read_ledger(remote, name, index, *more), index), first
     )
 
 
-def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
-    """The ledger of an index file that was read; see `load`."""
-    fetch = fetcher(remote, *more)
+def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Log:
+    """The log of an index file that was read; empty if there is none."""
     if index is None:
-        return Ledger.empty(remote.registry_id, name, fetch)
-    return Ledger.read(index.data, remote.registry_id, name, fetch)
+        return Log(remote.registry_id, name, fetcher(remote, *more), remote.url)
+    return log_of(remote, name, index, *more).check()
 
 
-def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
-    """Read the ledger of a model in order to change it; in a mirror it refuses events.
+def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Log, IndexFile | None]:
+    """Read a model's log in order to change it; in a mirror it refuses events.
 
     Its new lines are signed if a key is configured.
     """
-    ledger, index = load(remote, name, *more)
-    ledger.mirrored, ledger.sign = remote.is_mirror, line_signer()
-    return ledger, index
+    log, index = load(remote, name, *more)
+    log.mirrored, log.sign = remote.is_mirror, line_signer()
+    return log, index
 
 
 def commit(
@@ -100,20 +99,20 @@ def commit(
     change: Change,
     *more: BlobReader,
     bring: Bring | None = None,
-) -> Ledger:
-    """Apply `change` to the model's ledger and publish it with every blob that it refers to.
+) -> Log:
+    """Apply `change` to the model's log and publish it with every blob that it refers to.
 
-    Refusals that its manifests state are put on record with it. Returns the ledger as it is then. Raise
+    Refusals that its manifests state are put on record with it. Returns the log as it is then. Raise
     ConflictError if the change contradicts what is there; NotFoundError if a blob is missing and nobody
     brings it.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
         for attempt in range(MAX_COMMIT_TRIES):
-            ledger, index = load_own(remote, name, *more)
-            before = ledger.seq
+            log, index = load_own(remote, name, *more)
+            before = log.seq
             try:
-                digests = change(ledger)
+                digests = change(log)
             except MissingBlobError as error:
                 if remote.read_index(name) == index:
                     raise
@@ -121,17 +120,17 @@ def commit(
                 continue
             if digests is None:
                 remote.confirm(name)
-                return ledger
-            if not ledger.mirrored:
-                record_refusals(ledger, before)
+                return log
+            if not log.mirrored:
+                record_refusals(log, before)
             try:
-                if digests or ledger.blobs:
+                if digests or log.blobs:
                     intents.append(_announce(remote, push, name))
                     push.avoid(read_condemned(remote))
-                    _secure(push, ledger, digests, bring)
+                    _secure(push, log, digests, bring)
                     _retract(remote, intents, keep=1)
-                push.publish(name, ledger.encode(), index.token if index else None)
-                return ledger
+                push.publish(name, log.encode(), index.token if index else None)
+                return log
             except LostRaceError as error:
                 lost = error
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
@@ -181,85 +180,75 @@ def read_condemned(remote: RegistryStore) -> set[BlobKey]:
     return {key for key in keys if key is not None}
 
 
-def check_tombstones(ledger: Ledger, digests: Iterable[Digest]) -> None:
+def check_tombstones(log: Log, digests: Iterable[Digest]) -> None:
     """Raise ConflictError if one of these blobs was taken down in this log."""
-    tombstoned = sorted(set(digests).intersection(ledger.tombstones))
+    tombstoned = sorted(set(digests).intersection(log.tombstones))
     if tombstoned:
         raise ConflictError(
-            f"blob {tombstoned[0].short}... of {ledger.name} was taken down there and may not come back",
-            Advice("log-there", name=ledger.name),
+            f"blob {tombstoned[0].short}... of {log.name} was taken down there and may not come back",
+            f"`reg log {log.name}` there says why",
         )
 
 
-def _secure(push: Push, ledger: Ledger, digests: Collection[Digest], bring: Bring | None) -> None:
+def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | None) -> None:
     """Make sure that the push has every blob, or that it is under a key that nobody condemned."""
-    check_tombstones(ledger, [*digests, *ledger.documents])
-    for blob in ledger.blobs:
+    check_tombstones(log, [*digests, *log.documents])
+    for blob in log.blobs:
         push.put(BytesIO(blob))
     missing = sorted(set(digests) - push.has(digests))
     if missing and bring is not None:
         bring(missing)
     elif missing:
-        raise NotFoundError(f"blob {missing[0]} of {ledger.name} is not there", VERIFY_ADVICE)
+        raise NotFoundError(f"blob {missing[0]} of {log.name} is not there", VERIFY_ADVICE)
 
 
 REASON = "by its manifest"
 
 
-def record_refusals(ledger: Ledger, since: int) -> None:
+def record_refusals(log: Log, since: int) -> None:
     """Append an `attest`, with its statement, for each refusal that is not on record.
 
-    Looked at are the versions that were published after line `since`, and those that the state line
-    summarises.
+    Looked at are the versions that were published after line `since`, and those that the state line summarises.
     """
-    present = [entry for entry in ledger.entries.values() if entry.gone is None]
-    published = [entry.manifest for entry in present if entry.seq > since]
-    summarised = _summarised(ledger, {entry.manifest for entry in present})
-    for digest in dict.fromkeys([*published, *summarised]):
+    present = {entry.manifest: entry.seq for entry in log.versions.values() if entry.gone is None}
+    suspected = [manifest for manifest, seq in present.items() if seq > since] + [
+        summary.manifest
+        for summary in log.state.summaries.values()
+        if any(item.state == "refused" and item.digest not in log.refused for item in summary.artifacts)
+    ]
+    for digest in dict.fromkeys(suspected):
         with suppress(IntegrityError, NotFoundError):  # damage is for `reg verify` to tell
-            data = ledger.fetch(digest)
-            if b'"refused"' in data:
-                _record(ledger, digest, read_manifest(data, digest, ledger.name))
+            data = log.fetch(digest)
+            if b'"refused"' in data and digest in present:
+                _record(log, digest, read_manifest(data, digest, log.name))
 
 
-def _summarised(ledger: Ledger, present: Collection[Digest]) -> Iterator[Digest]:
-    """Those of the present manifests whose summaries tell of a refusal that is not on record."""
-    for summary in ledger.summaries.values():
-        with suppress(InputError, KeyError, TypeError):
-            refused = {
-                artifact["digest"] for artifact in summary["artifacts"] if artifact["state"] == "refused"
-            }
-            manifest = Digest.parse(summary["manifest"])
-            if manifest in present and refused - set(map(str, ledger.refused)):
-                yield manifest
-
-
-def _record(ledger: Ledger, digest: Digest, manifest: "Manifest") -> None:
+def _record(log: Log, digest: Digest, manifest: "Manifest") -> None:
     for artifact in manifest.artifacts:
-        if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
+        if artifact.certification.state != "refused" or artifact.digest in log.refused:
             continue
-        evaluation = _statement(ledger, digest, artifact)
+        evaluation = _statement(log, digest, artifact)
         if evaluation is not None:
             media_type, statement = evaluation
-            about = stamp(ledger.name, NOBODY, REASON) | {"artifact": artifact.digest, "state": "refused"}
-            attached = ledger.attach(statement)
-            ledger.append(Attest(**about, manifest=digest, statement=attached, media_type=media_type))
+            about = stamp(log.name, NOBODY, REASON) | {"artifact": artifact.digest, "state": "refused"}
+            attached = log.attach(statement)
+            log.append(Attest(**about, manifest=digest, statement=attached, media_type=media_type))
 
 
-def _statement(ledger: Ledger, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
+def _statement(log: Log, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
     """The media type and bytes of what refuses an artifact of a manifest. None if they were taken down."""
     from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
 
     evidence = artifact.certification.evidence
-    if evidence is not None and evidence.report is not None and evidence.report not in ledger.tombstones:
+    if evidence is not None and evidence.report is not None and evidence.report not in log.tombstones:
         with suppress(InputError, IntegrityError, NotFoundError):
-            data = ledger.fetch(evidence.report)
+            data = log.fetch(evidence.report)
             media_type, evaluation = read_evaluation(data)
             verdict = (evaluation.artifact, evaluation.state, evaluation.suite)
             if verdict == (artifact.digest, "refused", evidence.suite or evaluation.suite):
                 return media_type, data
     encoded = canonical.encode(_document(manifest, artifact))
-    return None if Digest.of(encoded) in ledger.tombstones else (EVALUATION, encoded)
+    return None if Digest.of(encoded) in log.tombstones else (EVALUATION, encoded)
 
 
 def _document(manifest: Digest, artifact: "Artifact") -> dict[str, Any]:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.ledger import Ledger, read_line
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import KINDS, Attest, Hold, OptionalEvent, Tag
+from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import EVIDENCE, operator_set
 
@@ -159,7 +159,7 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def selected_paths(
-    source: Ledger, versions: Iterable[Version], selection: Selection
+    source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
     """The selected artifacts of each version of the source. Raises NotFoundError like `Selection.of`."""
     if not selection:
@@ -170,7 +170,7 @@ def selected_paths(
 
 
 def paths_after(
-    source: Ledger, destination: Ledger, selected: Mapping[Version, ArtifactPaths]
+    source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
     """The artifacts of each version that the destination holds after it received the selected ones."""
 
@@ -181,18 +181,18 @@ def paths_after(
     return {version: after(version, paths) for version, paths in selected.items()}
 
 
-def versions_to_update(ledger: Ledger, selected: Mapping[Version, ArtifactPaths]) -> list[Version]:
+def versions_to_update(log: Log, selected: Mapping[Version, ArtifactPaths]) -> list[Version]:
     """The versions that are there, and of which it holds something else than is wanted."""
     return [
         version
         for version, paths in selected.items()
-        if version in ledger.entries and ledger.entries[version].held != paths
+        if version in log.versions and log.versions[version].held != paths
     ]
 
 
-def check_held(source: Ledger, destination: Ledger, version: Version, selection: Selection) -> None:
+def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
     """Raise NotFoundError if something that is asked for is neither held by the source nor there already."""
-    offered, present = source.entries[version].held, _held_by(destination, version)
+    offered, present = source.versions[version].held, _held_by(destination, version)
     if offered is None or present is None:
         return
     manifest, ref = _manifest(source, version), f"{source.name}:{version}"
@@ -205,14 +205,14 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
 
 
 def hold_events(
-    destination: Ledger, selected: Mapping[Version, ArtifactPaths], actor: str | None
+    destination: Log, selected: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
     """The events by which the destination comes to say that it holds what is wanted."""
     for version in versions_to_update(destination, selected):
         yield _hold(destination, version, selected[version], actor)
 
 
-def check_fits(source: Ledger, selected: Mapping[Version, ArtifactPaths]) -> None:
+def check_fits(source: Log, selected: Mapping[Version, ArtifactPaths]) -> None:
     """Raise InputError if more artifacts of a version are wanted than an event of the destination can name:
     known before any of them is fetched."""
     for version, paths in selected.items():
@@ -235,88 +235,64 @@ class Reference:
         return self.label.partition(" ")[2]
 
 
-def documents(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of the history: segments, catalog, manifests, statements, evidence, and blobs of later event
-    kinds.
+def documents(log: Log) -> Iterator[Reference]:
+    """The blobs of the history: segments, checkpoint, manifests, statements, evidence, and blobs of optional events that no
+    later one supersedes.
 
     A version that expired or was taken down keeps its manifest, unless that is what was taken down.
     """
-    name = ledger.name
-    yield from (Reference(segment, None, f"{name} log") for segment in ledger.segments)
-    if ledger.catalog is not None:
-        yield Reference(ledger.catalog, None, f"{name} catalog")
-    tombstones = set(ledger.tombstones)
-    yield from listed_blobs(ledger)
-    for version, entry in ledger.entries.items():
-        if entry.manifest not in tombstones:
+    name = log.name
+    yield from (Reference(segment, None, f"{name} log") for segment in log.segments)
+    if log.checkpoint is not None:
+        yield Reference(log.checkpoint, None, f"{name} checkpoint")
+    tombstones = set(log.tombstones)
+    manifests = {entry.manifest for entry in log.versions.values()} - tombstones
+    optional: dict[Digest, OptionalEvent] = {}
+    named: dict[Digest, Reference] = {}
+    for line in log.lines():
+        match line.event:
+            case OptionalEvent() as event:
+                for earlier in event.supersedes:
+                    optional.pop(earlier, None)
+                optional[event.id] = event
+            case Attest() as event if event.manifest in manifests or event.state == "refused":
+                named[event.statement] = Reference(event.statement, None, f"{name} statement")
+            case Tag(evidence=Digest() as evidence):
+                named.setdefault(evidence, Reference(evidence, None, f"{name} evidence"))
+    blobs = [
+        Reference(blob.digest, blob.size, f"{name} {event.kind}")
+        for event in optional.values()
+        for blob in event.blobs
+    ]
+    yield from (blob for blob in (*blobs, *named.values()) if blob.digest not in tombstones)
+    for version, entry in log.versions.items():
+        if entry.manifest in manifests:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
-    manifests = {entry.manifest for entry in ledger.entries.values()} - tombstones
-    for _, event in ledger.events(Attest):
-        is_needed = event.manifest in manifests or event.state == "refused"
-        if is_needed and event.statement not in tombstones:
-            yield Reference(event.statement, None, f"{name} statement")
-    for evidence in evidences(ledger):
-        if evidence not in tombstones:
-            yield Reference(evidence, None, f"{name} evidence")
 
 
-def evidences(ledger: Ledger) -> Iterator[Digest]:
-    """The evidence that moves of channels name."""
-    for line in ledger.skim():
-        if line.kind == Tag.kind and b'"evidence":' in line.raw:
-            event = read_line(line.raw, ledger.name).event
-            if isinstance(event, Tag) and event.evidence is not None:
-                yield event.evidence
-
-
-def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of optional events that no later one supersedes, unless a purge names them.
-
-    IntegrityError if a later build wrote a kind that is not optional.
-    """
-    events: dict[Digest, OptionalEvent] = {}
-    for event in optional_events(ledger):
-        for earlier in event.supersedes:
-            events.pop(earlier, None)
-        events[event.id] = event
-    for event in events.values():
-        for blob in event.blobs:
-            if blob.digest not in ledger.tombstones:
-                yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
-
-
-def optional_events(ledger: Ledger) -> Iterator[OptionalEvent]:
-    """The optional events of a log, oldest first. Raise IntegrityError as `listed_blobs`."""
-    for line in ledger.skim():
-        if line.kind not in KINDS or issubclass(KINDS[line.kind], OptionalEvent):
-            event = read_line(line.raw, ledger.name).event
-            if isinstance(event, OptionalEvent):
-                yield event
-
-
-def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:
+def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
     """The versions whose files must be there, or those of the artifacts that are held."""
-    return ((version, entry) for version, entry in ledger.entries.items() if entry.gone is None)
+    return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
-def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Reference]:
+def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
     """The files of a version that are held.
 
     Raise IntegrityError or NotFoundError if its manifest cannot be read.
     """
-    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+    manifest = read_manifest(log.fetch(entry.manifest), entry.manifest, log.name)
     named = {file.digest: file for file in manifest.all_files()}
     for digest, size in refers_to(manifest, entry.held).items():
         file = named.get(digest)
-        label = f"{ledger.name}:{version} {file.path if file else 'operators'}"
+        label = f"{log.name}:{version} {file.path if file else 'operators'}"
         yield Reference(digest, size, label, file.spans() if file else ())
 
 
-def references(ledger: Ledger) -> Iterator[Reference]:
+def references(log: Log) -> Iterator[Reference]:
     """Everything a model refers to. Raise IntegrityError or NotFoundError if a document cannot be read."""
-    yield from documents(ledger)
-    for version, entry in present_versions(ledger):
-        yield from files(ledger, version, entry)
+    yield from documents(log)
+    for version, entry in present_versions(log):
+        yield from files(log, version, entry)
 
 
 def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, int]:
@@ -359,19 +335,19 @@ def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | 
     return {"members": listed} if complete else {"members": listed, **kind}
 
 
-def _hold(ledger: Ledger, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
-    manifest = ledger.entries[version].manifest
-    return Hold(**stamp(ledger.name, actor), version=version, manifest=manifest, paths=paths)
+def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
+    manifest = log.versions[version].manifest
+    return Hold(**stamp(log.name, actor), version=version, manifest=manifest, paths=paths)
 
 
-def _held_by(ledger: Ledger, version: Version) -> ArtifactPaths:
-    entry = ledger.entries.get(version)
+def _held_by(log: Log, version: Version) -> ArtifactPaths:
+    entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
 
-def _manifest(ledger: Ledger, version: Version) -> Manifest:
-    entry = ledger.entries[version]
-    return read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+def _manifest(log: Log, version: Version) -> Manifest:
+    entry = log.versions[version]
+    return read_manifest(log.fetch(entry.manifest), entry.manifest, log.name)
 
 
 def _list(artifacts: Iterable[Artifact]) -> str:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
-from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.lookup import read_manifest
+from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.lookup import find, read_log, read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
@@ -40,7 +39,7 @@ MAX_BLOBS_PER_PURGE = 500
 """So many blobs are named by one purge event, which is a line of bounded length."""
 
 
-Decide = Callable[[Ledger], Iterable[Event]]
+Decide = Callable[[Log], Iterable[Event]]
 """The events that a decision needs, given the log as it is."""
 
 
@@ -51,7 +50,7 @@ class DecisionResult:
     `others` are the other versions that it holds for.
     """
 
-    target: lookup.LocatedVersion
+    target: LocatedVersion
     is_logged: bool
     others: tuple[Version, ...] = ()
 
@@ -94,13 +93,13 @@ class Decisions:
 
         Raise ConflictError if another move came first, or the version is yanked.
         """
-        target, state = lookup.find_with_state(self.store, ref)
+        target = find(self.store, ref)
         if target.entry.yanked:
             raise ConflictError(
                 f"{target.ref} is yanked: a channel would resolve to nothing",
                 f"name another version, or take the yank back: reg yank {target.ref} --undo",
             )
-        current = state.channels.get(check_channel(channel))
+        current = read_log(self.store, ref.name).state.channels.get(check_channel(channel))
         if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
             self.store.confirm(target.name)
             return DecisionResult(target, False)
@@ -110,7 +109,7 @@ class Decisions:
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
-        current = channel_of(lookup.read_state(self.store, name), channel)
+        current = read_log(self.store, name).channel(channel)
         self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
         return current.version
 
@@ -126,7 +125,7 @@ class Decisions:
             events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
         elif not target.entry.yanked:
             events.append(self._about(Yank, target, reason, every=True))
-        _, entries = lookup.read_versions(self.store, target.name)
+        entries = load(self.store, target.name)[0].versions
         others = sorted(
             version
             for version, entry in entries.items()
@@ -142,7 +141,7 @@ class Decisions:
         return DecisionResult(target, self._append(target.name, events))
 
     def drop(
-        self, ref: Ref, left: Callable[[lookup.LocatedVersion], bool], reason: str | None = None
+        self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
         """Take back a version that never left this registry: its number is free again.
 
@@ -150,8 +149,8 @@ class Decisions:
         holds it.
         """
         target = self._exactly(ref)
-        ledger, _ = load(self.store, target.name)
-        published = [line for line in ledger.lines() if _publishes(line.event, target)]
+        log, _ = load(self.store, target.name)
+        published = [line for line in log.lines() if _publishes(line.event, target)]
         if left(target) or any(line.via is not None for line in published):
             raise ConflictError(
                 f"{target.ref} is known to other registries",
@@ -174,15 +173,15 @@ class Decisions:
         target = self._exactly(ref)
         is_new = True
 
-        def change(ledger: Ledger) -> Collection[Digest] | None:
+        def change(log: Log) -> Collection[Digest] | None:
             nonlocal is_new
-            digest = ledger.attach(statement)
-            is_new = not _is_stated(ledger, target.entry.manifest, digest)
+            digest = log.attach(statement)
+            is_new = not _is_stated(log, target.entry.manifest, digest)
             if not is_new:
                 return None
             about = stamp(target.name, self.actor, reason)
             about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
-            ledger.append(
+            log.append(
                 Attest(**about, manifest=target.entry.manifest, statement=digest, media_type=media_type)
             )
             return []
@@ -196,11 +195,9 @@ class Decisions:
 
         now = newest_publication(self.store) if policy.days is not None else datetime.now(UTC)
 
-        def decide(ledger: Ledger) -> list[Event]:
-            versions = policy.expiring(ledger, now)
-            targets = (
-                lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in versions
-            )
+        def decide(log: Log) -> list[Event]:
+            versions = policy.expiring(log, now)
+            targets = (LocatedVersion(log.name, version, log.versions[version]) for version in versions)
             return [self._about(Expire, target, reason or str(policy)) for target in targets]
 
         return decide
@@ -216,11 +213,9 @@ class Decisions:
         gone = entry.gone
         if gone is None or gone.how != "expired":
             raise ConflictError(f"{name}:{version} is not expired", Advice("omit-restore"))
-        return self._about(Restore, lookup.LocatedVersion(name, version, entry), None, expire=gone.event)
+        return self._about(Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
 
-    def purge(
-        self, refs: Collection[Ref], reason: str
-    ) -> tuple[list[lookup.LocatedVersion], set[Digest], set[Ref]]:
+    def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the log may never refer again to the blobs that no version outside the list uses.
 
         Returns the versions, these blobs, and the versions outside the list that use other files of them: to take these
@@ -247,7 +242,7 @@ class Decisions:
         banned = {digest for event in events for digest in event.blobs}
         return list(targets.values()), banned, set[Ref]().union(*outside.values())
 
-    def _files(self, target: lookup.LocatedVersion) -> set[Digest]:
+    def _files(self, target: LocatedVersion) -> set[Digest]:
         """The files of a version, as its manifest lists them."""
         data = load(self.store, target.name)[0].fetch(target.entry.manifest)
         manifest = read_manifest(data, target.entry.manifest, target.name)
@@ -257,19 +252,19 @@ class Decisions:
         """The versions, of all models, that use each of these blobs."""
         users: dict[Digest, set[Ref]] = {}
         for name in list(self.store.names()):
-            ledger, _ = load(self.store, name)
-            for version, entry in present_versions(ledger):
-                for digest in {file.digest for file in files(ledger, version, entry)}.intersection(blobs):
-                    users.setdefault(digest, set()).add(Ref(ledger.name, str(version)))
+            log, _ = load(self.store, name)
+            for version, entry in present_versions(log):
+                for digest in {file.digest for file in files(log, version, entry)}.intersection(blobs):
+                    users.setdefault(digest, set()).add(Ref(log.name, str(version)))
         return users
 
-    def _exactly(self, ref: Ref, gone: bool = False) -> lookup.LocatedVersion:
+    def _exactly(self, ref: Ref, gone: bool = False) -> LocatedVersion:
         if ref.is_bare:
             raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
-        return lookup.find(self.store, ref, yanked=True, gone=gone)
+        return find(self.store, ref, yanked=True, gone=gone)
 
     def _about(
-        self, kind: Callable[..., Made], target: lookup.LocatedVersion, reason: str | None, **more: Any
+        self, kind: Callable[..., Made], target: LocatedVersion, reason: str | None, **more: Any
     ) -> Made:
         about = stamp(target.name, self.actor, reason)
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
@@ -281,12 +276,12 @@ class Decisions:
     def _decide(self, name: str, decide: Decide) -> list[Event]:
         events: list[Event] = []
 
-        def change(ledger: Ledger) -> Collection[Digest] | None:
-            events[:] = decide(ledger)
+        def change(log: Log) -> Collection[Digest] | None:
+            events[:] = decide(log)
             for event in events:
-                ledger.append(event)
+                log.append(event)
             gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
-            blobs = withdraw_deltas(ledger, gone, self.actor) if gone else ()
+            blobs = withdraw_deltas(log, gone, self.actor) if gone else ()
             return blobs if events else None
 
         with self.store.push() as push:
@@ -294,12 +289,11 @@ class Decisions:
         return events
 
 
-def _is_stated(ledger: Ledger, manifest: Digest, statement: Digest) -> bool:
-    attests = (line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest))
-    return any(line.event()["statement"] == str(statement) for line in attests)
+def _is_stated(log: Log, manifest: Digest, statement: Digest) -> bool:
+    return any((event.manifest, event.statement) == (manifest, statement) for _, event in log.events(Attest))
 
 
-def _publishes(event: Event, target: lookup.LocatedVersion) -> bool:
+def _publishes(event: Event, target: LocatedVersion) -> bool:
     return isinstance(event, Publish) and (event.version, event.manifest) == (
         target.version,
         target.entry.manifest,

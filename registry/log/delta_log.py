@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.contents import optional_events
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Descriptor
@@ -38,72 +37,72 @@ def publish_deltas(
     """
     table: list[Delta] = []
 
-    def change(ledger: Ledger) -> Collection[Digest] | None:
-        if version not in ledger.entries:
+    def change(log: Log) -> Collection[Digest] | None:
+        if version not in log.versions:
             raise NotFoundError(f"{name} has no version {version}")
-        before = read_deltas(ledger.fetch, ledger.entries[version].deltas)
+        before = read_deltas(log.fetch, log.versions[version].deltas)
         unique = {(delta.new, delta.old): delta for delta in [*before, *deltas]}
         table[:] = sorted(unique.values(), key=lambda delta: (delta.size, delta.digest))[:MAX_DELTAS]
-        return None if table == before else _append(ledger, version, table, actor)
+        return None if table == before else _append(log, version, table, actor)
 
     commit(store, push, name, change)
     return table
 
 
-def withdraw_deltas(ledger: Ledger, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
+def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
     """Append the events after which no delta from or to these versions is offered; returns the deltas they name.
 
     A delta works in both directions: with the new file it gives the old one.
     """
     blobs: list[Digest] = []
-    for version, event in sorted(_current(ledger).items()):
-        remaining = _remaining(ledger, event, gone)
+    for version, event in sorted(_current(log).items()):
+        remaining = _remaining(log, event, gone)
         if not remaining or Digest.of(encode_table(remaining)) != event.table:
-            blobs += _append(ledger, version, remaining, actor)
+            blobs += _append(log, version, remaining, actor)
     return blobs
 
 
-def delta_blobs(ledger: Ledger, versions: Collection[Version]) -> set[Digest]:
+def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """The tables and deltas that any event ever named and that give a file of these versions away.
 
     All of a table that is lost, since nobody knows what its deltas give away; none that another version offers.
     """
     blobs: set[Digest] = set()
-    for event in optional_events(ledger):
-        if isinstance(event, Deltas) and event.table is not None:
-            deltas = read_deltas(ledger.fetch, event.table)
+    for _, event in log.events(Deltas):
+        if event.table is not None:
+            deltas = read_deltas(log.fetch, event.table)
             if event.version in versions or not deltas:
                 blobs.update(blob.digest for blob in event.blobs)
             elif revealing := {delta.digest for delta in deltas if delta.since in versions}:
                 blobs |= {*revealing, event.table}
-    others = (delta for event in _current(ledger).values() for delta in _remaining(ledger, event, versions))
+    others = (delta for event in _current(log).values() for delta in _remaining(log, event, versions))
     return blobs - {delta.digest for delta in others}
 
 
-def _current(ledger: Ledger) -> dict[Version, Deltas]:
+def _current(log: Log) -> dict[Version, Deltas]:
     """The event that decides the deltas of each version that offers any."""
-    events = {event.version: event for event in optional_events(ledger) if isinstance(event, Deltas)}
+    events = {event.version: event for _, event in log.events(Deltas)}
     return {version: event for version, event in events.items() if event.table is not None}
 
 
-def _remaining(ledger: Ledger, event: Deltas, gone: Collection[Version]) -> list[Delta]:
+def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta]:
     """The deltas of an event that may still be offered if these versions are gone."""
-    deltas = () if event.version in gone else read_deltas(ledger.fetch, event.table)
+    deltas = () if event.version in gone else read_deltas(log.fetch, event.table)
     return [delta for delta in deltas if delta.since not in gone]
 
 
-def _append(ledger: Ledger, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
+def _append(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
     """Append the event of a table (no deltas: none any more), with the table; returns the deltas that it names."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named = encode_table(deltas), list(sizes)
-    table = ledger.attach(data) if named else None
-    earlier = _current(ledger).get(version)
-    about = ledger.entries.get(version) or earlier
+    table = log.attach(data) if named else None
+    earlier = _current(log).get(version)
+    about = log.versions.get(version) or earlier
     assert about is not None
     sizes |= {} if table is None else {table: len(data)}
-    ledger.append(
+    log.append(
         Deltas(
-            **stamp(ledger.name, actor),
+            **stamp(log.name, actor),
             version=version,
             manifest=about.manifest,
             table=table,

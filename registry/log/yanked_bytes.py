@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Manifest
 
 
-def yanks_of(ledger: Ledger, versions: Iterable[Version]) -> dict[Version, Yank]:
+def yanks_of(log: Log, versions: Iterable[Version]) -> dict[Version, Yank]:
     """The first yank of each of these versions that was not taken back; the log is read once."""
-    yanked = {version: yanks for version in versions if (yanks := ledger.entries[version].yanks)}
+    yanked = {version: yanks for version in versions if (yanks := log.versions[version].yanks)}
     if not yanked:
         return {}
-    events = list({event.id: event for _, event in ledger.events(Yank)}.items())
+    events = list({event.id: event for _, event in log.events(Yank)}.items())
     lines = {digest: number for number, (digest, _) in enumerate(events)}
     first = {
         version: min((lines[yank] for yank in yanks if yank in lines), default=None)
@@ -29,9 +29,9 @@ def yanks_of(ledger: Ledger, versions: Iterable[Version]) -> dict[Version, Yank]
     return {version: events[line][1] for version, line in first.items() if line is not None}
 
 
-def yank_of(ledger: Ledger, version: Version) -> Yank | None:
+def yank_of(log: Log, version: Version) -> Yank | None:
     """The first yank of a version that was not taken back."""
-    return yanks_of(ledger, [version]).get(version)
+    return yanks_of(log, [version]).get(version)
 
 
 def words_of(yank: Yank) -> str:
@@ -41,7 +41,7 @@ def words_of(yank: Yank) -> str:
 
 
 def check_not_yanked(
-    ledger: Ledger,
+    log: Log,
     manifest: "Manifest",
     digest: Digest,
     ignored: Collection[Digest] = (),
@@ -52,36 +52,36 @@ def check_not_yanked(
     A manifest that is yanked itself passes: all its versions stay yanked. `ignored` are yanks that do not count;
     `suffix` completes the command that takes a yank back.
     """
-    if not any(entry.yanks for entry in ledger.entries.values()):
+    if not any(entry.yanks for entry in log.versions.values()):
         return
-    entries = sorted(ledger.entries.items(), key=lambda item: item[0].precedence, reverse=True)
+    entries = sorted(log.versions.items(), key=lambda item: item[0].precedence, reverse=True)
     if any(entry.yanked for _, entry in entries if entry.manifest == digest):
         return
-    yanked = {entry.manifest: version for version, entry in entries if entry.yanks.difference(ignored)}
+    yanked = {entry.manifest: version for version, entry in entries if not {*entry.yanks} <= {*ignored}}
     weights = {weight: path for path, weight in _weights(manifest)}
     withdrawn = {
         weight: version
         for published, version in yanked.items()
-        for weight in _published(ledger, published) & weights.keys()
+        for weight in _published(log, published) & weights.keys()
     }
     for other in dict.fromkeys(entry.manifest for _, entry in entries if not entry.yanked):
         if not withdrawn:
             return
-        for weight in _published(ledger, other) & withdrawn.keys():
+        for weight in _published(log, other) & withdrawn.keys():
             del withdrawn[weight]
     for weight, version in withdrawn.items():
-        yank = yank_of(ledger, version)
+        yank = yank_of(log, version)
         reason = f": {yank.reason}" if yank is not None and yank.reason else ""
         raise ConflictError(
-            f"{weights[weight]} has the bytes of {ledger.name}:{version}, which is yanked{reason}",
-            f"to publish them all the same: --yanked-bytes; to take the yank back: reg yank {ledger.name}:{version} --undo{suffix}",
+            f"{weights[weight]} has the bytes of {log.name}:{version}, which is yanked{reason}",
+            f"to publish them all the same: --yanked-bytes; to take the yank back: reg yank {log.name}:{version} --undo{suffix}",
         )
 
 
-def _published(ledger: Ledger, digest: Digest) -> set[Digest]:
-    """The weights of a manifest of the ledger; none if it was taken down."""
+def _published(log: Log, digest: Digest) -> set[Digest]:
+    """The weights of a manifest of the log; none if it was taken down."""
     with suppress(NotFoundError):
-        return {weight for _, weight in _weights(read_manifest(ledger.fetch(digest), digest, ledger.name))}
+        return {weight for _, weight in _weights(read_manifest(log.fetch(digest), digest, log.name))}
     return set()
 
 

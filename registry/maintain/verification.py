@@ -3,13 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from onnxreg.registry.log.collect import blob_keys
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
-from onnxreg.registry.log.ledger import Ledger, is_same, replay
+from onnxreg.registry.log.log import Log as Ledger
+from onnxreg.registry.log.log import StateError
+from onnxreg.registry.log.lookup import log_of
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
     CATALOG,
@@ -188,15 +190,16 @@ def _check_model(
     """Check the log and manifests of a model; return the blobs that it refers to."""
     report.models += 1
     try:
-        ledger, index = load(remote, name)
+        index = remote.read_index(name)
         if index is None:
             raise NotFoundError(f"the index of {name} is gone")
+        ledger = log_of(remote, name, index)
     except RegError as error:
-        kind, detail = fault("index", error)
+        kind, detail = fault("state" if isinstance(error, StateError) else "index", error)
         report.damages.append(Damage(kind, name, detail))
         return {}
     damages = len(report.damages)
-    needed = _check_log(ledger, index.data, report)
+    ledger, needed = _check_log(ledger, report)
     if len(report.damages) == damages:  # a damaged history must not become a known head
         for kind, detail in audit(ledger, index):
             faults = report.unpromoted if kind == "unpromoted" else report.damages
@@ -216,26 +219,28 @@ def _check_model(
     return needed
 
 
-def _check_log(ledger: Ledger, index: bytes, report: VerifyReport) -> dict[Digest, Reference]:
-    """Check the chain, and the index against its replay; return the documents of the readable part of the
-    log.
-    """
+def _check_log(log: Ledger, report: VerifyReport) -> tuple[Ledger, dict[Digest, Reference]]:
+    """Check the chain, and the state against a replay; return what can be used of it, and its documents."""
     needed: dict[Digest, Reference] = {}
+    used = log
     try:
-        for document in documents(ledger):
-            needed[document.digest] = document
-        replayed = replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch)
+        used = Ledger.replay(log.lines(), log.registry, log.name, log.fetch)
+        with suppress(StateError):
+            log.check()
     except RegError as error:
         kind, detail = fault("log", error)
-        report.damages.append(Damage(kind, ledger.name, detail))
-        return needed
+        report.damages.append(Damage(kind, log.name, detail))
+    else:
+        with suppress(RegError):  # a manifest in the state line: the check of documents reports it
+            if used.state != log.state:
+                detail = "the state line is not what a replay of the log gives"
+                report.damages.append(Damage("state", log.name, detail))
     try:
-        if not is_same(index, replayed.encode()):
-            detail = "the state line is not what a replay of the log gives"
-            report.damages.append(Damage("state", ledger.name, detail))
+        for document in documents(used):
+            needed[document.digest] = document
     except RegError:
-        pass  # a manifest in the state line: the check of documents reports it
-    return needed
+        return Ledger(log.registry, log.name, log.fetch), needed
+    return used, needed
 
 
 def _check_blobs(

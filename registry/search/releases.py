@@ -4,7 +4,6 @@ Size, task, licence and formats come from the index files. When a release was pu
 that find it are in its log line and its manifest: `fill` reads these once for each release, when a page needs them.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,14 +11,12 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.ledger import split_segment
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search.catalog import REVISIONS, Catalog, ModelLine
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.query.expression.tree import spend
 
 MAX_WORDS = 20
@@ -123,15 +120,8 @@ def fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) 
 
 def _published(reader: RegistryReader, name: str, version: Version) -> str:
     """The time of the log line that published a version."""
-    index = reader.read_index(name)
-    state = lookup.state_of(reader, name, index)
-    seq, sealed = lookup.all_versions(reader, state)[version].seq, len(state.segments) * SEGMENT_LINES
-    if seq <= sealed:
-        segment = read_blob(reader, state.segments[(seq - 1) // SEGMENT_LINES])
-        line = list(split_segment(segment, name))[(seq - 1) % SEGMENT_LINES]
-    else:
-        line = index.data.split(b"\n")[seq - sealed] if index else b""
-    return str(json.loads(line)["event"]["time"])
+    log = lookup.read_log(reader, name)
+    return next(log.lines(log.versions[version].seq - 1)).event.time
 
 
 def _folded(text: str) -> str:

@@ -14,7 +14,6 @@ from typing import BinaryIO, NamedTuple, cast
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import documents, files
-from onnxreg.registry.log.ledger import is_same, replay
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.archive_reader import (
     ABOUT,
@@ -30,7 +29,7 @@ from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, name_registry_in_hint
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 
@@ -131,11 +130,8 @@ def _model_entries(source: RegistryReader, name: str, versions: Collection[Versi
     ledger, index = load(source, name)
     if index is None:
         raise lookup.unknown_model(name, source)
-    if not is_same(index.data, replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode()):
-        raise IntegrityError(
-            f"the index of {ledger.name} in {source.url} is not what its log says",
-            at(VERIFY_ADVICE, source.url),
-        )
+    with name_registry_in_hint(source.url):
+        ledger.prove()
     entries = {index_path(name): _Entry.of(index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):

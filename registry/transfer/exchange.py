@@ -97,7 +97,7 @@ class Exchange:
             actor=self.actor,
             yanked_bytes=self.yanked_bytes,
         )
-        look = partial(self._look, remote, self.known_heads.read_json(remote.registry_id, located.name))
+        look = partial(self._look, remote, self.known_heads.read(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         if layout is not None:
             layout.end(remote, located.name)

@@ -24,7 +24,7 @@ from onnxreg.registry.log.contents import (
     selected_paths,
     versions_to_update,
 )
-from onnxreg.registry.log.ledger import Ledger, channel_of, read_line
+from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.lookup import check_summary, read_manifest
 from onnxreg.registry.log.yanked_bytes import check_not_yanked
 from onnxreg.registry.support.actor import TIME_FORMAT, stamp
@@ -32,7 +32,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
-from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via
+from onnxreg.schema.log.logline import LogLine, Via
 from onnxreg.schema.log.state import Channel, VersionEntry
 
 MakeRestore = Callable[[str, Version, VersionEntry], Restore]
@@ -186,7 +186,7 @@ def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
     """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the
     index."""
     for version in versions:
-        summary, entry = source.summaries.get(str(version)), source.entries.get(version)
+        summary, entry = source.state.summaries.get(version), source.entries.get(version)
         if summary is not None and entry is not None and entry.gone is None:
             check_summary(summary, source.fetch(entry.manifest), entry.manifest, source.name)
 
@@ -223,7 +223,7 @@ def blobs_of(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            selected = entry._replace(held=artifacts.get(version, entry.held))
+            selected = entry.replace(held=artifacts.get(version, entry.held))
             blobs |= {file.digest: file for file in files(ledger, version, selected)}
     return blobs
 
@@ -256,22 +256,21 @@ def missing_lines(
     check_versions(source, destination, versions, restore, selection)
     chosen = {version: source.entries[version].manifest for version in versions}
     manifests = {*(entry.manifest for entry in destination.entries.values()), *chosen.values()}
-    lines = (read_line(line.raw, source.name) for line in _absent(source, destination, manifests))
+    lines = _absent(source, destination, manifests)
     moving = [line for line in lines if _travels(line, chosen, destination)]
     return sorted(moving, key=lambda line: isinstance(line.event, Attest | Yank | Unyank))
 
 
-def _absent(source: Ledger, destination: Ledger, manifests: Collection[Digest]) -> Iterator[LogLineHeader]:
-    """The source's lines on manifests, and its refusals, of kinds that travel and that the destination lacks."""
-    present_lines = list(destination.skim())
-    present = {line.event_id for line in present_lines}
-    stated = {_states(line) for line in present_lines if line.kind == Attest.kind}
-    names = set(map(str, manifests))
-    for line in source.skim():
-        is_new = line.event_id not in present or line.kind == Publish.kind
-        is_stated = line.kind == Attest.kind and _states(line) in stated
-        concerns = line.manifest in names or _refuses(line)
-        if concerns and is_new and not is_stated and line.kind in TRAVELLING:
+def _absent(source: Ledger, destination: Ledger, manifests: Collection[Digest]) -> Iterator[LogLine]:
+    """The source's lines on manifests, and its refusals, that the destination lacks."""
+    present = {line.event.id for line in destination.lines()}
+    stated = {_statement(event) for _, event in destination.events(Attest)}
+    for line in source.lines():
+        event = line.event
+        is_stated = isinstance(event, Attest) and _statement(event) in stated
+        refuses = isinstance(event, Attest) and event.state == "refused"
+        is_new = isinstance(event, Publish) or event.id not in present
+        if is_new and not is_stated and (refuses or getattr(event, "manifest", None) in manifests):
             yield line
 
 
@@ -310,14 +309,9 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
             return False
 
 
-def _states(line: LogLineHeader) -> tuple[str | None, ...]:
+def _statement(event: Attest) -> tuple[object, ...]:
     """The content of an `attest`: two registries may record the same one, each with its own event."""
-    event = line.event()
-    return tuple(event.get(key) for key in ("manifest", "statement", "artifact", "state"))
-
-
-def _refuses(line: LogLineHeader) -> bool:
-    return line.kind == Attest.kind and b'"state":"refused"' in line.raw
+    return event.manifest, event.statement, event.artifact, event.state
 
 
 def check_versions(
@@ -350,7 +344,7 @@ def check_versions(
 def check_yanked(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
     """Raise ConflictError if a version that is new there has artifacts that only yanked versions have there."""
     source_yanks = {yank for entry in source.entries.values() for yank in entry.yanks}
-    if all(entry.yanks <= source_yanks for entry in destination.entries.values()):
+    if all(source_yanks.issuperset(entry.yanks) for entry in destination.entries.values()):
         return
     for version in versions:
         entry = source.entries.get(version)
@@ -369,12 +363,11 @@ def _check_present(source: Ledger, versions: Collection[Version]) -> None:
 
 
 def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
-    source_lines, present_lines = list(source.skim()), list(destination.skim())
-    common = min(len(source_lines), len(present_lines))
-    if common and source_lines[common - 1].digest != present_lines[common - 1].digest:
+    common = min(source.seq, destination.seq)
+    if common and source.digest_at(common) != destination.digest_at(common):
         raise ForkError(
             f"two copies of registry {source.registry} have different histories of {source.name}: "
             f"heads {source.head.short}... and {destination.head.short}...",
             "one of them was rewritten; nothing was changed",
         )
-    return [read_line(line.raw, source.name) for line in source_lines[common:]]
+    return list(source.lines(common))

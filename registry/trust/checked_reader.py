@@ -6,7 +6,7 @@ Light, since every resolve reads the trust file.
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -24,6 +24,7 @@ from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
+    from onnxreg.registry.trust.observe import KnownHead
     from onnxreg.schema.inputs.trust_file import Trust
 
 
@@ -43,11 +44,11 @@ class CheckedReader(ReaderWrapper):
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it as `check` does."""
-        before = self._known_heads.read_json(self.source.registry_id, name)
+        before = self._known_heads.read(self.source.registry_id, name)
         index = self.source.read_index(name, cached)
         return check_or_refresh(self.source, name, index, partial(self.check, name, before))
 
-    def check(self, name: str, before: Any, index: IndexFile | None) -> None:
+    def check(self, name: str, before: "KnownHead | None", index: IndexFile | None) -> None:
         """Compare an index file with its known head; if it is new, also with the trust file.
 
         Raise ForkError or IntegrityError if it contradicts one of them. `before`: see `KnownHeads.check`.
@@ -87,7 +88,7 @@ def check_or_refresh(
 def check_no_rollback(reader: RegistryReader, known_heads: KnownHeads, names: Iterable[str]) -> None:
     """Raise IntegrityError or ForkError, before a change, if a registry contradicts its known heads."""
     for name in names:
-        before = known_heads.read_json(reader.registry_id, name)
+        before = known_heads.read(reader.registry_id, name)
         if before is not None:
             check = partial(known_heads.check, reader, name, before=before)
             check_or_refresh(reader, name, reader.read_index(name), check)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from onnxreg.registry.log.commit import load, read_ledger
-from onnxreg.registry.log.ledger import Ledger, is_same, read_line, replay
+from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -15,7 +15,7 @@ from onnxreg.registry.trust.signatures import (
     signatures,
     signatures_of,
 )
-from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, IntegrityError, RegError, at, fault
+from onnxreg.schema.core.errors import Advice, IntegrityError, RegError, fault, name_registry_in_hint
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
@@ -33,10 +33,8 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     ledger = read_ledger(reader, name, index)
     lines = list(ledger.lines())
     check_lines(trust, registry, name, lines)
-    if not is_same(index.data, replay(lines, registry, name, ledger.fetch).encode()):
-        raise IntegrityError(
-            f"the state of {name} in {reader.url} is not what its log says", at(VERIFY_ADVICE, reader.url)
-        )
+    with name_registry_in_hint(reader.url):
+        ledger.prove()
 
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
@@ -153,9 +151,9 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
 def _check_head(reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
     """Check an index file against the known head. If the log grew meanwhile, check the newest index file."""
     try:
-        known_heads.check(reader, name, index, known_heads.read_json(reader.registry_id, name))
+        known_heads.check(reader, name, index, known_heads.read(reader.registry_id, name))
     except IntegrityError:
-        before = known_heads.read_json(reader.registry_id, name)
+        before = known_heads.read(reader.registry_id, name)
         fresh = reader.read_index(name)
         if fresh == index:
             raise

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxreg.registry.log.ledger import Ledger, read_line
+from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.signing import is_valid
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
@@ -127,7 +127,7 @@ def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
 
     def digest_at(seq: int) -> Digest | None:
         if not digests:
-            digests.update({line.seq: line.digest for line in ledger.skim()})
+            digests.update({line.seq: line.digest for line in ledger.lines()})
         return digests.get(seq)
 
     return SignatureJudge(trust, ledger.registry, ledger.name, digest_at)
@@ -142,12 +142,10 @@ def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = Non
         only: skip versions with other manifests.
     """
     judge = judge_for(ledger, trust)
-    manifests = None if only is None else {str(digest) for digest in only}
-    for line in ledger.skim():
-        if line.kind == Attest.kind and (manifests is None or line.manifest in manifests):
-            event = read_line(line.raw, ledger.name).event
-            if isinstance(event, Attest) and event.media_type == MEDIA_TYPE:
-                yield from _judged(ledger, judge, event, line.seq)
+    manifests = None if only is None else set(only)
+    for seq, event in ledger.events(Attest):
+        if event.media_type == MEDIA_TYPE and (manifests is None or event.manifest in manifests):
+            yield from _judged(ledger, judge, event, seq)
 
 
 def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> Iterator[SignedRelease]:

@@ -1,9 +1,9 @@
 """Descriptors: the facts that are needed to fetch and check some bytes."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.record import Count, Record
 
 PIECE_BYTES = 8 * 2**20
 """A file with more bytes than this has digests of its pieces."""
@@ -19,15 +19,14 @@ class Piece(NamedTuple):
     digest: Digest
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(Record, frozen=True, forbid_unknown_fields=True):
     """The digests of a file's consecutive parts, `size` bytes each, the last one shorter.
 
     With them a download is checked, resumed and repaired part by part, also if SHA-256 cannot be computed as the bytes
     arrive (as in a browser).
     """
 
-    size: int
+    size: Count
     digests: tuple[Digest, ...]
 
     def spans(self, total: int) -> tuple[Piece, ...]:
@@ -47,10 +46,9 @@ def piece_size(total: int) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
     """The facts to fetch and check some bytes: digest, size in bytes, and the pieces of large files."""
 
     digest: Digest
-    size: int
+    size: Count
     pieces: Pieces | None = None

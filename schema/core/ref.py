@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache, total_ordering
+from functools import lru_cache
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -21,25 +21,39 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 
 
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One SemVer 2.0 version. Build metadata takes no part in precedence, but is part of the name."""
+class Version(str):
+    """One SemVer 2.0 version, as its text. Build metadata takes no part in precedence, but is part of the name."""
 
+    __slots__ = ("build", "major", "minor", "patch", "pre")
     major: int
     minor: int
     patch: int
-    pre: tuple[str, ...] = ()
-    build: str = ""
+    pre: tuple[str, ...]
+    build: str
 
-    def __str__(self) -> str:
-        pre = "-" + ".".join(self.pre) if self.pre else ""
-        return f"{self.major}.{self.minor}.{self.patch}{pre}" + (f"+{self.build}" if self.build else "")
+    def __new__(  # noqa: PYI034 -- typing is slow to import
+        cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = ""
+    ) -> "Version":
+        more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
+        version = str.__new__(cls, f"{major}.{minor}.{patch}{more}")
+        version.major, version.minor, version.patch = major, minor, patch
+        version.pre, version.build = pre, build
+        return version
 
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Version):
-            return NotImplemented
-        return (self.precedence, self.build) < (other.precedence, other.build)
+    def __getnewargs__(self) -> tuple[int, int, int, tuple[str, ...], str]:  # type: ignore[override]
+        return self.major, self.minor, self.patch, self.pre, self.build
+
+    def __lt__(self, other: str) -> bool:
+        return _order(self) < _order(other)
+
+    def __le__(self, other: str) -> bool:
+        return _order(self) <= _order(other)
+
+    def __gt__(self, other: str) -> bool:
+        return _order(self) > _order(other)
+
+    def __ge__(self, other: str) -> bool:
+        return _order(self) >= _order(other)
 
     @property
     def precedence(self) -> tuple[object, ...]:
@@ -81,6 +95,12 @@ class Version:
             raise InputError(f"not a version: {text[:80]!r}", hint)
         major, minor, patch, pre, build = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else (), build or "")
+
+
+def _order(version: str) -> tuple[object, str]:
+    if not isinstance(version, Version):
+        raise TypeError(f"a version is compared with a version, not with {version!r}")
+    return version.precedence, version.build
 
 
 def check_name(text: str) -> str:

@@ -5,7 +5,7 @@ One function for each demand, which yields for every part of it if it is met, an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product
@@ -226,7 +226,7 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield False, "nothing was evaluated"
         return
     recipe = candidate.manifest.recipe
-    full = replace(candidate.full_summary, profile=None if recipe is None else recipe.profile)
+    full = candidate.full_summary.replace(profile=None if recipe is None else recipe.profile)
     for artifact in artifacts:
         states = [evaluation.state for evaluation in candidate.later(artifact)]
         summary = full.after({artifact.digest: worst(states)} if states else {})

@@ -6,54 +6,75 @@ taken from, and `sig` is a signature over the line without it (`dsse.sign_line`)
 too: to strip it changes the chain.
 """
 
-import json
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, cast
+
+import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.record import Count, Record, decode_json, text_of
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
-from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, check_time, decode_event
+from onnxreg.schema.log.events import (
+    KINDS,
+    MAX_EVENT_BYTES,
+    Event,
+    ModelEvent,
+    PolicyEvent,
+    RolloutStep,
+    Time,
+    UnknownEvent,
+)
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
 """An event, its number, its links and a common signature."""
 MAX_SIGNATURE_BYTES = 16 * 1024
-_EVENT, _PREV = b'{"event":', b',"prev":"'
+_WITH_FLOATS = PolicyEvent | RolloutStep | UnknownEvent
+"""The events that may hold a float, or a key beyond ASCII, which msgspec does not write as RFC 8785 demands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Via:
+class Via(Record, frozen=True, forbid_unknown_fields=True):
     """The origin of a line: registry id, its number there, and its digest there; and the time of its arrival here."""
 
     registry: str
-    seq: int
+    seq: Count
     head: Digest
-    time: str | None = None
+    time: Time | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        time = {} if self.time is None else {"time": self.time}
-        return {"registry": self.registry, "seq": self.seq, "head": str(self.head), **time}
+    def __post_init__(self) -> None:
+        check_registry_id(self.registry)
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line of a registry's log of one model. `raw` are its exact bytes, without the newline."""
+class _Links(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a line but for its event."""
 
-    seq: int
+    seq: Count
     prev: Digest
-    event: Event
-    via: Via | None
-    raw: bytes
-    sig: str | None = None
+    via: Via | None = None
+    sig: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SIGNATURE_BYTES)] | None = None
 
-    @property
+
+class LogLine(_Links, frozen=True, kw_only=True, dict=True):
+    """One line of a registry's log of one model."""
+
+    event: ModelEvent | PolicyEvent
+
+    @cached_property
+    def raw(self) -> bytes:
+        """Its bytes, without the newline."""
+        if isinstance(self.event, _WITH_FLOATS):
+            return self.encode()
+        return msgspec.json.encode(self, enc_hook=text_of, order="sorted")
+
+    @cached_property
     def digest(self) -> Digest:
         return Digest.of(self.raw)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"event": self.event.to_json()}
 
     @property
     def name(self) -> str:
@@ -69,94 +90,50 @@ class LogLine:
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
     ) -> "LogLine":
         """A line of a registry's log; `sign`, if given, makes its `sig`."""
-        value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
-        if via is not None:
-            value["via"] = via.to_json()
+        line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
         if sign is not None:
-            value["sig"] = sign(value)
-        raw = canonical.encode(value)
-        if len(raw) > MAX_LINE_BYTES:
+            line = line.replace(sig=sign(line.to_json()))
+        if len(line.raw) > MAX_LINE_BYTES:
             raise InputError(
                 f"the {event.kind} event on {event.name} is longer than {MAX_LINE_BYTES} bytes", event.shorten
             )
-        return cls.decode(raw)
+        return cls.decode(line.raw)
 
     @classmethod
-    def decode(cls, raw: bytes) -> "LogLine":
+    def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
         """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
-        value = canonical.decode_canonical(raw, "log line", max_bytes=MAX_LINE_BYTES)
-        if not isinstance(value, dict):
-            raise InputError("log line is not an object")
-        check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
-        return cls(
-            count(value["seq"]),
-            Digest.parse(value["prev"]),
-            decode_event(value["event"]),
-            _via(value["via"]) if "via" in value else None,
-            raw,
-            _signature(value["sig"]) if "sig" in value else None,
-        )
+        canonical.check_size(data, label, max_bytes)
+        try:
+            line = decode_json(data, cls, label)
+        except InputError as error:
+            line = _unknown(data, label, error)
+        if line.raw != data:
+            raise InputError(f"{label} is not canonical JSON")
+        return line
 
     def signed_bytes(self, registry: str) -> bytes:
         """The bytes that its signature covers in the log of a registry."""
-        return signed_bytes(registry, json.loads(self.raw))
+        return signed_bytes(registry, self.to_json())
 
 
-@dataclass(frozen=True, slots=True)
-class LogLineHeader:
-    """The fields by which a long log is searched, read at a tenth of the cost of `LogLine.decode`."""
-
-    seq: int
-    prev: Digest
-    name: str
-    kind: str
-    manifest: str
-    event_id: Digest
-    raw: bytes
-
-    @property
-    def digest(self) -> Digest:
-        return Digest.of(self.raw)
-
-    def event(self) -> dict[str, Any]:
-        """The JSON value of its event."""
-        value: dict[str, Any] = json.loads(self.raw)["event"]
-        return value
-
-    @classmethod
-    def read(cls, raw: bytes) -> "LogLineHeader":
-        """Read a canonical line: its event is the bytes before `,"prev":`. Raise InputError if that cannot
-        be.
-
-        An event of an unknown kind must be optional, as in `decode_event`.
-        """
-        end = raw.rfind(_PREV)
-        try:
-            value = json.loads(raw)
-            event = value["event"]
-            prev, manifest = Digest.parse(value["prev"]), str(event.get("manifest", ""))
-            name, kind = str(event["name"]), str(event["kind"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"log line is not one: {error}"[:200]) from error
-        if end < 0 or not raw.startswith(_EVENT):
-            raise InputError("log line is not canonical JSON")
-        if kind not in KINDS and kind != PolicyEvent.kind:
-            decode_event(event)
-        event_id = Digest.of(raw[len(_EVENT) : end])
-        return cls(count(value.get("seq")), prev, name, kind, manifest, event_id, raw)
-
-
-Line = TypeVar("Line", LogLine, LogLineHeader)
+def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
+    """A line with an optional event of an unknown kind; the error if it has none, InputError if it is not optional."""
+    value = canonical.decode(data, label)
+    event = value.pop("event", None) if isinstance(value, dict) else None
+    if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
+        raise error
+    links, unknown_event = _Links.read(value), cast("ModelEvent", UnknownEvent.keep(event))
+    return LogLine(seq=links.seq, prev=links.prev, event=unknown_event, via=links.via, sig=links.sig)
 
 
 def walk_chain(
-    lines: Iterable[Line],
+    lines: Iterable[LogLine],
     name: str,
     prev: Digest,
     hint: str | Advice,
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
-) -> Iterator[Line]:
+) -> Iterator[LogLine]:
     """Yield the lines after line `seq`, whose digest is `prev`; each must follow the one before it.
 
     Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
@@ -172,37 +149,6 @@ def walk_chain(
         raise IntegrityError(f"the log of {name} does not end in the head that its state names", hint)
 
 
-def verify_chain(
-    lines: Iterable[Line],
-    name: str,
-    prev: Digest,
-    hint: str | Advice,
-    seq: int = 0,
-    head: tuple[int, Digest] | None = None,
-) -> None:
-    """Read all lines of `walk_chain`; IntegrityError at the first break."""
-    deque(walk_chain(lines, name, prev, hint, seq, head), maxlen=0)
-
-
 def genesis(registry: str, name: str) -> Digest:
-    """The digest that the first line of a log names as the line before: it ties the chain to one model.
-
-    Ids and names are plain ASCII without quotes, so `json` writes canonical bytes too, and the first
-    `resolve` stays light.
-    """
-    return Digest.of(json.dumps({"name": name, "registry": registry}, separators=(",", ":")).encode())
-
-
-def _via(value: Any) -> Via:
-    if not isinstance(value, dict):
-        raise InputError("via is not an object")
-    check_keys(value, {"registry", "seq", "head"}, {"time"}, "via")
-    registry, head = check_registry_id(text(value["registry"])), Digest.parse(value["head"])
-    time = check_time(value["time"]) if "time" in value else None
-    return Via(registry, count(value["seq"]), head, time)
-
-
-def _signature(value: Any) -> str:
-    if not 0 < len(text(value)) <= MAX_SIGNATURE_BYTES:
-        raise InputError(f"sig is a text of 1 to {MAX_SIGNATURE_BYTES} characters")
-    return text(value)
+    """The digest that the first line of a log names as the line before: it ties the chain to one model."""
+    return Digest.of(canonical.encode({"name": name, "registry": registry}))

@@ -4,26 +4,12 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import (
-    array_of,
-    count,
-    flag,
-    items,
-    mapping,
-    nullable,
-    number,
-    path,
-    pick,
-    record,
-    table_of,
-    text,
-)
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.record import Count, Record, check_safe_path
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
@@ -117,35 +103,30 @@ EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
 """Roles of companions that prove a verdict: no artifact needs them to run, so they are part of no download."""
 
 
-class FileSummary(NamedTuple):
+class FileSummary(Record, frozen=True):
+    """A file of a version."""
+
     role: str
     path: str
     digest: Digest
-    size: int
+    size: Count
 
-    @classmethod
-    def read(cls, value: Any) -> "FileSummary":
-        return _FILE(value)
-
-
-_FILE = record(FileSummary, {"role": text, "path": path, "digest": Digest.parse, "size": count})
+    def __post_init__(self) -> None:
+        check_safe_path(self.path)
 
 
-class KvCacheSummary(NamedTuple):
+class KvCacheSummary(Record, frozen=True):
     """The memory of the keys and values of a decoder; see `manifest.KvCache`."""
 
-    bytes_per_token: int
-    max_tokens: int
+    bytes_per_token: Count
+    max_tokens: Count
 
     def size(self, context: int | None = None) -> int:
         """The bytes for so many tokens of context, by default for the longest one."""
         return self.bytes_per_token * (self.max_tokens if context is None else context)
 
 
-_KV_CACHE = record(KvCacheSummary, dict.fromkeys(KvCacheSummary._fields, count))
-
-
-class ArtifactSummary(NamedTuple):
+class ArtifactSummary(Record, frozen=True):
     """One artifact: what a device must know before it downloads.
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
@@ -162,23 +143,26 @@ class ArtifactSummary(NamedTuple):
     precision: str
     path: str
     digest: Digest
-    size: int
+    size: Count
     state: str
     files: tuple[FileSummary, ...] = ()
-    opset: int | None = None
-    ort_format: int | None = None
+    opset: Count | None = None
+    ort_format: Count | None = None
     operators: Digest | None = None
     providers: tuple[str, ...] = ()
-    recall: Mapping[str, float] = {}
-    ir_version: int | None = None
+    recall: dict[str, float] = {}
+    ir_version: Count | None = None
     domains: tuple[str, ...] = ()
     stated: str | None = None
     member: str | None = None
-    metrics: Mapping[str, float] = {}
+    metrics: dict[str, float] = {}
     contrib: tuple[str, ...] = ()
     contract: Digest | None = None
     kv_cache: KvCacheSummary | None = None
     preferred: bool = False
+
+    def __post_init__(self) -> None:
+        check_safe_path(self.path)
 
     @property
     def weight_size(self) -> int:
@@ -188,53 +172,17 @@ class ArtifactSummary(NamedTuple):
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
         state = effective_state(self.state, verdict)
-        return self if state == self.state else self._replace(state=state, stated=self.state)
-
-    @classmethod
-    def read(cls, value: Any) -> "ArtifactSummary":
-        """Read what `summarize` wrote; InputError if it is anything else."""
-        return _ARTIFACT(value)
+        return self if state == self.state else self.replace(state=state, stated=self.state)
 
 
-_NUMBERS = table_of(text, number)
-_ARTIFACT = record(
-    ArtifactSummary,
-    {
-        "format": text,
-        "precision": text,
-        "path": path,
-        "digest": Digest.parse,
-        "size": count,
-        "state": text,
-    },
-    {
-        "files": array_of(_FILE),
-        "opset": nullable(count),
-        "ort_format": nullable(count),
-        "operators": nullable(Digest.parse),
-        "providers": array_of(text),
-        "recall": _NUMBERS,
-        "ir_version": nullable(count),
-        "domains": array_of(text),
-        "member": nullable(text),
-        "metrics": _NUMBERS,
-        "contrib": array_of(text),
-        "contract": nullable(Digest.parse),
-        "kv_cache": nullable(_KV_CACHE),
-        "preferred": flag,
-    },
-)
-
-
-@dataclass(frozen=True)
-class VersionSummary:
+class VersionSummary(Record, frozen=True, dict=True):
     """One version: its manifest, its artifacts, and the companions they share.
 
     `profile` is that of the recipe. It is not part of the index file's summary: see `lookup.read_summary`.
     """
 
     manifest: Digest
-    size: int
+    size: Count
     artifacts: tuple[ArtifactSummary, ...]
     files: tuple[FileSummary, ...]
     task: str | None = None
@@ -267,15 +215,8 @@ class VersionSummary:
                 yield artifact, size
 
     def lacks(self, keys: Collection[str]) -> bool:
-        """True if only the manifest has the value of one of these fields of an expression.
-
-        No index file has the profile, and one of an older build has neither metrics, contracts nor caches.
-        """
-        no_metrics = any(artifact.recall and not artifact.metrics for artifact in self.artifacts)
-        no_contract = all(artifact.contract is None for artifact in self.artifacts)
-        no_cache = all(artifact.kv_cache is None for artifact in self.artifacts)
-        absent = {"profile": True, "metric": no_metrics, "contract": no_contract, "kv_cache": no_cache}
-        return any(absent.get(key, False) for key in keys)
+        """True if only the manifest has the value of one of these fields of an expression: no index file has the profile."""
+        return "profile" in keys and self.profile is None
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -288,42 +229,7 @@ class VersionSummary:
         if not attested or attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(artifact.after(attested.get(artifact.digest)) for artifact in self.artifacts)
-        return replace(self, artifacts=artifacts)
-
-    @classmethod
-    def read(cls, value: Any) -> "VersionSummary":
-        """Read what `summarize` wrote; InputError if it is anything else."""
-        return _VERSION(value)
-
-
-_VERSION = record(
-    VersionSummary,
-    {
-        "manifest": Digest.parse,
-        "size": count,
-        "artifacts": array_of(_ARTIFACT),
-        "files": array_of(_FILE),
-    },
-    dict.fromkeys(("task", "family", "license"), nullable(text)),
-)
-SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
-ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
-LATER_KEYS = frozenset({"contract", "contrib", "kv_cache", "metrics", "preferred"})
-"""The keys of an artifact's summary that older builds do not write."""
-
-
-def known_summary(value: Any) -> dict[str, Any]:
-    """A summary without the keys that this build does not know. Raise InputError if it is malformed."""
-    artifacts = items(mapping(value).get("artifacts"), lambda artifact: pick(artifact, ARTIFACT_KEYS))
-    return pick(value, SUMMARY_KEYS) | {"artifacts": list(artifacts)}
-
-
-def completed(summary: Any, derived: Mapping[str, Any]) -> dict[str, Any]:
-    """A known summary; the `LATER_KEYS` that an older build did not write are those of the derived summary."""
-    picked = known_summary(summary)
-    for artifact, expected in zip(picked["artifacts"], derived["artifacts"], strict=False):
-        artifact |= {key: expected[key] for key in LATER_KEYS & expected.keys() - artifact.keys()}
-    return picked
+        return self.replace(artifacts=artifacts)
 
 
 def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
@@ -341,8 +247,8 @@ def operator_set(artifact: "Artifact") -> bytes | None:
 
 def summarize(
     manifest: "Manifest", digest: Digest, size: int, *, every: bool = False, member: str | None = None
-) -> dict[str, Any]:
-    """The summary of a manifest, as the JSON in the state line. `digest`, `size`: the manifest's.
+) -> VersionSummary:
+    """The summary of a manifest. `digest`, `size`: the manifest's.
 
     Args:
         every: list all artifacts, also those of a family that are not its entry. An index file never does:
@@ -351,23 +257,23 @@ def summarize(
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
-    artifacts = [
-        artifact
-        for artifact in manifest.artifacts
-        if every or artifact.path in first or (member is not None and stages.get(artifact.path) == member)
-    ]
-    value: dict[str, Any] = {
-        "manifest": str(digest),
-        "size": size,
-        "artifacts": [_artifact(manifest, artifact, stages.get(artifact.path)) for artifact in artifacts],
-        "files": [_file(entry) for entry in manifest.files],
-    }
-    optional = {"task": manifest.task, "family": manifest.family, "license": manifest.license}
-    return value | {key: item for key, item in optional.items() if item is not None}
+    return VersionSummary(
+        digest,
+        size,
+        tuple(
+            _artifact(manifest, artifact, stages.get(artifact.path))
+            for artifact in manifest.artifacts
+            if every or artifact.path in first or (member is not None and stages.get(artifact.path) == member)
+        ),
+        tuple(map(_file, manifest.files)),
+        manifest.task,
+        manifest.family,
+        manifest.license,
+    )
 
 
-def _file(entry: "FileEntry") -> dict[str, Any]:
-    return {"role": entry.role, "path": entry.path, "digest": str(entry.digest), "size": entry.size}
+def _file(entry: "FileEntry") -> FileSummary:
+    return FileSummary(entry.role, entry.path, entry.digest, entry.size)
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
@@ -390,38 +296,38 @@ def _winner(manifest: "Manifest") -> str | None:
     return search.get("output") if isinstance(search, Mapping) else None
 
 
-def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> dict[str, Any]:
+def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> ArtifactSummary:
     from onnxreg.schema.manifest.manifest import contract_of
 
-    contract = contract_of(manifest, artifact)
-    operators = operator_set(artifact)
+    operators, cache = operator_set(artifact), artifact.kv_cache
     recall = {
         check.name.removeprefix(RECALL): check.value
         for check in artifact.checks
         if check.name.startswith(RECALL) and check.value is not None
     }
-    value: dict[str, Any] = {
-        "format": artifact.format,
-        "precision": artifact.precision,
-        "path": artifact.path,
-        "digest": str(artifact.digest),
-        "size": artifact.size,
-        "state": artifact.certification.state,
-    }
-    optional = {
-        "files": [_file(entry) for entry in artifact.files],
-        "opset": artifact.metadata.opset,
-        "ort_format": artifact.ort_format,
-        "operators": None if operators is None else str(Digest.of(operators)),
-        "providers": list(artifact.metadata.execution_providers),
-        "recall": recall,
-        "ir_version": artifact.ir_version,
-        "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
-        "member": member,
-        "contrib": list(artifact.contrib),
-        "contract": None if contract is None else str(contract),
-        "kv_cache": None if artifact.kv_cache is None else artifact.kv_cache.to_json(),
-        "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
-        "preferred": _winner(manifest) == artifact.path or None,
-    }
-    return value | {key: item for key, item in optional.items() if item not in (None, [], {})}
+    return ArtifactSummary(
+        artifact.format,
+        artifact.precision,
+        artifact.path,
+        artifact.digest,
+        artifact.size,
+        artifact.certification.state,
+        files=tuple(map(_file, artifact.files)),
+        opset=artifact.metadata.opset,
+        ort_format=artifact.ort_format,
+        operators=None if operators is None else Digest.of(operators),
+        providers=tuple(artifact.metadata.execution_providers),
+        recall=recall,
+        ir_version=artifact.ir_version,
+        domains=tuple(sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"})),
+        member=member,
+        contrib=tuple(artifact.contrib),
+        contract=contract_of(manifest, artifact),
+        kv_cache=None if cache is None else KvCacheSummary(cache.bytes_per_token, cache.max_tokens),
+        metrics={
+            check.name: check.value
+            for check in suite_checks(artifact)[:MAX_METRICS]
+            if check.value is not None
+        },
+        preferred=_winner(manifest) == artifact.path,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Row, Run, pairs, rows
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core import canonical
@@ -21,6 +21,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import State
+from onnxreg.schema.log.summary import VersionSummary
 from onnxreg.schema.manifest.operators import read_operator_set
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
@@ -56,22 +57,24 @@ def artifact(number: int) -> dict[str, Any]:
 def index_file(registry: str) -> bytes:
     """Of a model with one version of so many artifacts."""
     manifest = Digest.of(b"manifest")
-    ledger = Ledger.empty(registry, NAME, {}.__getitem__)
+    ledger = Log(registry, NAME, {}.__getitem__)
     about = {"time": "2026-01-02T03:04:05Z", "actor": "ada", "name": NAME, "nonce": "0" * 32}
     ledger.append(Publish(**about, version=VERSION, manifest=manifest, size=1))
-    ledger.summaries[str(VERSION)] = {
-        "manifest": str(manifest),
-        "size": 1,
-        "artifacts": [artifact(number) for number in range(ARTIFACTS)],
-        "files": [],
-    }
+    ledger.summaries[VERSION] = VersionSummary.read(
+        {
+            "manifest": str(manifest),
+            "size": 1,
+            "artifacts": [artifact(number) for number in range(ARTIFACTS)],
+            "files": [],
+        }
+    )
     return ledger.encode()
 
 
 def benchmark(count: int = 15) -> list[Row]:
     line = index_file("0" * 32).split(b"\n")[0]
     state = State.decode(line)
-    summary = state.summary(VERSION)
+    summary = state.summaries.get(VERSION)
     assert summary is not None
     candidate = VersionCandidate(VERSION, state.versions[VERSION], summary)
     plain = canonical.decode(line)["summaries"][str(VERSION)]["artifacts"]

@@ -20,7 +20,7 @@ from onnxreg.schema.log.events import KINDS
 from onnxreg.schema.log.logline import LogLine
 
 READERS = (
-    *("index", "lookup", "state", "line", "segment", "catalog", "manifest", "stored manifest"),
+    *("index", "lookup", "state", "line", "segment", "checkpoint", "manifest", "stored manifest"),
     *("diff of a manifest", "recipe", "diff", "identity", "remotes", "ref", "delta", "table of deltas"),
     *("owner's facts", "dossier profile"),
     "rotation",

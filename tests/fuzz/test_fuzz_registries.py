@@ -22,7 +22,6 @@ from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
-from onnxreg.schema.log.summary import LATER_KEYS
 
 SAMPLE, MORE = 50, 150
 PRISTINE = specimens.tree()
@@ -30,7 +29,7 @@ OTHER = specimens.tree("e" * 32)
 INDEXES = [path for path in PRISTINE if path.startswith("index/")]
 REFERENCED = specimens.referenced(PRISTINE)
 TEXTS = [path for path in REFERENCED if PRISTINE[path][:1] == b"{" and len(PRISTINE[path]) > 99]
-"""Manifests, a segment, a catalog: what is read as a document."""
+"""Manifests, a segment, a checkpoint: what is read as a document."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ TABLES = ("channels", "versions", "summaries")
 
 
 def is_same(before: bytes, after: bytes) -> bool:
-    """True if an index file differs at most by keys of its state that this build does not know, or that an older build did
-    not write: these are not compared."""
+    """True if an index file differs at most by keys of its state that this build does not know: these are not compared."""
     states = [data.partition(b"\n") for data in (before, after)]
     if states[0][2] != states[1][2]:
         return False
@@ -63,10 +61,9 @@ def is_same(before: bytes, after: bytes) -> bool:
 
 
 def contains(value: Any, part: Any) -> bool:
-    """True if a JSON value is `part`, with keys more at any depth, perhaps without later keys; 1, 1.0 and true are three values."""
+    """True if a JSON value is `part`, with keys more at any depth; 1, 1.0 and true are three values."""
     if isinstance(part, dict) and isinstance(value, dict):
-        keys = part.keys() - (LATER_KEYS - value.keys())
-        return all(key in value and contains(value[key], part[key]) for key in keys)
+        return all(key in value and contains(value[key], part[key]) for key in part)
     if isinstance(part, list) and isinstance(value, list):
         return len(part) == len(value) and all(map(contains, value, part))
     return type(part) is type(value) and bool(part == value)

@@ -100,14 +100,14 @@ def test_files_that_are_no_models_are_not_listed(registry: Registry, make_draft:
     assert registry.names() == ["acme/pii"]
 
 
-def test_verify_goes_on_behind_a_missing_catalog(registry: Registry, make_draft: MakeDraft) -> None:
+def test_verify_goes_on_behind_a_missing_checkpoint(registry: Registry, make_draft: MakeDraft) -> None:
     for number in range(66):
         registry.add(make_draft(seed=str(number), size=1))
     broken = registry.add(make_draft(name="acme/broken", seed="z"))
     (registry.store.root / blob_path(broken.manifest.artifacts[0].digest)).unlink()
-    catalog = registry.state("acme/pii").catalog
-    assert catalog is not None
-    (registry.store.root / blob_path(catalog)).unlink()
+    checkpoint = registry.state("acme/pii").checkpoint
+    assert checkpoint is not None
+    (registry.store.root / blob_path(checkpoint)).unlink()
     assert sorted((found.kind, found.name.split()[0]) for found in registry.verify().damages) == [
         ("index", "acme/pii"),
         ("missing", "acme/broken:0.1.0"),

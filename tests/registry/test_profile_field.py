@@ -69,7 +69,7 @@ def test_resolve_reads_the_profile(profiled: Registry) -> None:
 
 def test_the_index_file_does_not_have_it(profiled: Registry) -> None:
     state = lookup.read_state(profiled.store, "acme/pii")
-    assert all("profile" not in summary for summary in state.summaries.values())
+    assert all(summary.profile is None for summary in state.summaries.values())
 
 
 def test_the_command_line(profiled: Registry, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
         version for version in versions if not (entry := state.versions.get(version)) or not entry.dropped
     ]
     remaining.sort(key=lambda version: version.precedence, reverse=True)
-    listed_versions = [version for version in remaining if str(version) in state.summaries]
+    listed_versions = [version for version in remaining if version in state.summaries]
     yield f"## {state.name}"
     yield ""
     if description:
@@ -96,7 +96,7 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
     for version in listed_versions:
         yield from _rows(state, version)
     older = [version for version in remaining if version not in listed_versions]
-    if older or state.catalog is not None:
+    if older or state.checkpoint is not None:
         names = [*map(str, older[:MAX_LISTED_VERSIONS]), f"see `reg log {state.name}`"]
         yield from ("", f"Other versions: {', '.join(names)}")
     newest = f":{listed_versions[0]}" if listed_versions else ""

@@ -10,6 +10,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Version
 
 Reg = Callable[..., Any]
 MODEL = "acme/fleet"
@@ -226,7 +227,7 @@ def test_verify_reads_the_manifest_of_an_older_version_anyway(reg: Reg, fleet: R
 
 def test_a_damaged_operator_set_is_no_reason_to_offer(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
     state = fleet.state(MODEL)
-    digest = Digest.parse(state.summaries["1.1.0"]["artifacts"][1]["operators"])
+    digest = state.summaries[Version.parse("1.1.0")].artifacts[1].operators
     place = Path(fleet.store.blob_url(digest).removeprefix("file://"))
     place.chmod(0o644)
     place.write_bytes(b"[]")

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, save
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
@@ -158,7 +158,7 @@ def test_a_yank_of_one_version_does_not_stop_a_push_of_another(
     registry, version = Registry(), Version.parse("1.0.0")
     manifest = registry.state(NAME).versions[version].manifest
 
-    def yank(ledger: Ledger) -> list[Digest]:
+    def yank(ledger: Log) -> list[Digest]:
         ledger.append(Yank(**stamp(NAME, None, "leaks names"), version=version, manifest=manifest))
         return []
 

@@ -201,7 +201,7 @@ def test_a_lock_that_contradicts_its_manifest(whole: Registry, other: Registry) 
     for wrong in (
         replace(entry, files=entry.files[1:]),
         replace(entry, precision="int4"),
-        replace(entry, files=(entry.files[0]._replace(size=1), *entry.files[1:])),
+        replace(entry, files=(entry.files[0].replace(size=1), *entry.files[1:])),
     ):
         with pytest.raises(IntegrityError, match="the lock says other things"):
             pull(other, wrong, whole)

@@ -24,7 +24,7 @@ from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
 from onnxreg.registry.gates.statements import PROOF, read_proofs
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.support.actor import stamp
@@ -315,7 +315,7 @@ def test_a_version_that_was_taken_down_leaves_its_moves(audited: Audited, tmp_pa
     registry.untag(NAME, "nightly")
     purge = Purge(**stamp(NAME), version=Version(1, 1, 0), manifest=gone, blobs=(gone,))
 
-    def take_down(ledger: Ledger) -> list[Digest]:
+    def take_down(ledger: Log) -> list[Digest]:
         ledger.append(purge)
         return []
 

@@ -19,21 +19,20 @@ from support.sampling import sampled
 
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger, replay
-from onnxreg.registry.log.lookup import find_with_state
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import fetcher, read_log
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.registry.trust.state_check import check_state
+from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Publish
-from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, compare
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, Verdict
 
 NAME = "a"
@@ -59,7 +58,7 @@ def add(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
         **stamp(NAME), version=Version.parse(version), manifest=Digest.of(document), size=len(document)
     )
 
-    def change(ledger: Ledger) -> list[Digest] | None:
+    def change(ledger: Log) -> list[Digest] | None:
         if event.version in ledger.entries:
             return None
         ledger.append(event)
@@ -87,8 +86,8 @@ def push(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
 
 
 def verdict(remote: ObjectRegistry, version: str) -> str | None:
-    found, state = find_with_state(remote, Ref(NAME, version))
-    return state.verdicts(found.entry).get(Digest.of(SHARED))
+    log = read_log(remote, NAME)
+    return log.state.verdicts(log.find(Ref(NAME, version)).entry).get(Digest.of(SHARED))
 
 
 def versions(remote: ObjectRegistry) -> set[Version]:
@@ -138,16 +137,15 @@ class History:
     def _look(contents: Contents, before: KnownHead | None, done: tuple[str, ...]) -> KnownHead | None:
         """What the reader knows then. Newcomers look too, and the state follows from the log."""
         data = contents.get(f"index/{NAME}.jsonl")
-        if data is None or (before is not None and before.index == Digest.of(data).hex):
+        if data is None or (before is not None and before.index == Digest.of(data)):
             return before
-        seen = ObservedIndex.read(data, NAME)
-        ledger, _ = load(ObjectRegistry(holding(contents)), NAME)
+        remote = ObjectRegistry(holding(contents))
+        ledger, _ = load(remote, NAME)
+        seen = ServedIndex(remote.registry_id, NAME, remote.url, data, fetcher(remote))
         try:
-            assert replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done
-            compare(None, seen, lambda number: [])
-            known = compare(before, seen, lambda number: [])
-            for reader in (None, before):
-                check_state(reader, seen, ledger.fetch, lambda number: [])
+            assert Log.replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done
+            observe(None, seen)
+            known = observe(before, seen)
         except IntegrityError as error:
             raise AssertionError(f"after {done} a reader is told: {error.message}") from error
         assert isinstance(known, KnownHead)

@@ -11,7 +11,7 @@ from support.trust.tamper import Tree
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import rollouts
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.log.ledger import is_same, replay
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob, read_state
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
@@ -280,7 +280,7 @@ def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_p
     def fetch(digest: Digest) -> bytes:
         return read_blob(free.store, digest)
 
-    assert is_same(data.data, replay(free.log(NAME), free.id, NAME, fetch).encode())
+    assert data.data == Log.replay(free.log(NAME), free.id, NAME, fetch).encode()
     assert not free.verify().damages
     mirror(*open_both(free.remotes, str(free.store.root), str(tmp_path / "mirror")))
     assert read_state(free.remotes.open(str(tmp_path / "mirror")), NAME).rollouts == free.state(NAME).rollouts

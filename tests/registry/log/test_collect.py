@@ -14,7 +14,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -334,7 +334,7 @@ def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
     gone = stray(store, b"wanted after all")
     secured, go_on = threading.Event(), threading.Event()
 
-    def slow(ledger: Ledger) -> set[Digest]:
+    def slow(ledger: Log) -> set[Digest]:
         return {gone}
 
     def push_slowly() -> None:
@@ -426,7 +426,7 @@ def test_a_manifest_that_is_freed_during_a_verification_is_not_damage(
 ) -> None:
     drops = iter([lambda: (filled.drop("acme/pii:0.1.0"), filled.gc())])
 
-    def audit(ledger: Ledger, index: IndexFile) -> list[tuple[str, str]]:
+    def audit(ledger: Log, index: IndexFile) -> list[tuple[str, str]]:
         next(drops, lambda: None)()
         return []
 
@@ -438,9 +438,9 @@ def test_a_change_starts_over_if_a_collector_freed_what_it_reads(filled: Registr
     drops = iter([lambda: (filled.drop("acme/pii:0.1.0"), filled.gc())])
     tries = []
 
-    def change(ledger: Ledger) -> None:
+    def change(ledger: Log) -> None:
         next(drops, lambda: None)()
-        tries.append([entry.manifest for entry in ledger.entries.values()])
+        tries.append([entry.manifest for entry in ledger.versions.values()])
         for manifest in tries[-1]:
             ledger.fetch(manifest)
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import share
@@ -20,6 +20,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
+from onnxreg.schema.log.summary import VersionSummary
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -294,8 +295,8 @@ def test_a_manifest_of_another_model_is_refused(
 ) -> None:
     evil = registry.add(make_draft(name="evil/name"))
     with registry.store.push() as push:
-        ledger = Ledger.empty(registry.id, "acme/pii", lambda digest: evil.data)
-        ledger.summaries = {"1.0.0": {"manifest": str(evil.digest), "size": len(evil.data)}}
+        ledger = Log(registry.id, "acme/pii", lambda digest: evil.data)
+        ledger.summaries = {Version(1, 0, 0): VersionSummary(evil.digest, len(evil.data), (), ())}
         event = {"name": "acme/pii", "time": "2026-01-01T00:00:00Z", "nonce": "0" * 32}
         ledger.append(Publish(**event, version=Version(1, 0, 0), manifest=evil.digest, size=len(evil.data)))
         push.publish("acme/pii", ledger.encode(), None)

@@ -14,7 +14,7 @@ from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.contents import EVERYTHING, Selection, refers_to
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
@@ -48,7 +48,7 @@ def publish(remote: RegistryStore, version: str, weights: bytes = WEIGHTS[0]) ->
     data = manifest.encode()
     event = Publish(**stamp(NAME), version=Version.parse(version), manifest=Digest.of(data), size=len(data))
 
-    def change(ledger: Ledger) -> set[Digest]:
+    def change(ledger: Log) -> set[Digest]:
         ledger.append(event)
         return {Digest.of(data), *refers_to(manifest)}
 
@@ -73,7 +73,7 @@ class _Held:
         return BytesIO(self._data)
 
 
-def ledger_of(remote: RegistryStore) -> Ledger:
+def ledger_of(remote: RegistryStore) -> Log:
     return load(remote, NAME)[0]
 
 
@@ -275,7 +275,7 @@ def test_a_channel_push_sends_files_again_that_expire_meanwhile(
         entry = ledger_of(destination).entries[Version.parse("1.0.0")]
         event = kind(**stamp(NAME), version=Version.parse("1.0.0"), manifest=entry.manifest)
 
-        def give_up(ledger: Ledger) -> set[Digest]:
+        def give_up(ledger: Log) -> set[Digest]:
             ledger.append(event)
             return set()
 
@@ -460,7 +460,7 @@ class Registries(RuleBasedStateMachine):
                 assert entry.yanked == (entry.manifest in yanked)
 
 
-def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
+def _agree(ours: Log, theirs: Log, version: Version) -> bool:
     """Whether both have a version, under the same manifest and with its files."""
     held = theirs.entries.get(version)
     return held is not None and held.gone is None and held.manifest == ours.entries[version].manifest

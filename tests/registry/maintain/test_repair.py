@@ -139,7 +139,7 @@ def test_nothing_is_deleted_while_some_log_cannot_be_read(filled: Registry) -> N
 def test_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None:
     path = filled.store.root / INDEX
     good = path.read_bytes()
-    overwrite(path, good.replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
+    overwrite(path, good.replace(b'"seq":3,"size"', b'"seq":2,"size"'))
     assert [damage.kind for damage in filled.verify().damages] == ["state"]
     done = mend(filled)
     assert not done.report.damages and len(done.repaired) == 1
@@ -147,12 +147,14 @@ def test_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_a_catalog_is_made_again_from_the_log(registry: Registry, make_draft: MakeDraft, kind: str) -> None:
+def test_a_checkpoint_is_made_again_from_the_log(
+    registry: Registry, make_draft: MakeDraft, kind: str
+) -> None:
     for number in range(66):
         registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
-    catalog = registry.state("acme/pii").catalog
-    assert catalog is not None
-    DAMAGES[kind](registry.store.root / blob_path(catalog))
+    checkpoint = registry.state("acme/pii").checkpoint
+    assert checkpoint is not None
+    DAMAGES[kind](registry.store.root / blob_path(checkpoint))
     assert registry.verify().damages
     assert not mend(registry).report.damages
 
@@ -265,7 +267,7 @@ def test_a_registry_does_not_repair_itself_from_itself(filled: Registry) -> None
 
 def test_without_a_remote_what_needs_none_is_repaired(filled: Registry) -> None:
     path = filled.store.root / INDEX
-    overwrite(path, path.read_bytes().replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
+    overwrite(path, path.read_bytes().replace(b'"seq":3,"size"', b'"seq":2,"size"'))
     (filled.store.root / blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest)).unlink()
     done = filled.repair()
     assert len(done.repaired) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.publish import add as publishing
 from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
@@ -119,7 +119,7 @@ def test_a_blob_that_is_collected_meanwhile_is_brought_back_or_named(
     blob = registry.store.blob_path(Digest.of((folder / "large.bin").read_bytes()))
     commit = publishing.commit
 
-    def collect_first(*arguments: Any, **options: Any) -> Ledger:
+    def collect_first(*arguments: Any, **options: Any) -> Log:
         blob.unlink()
         if changed:
             (folder / "large.bin").write_bytes(b"other")

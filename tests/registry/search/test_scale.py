@@ -14,7 +14,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import refers_to
-from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.search import scan
@@ -78,8 +78,8 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Regist
         index = large.store.read_index(name)
         assert index is not None
         fetch = fetcher(large.store)
-        lines = Ledger.read(index.data, large.id, name, fetch).lines()
-        assert replay(lines, large.id, name, fetch).encode() == index.data
+        lines = Log.decode(index.data, large.id, name, fetch).lines()
+        assert Log.replay(lines, large.id, name, fetch).encode() == index.data
 
 
 def test_a_question_over_all_models_opens_no_index_file_twice(
@@ -147,8 +147,8 @@ def blobs_of(registry: Registry, published: PublishedVersion, sealed: int) -> se
     """Where the blobs of a version lie, and with it those of the history that was sealed since."""
     state = registry.state(NAME)
     found = {published.digest, *refers_to(published.manifest), *state.segments[sealed:]}
-    if len(state.segments) > sealed and state.catalog is not None:
-        found.add(state.catalog)
+    if len(state.segments) > sealed and state.checkpoint is not None:
+        found.add(state.checkpoint)
     return {blob_path(digest) for digest in found}
 
 

@@ -133,4 +133,4 @@ def test_entries_are_replaced_by_name() -> None:
 def test_equal_files_are_downloaded_once() -> None:
     one = entry()
     assert one.size == 1002
-    assert replace(one, files=(*one.files, one.files[0]._replace(path="copy.json"))).size == 1002
+    assert replace(one, files=(*one.files, one.files[0].replace(path="copy.json"))).size == 1002

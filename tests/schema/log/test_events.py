@@ -8,7 +8,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.log.events import Hold, decode_event
+from onnxreg.schema.log.events import Hold
 from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.log.state import VersionEntry
 
@@ -21,7 +21,6 @@ VERSION: dict[str, Any] = {"version": Version(1, 0, 0), "manifest": MANIFEST}
 def test_a_hold_is_read_as_it_was_written(paths: tuple[str, ...] | None) -> None:
     event = Hold(**ABOUT, **VERSION, paths=paths)
     assert ("paths" in event.to_json()) == (paths is not None)
-    assert decode_event(event.to_json()) == event
     line = LogLine.make(1, genesis("f" * 32, "acme/pii"), event)
     assert LogLine.decode(line.raw).event == event
 
@@ -34,8 +33,6 @@ def test_a_hold_is_read_as_it_was_written(paths: tuple[str, ...] | None) -> None
 def test_a_hold_of_anything_else_is_refused(paths: Any) -> None:
     value = {**Hold(**ABOUT, **VERSION).to_json(), "paths": paths}
     with pytest.raises(InputError):
-        decode_event(value)
-    with pytest.raises(InputError):
         LogLine.decode(canonical.encode({"seq": 1, "prev": str(MANIFEST), "event": value}))
 
 
@@ -47,7 +44,7 @@ def test_an_entry_says_what_is_held_only_where_that_is_not_all() -> None:
     assert (whole.status(None), part.status(None), part.usable) == ("", "partial", True)
 
 
-@pytest.mark.parametrize("held", [[], ["b", "a"], "a", ["../a"]], ids=str)
+@pytest.mark.parametrize("held", [["b", "a"], "a", ["../a"]], ids=str)
 def test_an_entry_that_holds_anything_else_is_refused(held: Any) -> None:
     with pytest.raises(InputError):
         VersionEntry.read({**VersionEntry(MANIFEST, 9, 1).to_json(), "held": held})

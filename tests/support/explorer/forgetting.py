@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from onnxreg.registry.log import collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IndexFile, Push
@@ -31,7 +31,7 @@ def forgetful_pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
             attempt += 1
             store.forget("attempt", attempt)
 
-        def first(*args: Any, **kwargs: Any) -> Ledger:
+        def first(*args: Any, **kwargs: Any) -> Log:
             again(0)
             return commit(*args, **kwargs)
 

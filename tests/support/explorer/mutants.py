@@ -16,13 +16,13 @@ AVOID = """\
                     push.avoid(read_condemned(remote))
 """
 SECURE = """\
-                    _secure(push, ledger, digests, bring)
+                    _secure(push, log, digests, bring)
 """
 LOAD = """\
-            ledger, index = load_own(remote, name, *more)
-            before = ledger.seq
+            log, index = load_own(remote, name, *more)
+            before = log.seq
             try:
-                digests = change(ledger)
+                digests = change(log)
             except MissingBlobError as error:
                 if remote.read_index(name) == index:
                     raise
@@ -30,13 +30,13 @@ LOAD = """\
                 continue
             if digests is None:
                 remote.confirm(name)
-                return ledger
-            if not ledger.mirrored:
-                record_refusals(ledger, before)
+                return log
+            if not log.mirrored:
+                record_refusals(log, before)
 """
 NEEDED = """\
             try:
-                if digests or ledger.blobs:
+                if digests or log.blobs:
 """
 DELETE = """\
         remote.delete(doomed)

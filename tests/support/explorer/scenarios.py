@@ -13,7 +13,7 @@ from onnxreg.registry.log import commit as committing
 from onnxreg.registry.log.collect import RetentionPolicy, collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
@@ -52,7 +52,7 @@ def publish(remote: ObjectRegistry, name: str, version: str, data: bytes = SHARE
         **stamp(name), version=Version.parse(version), manifest=Digest.of(document), size=len(document)
     )
 
-    def change(ledger: Ledger) -> list[Digest]:
+    def change(ledger: Log) -> list[Digest]:
         ledger.append(event)
         return [Digest.of(document), Digest.of(data)]
 
@@ -66,7 +66,7 @@ def expire(remote: ObjectRegistry, name: str, version: str) -> None:
     """Give up the file of a version."""
     event = Expire(**stamp(name), version=Version.parse(version), manifest=Digest.of(manifest(name)))
 
-    def change(ledger: Ledger) -> list[Digest]:
+    def change(ledger: Log) -> list[Digest]:
         ledger.append(event)
         return []
 
@@ -172,7 +172,7 @@ def needed(contents: Contents) -> set[str]:
     """The digests of the blobs that the logs refer to; each is there."""
     digests: set[str] = set()
     for _, state, log in logs(contents):
-        digests.update(state["segments"], [state["catalog"]] if "catalog" in state else [])
+        digests.update(state["segments"], [state["checkpoint"]] if "checkpoint" in state else [])
         events = [line["event"] for line in log]
         present = versions(log)
         digests.update(event["manifest"] for event in events if event.get("version") in present)
@@ -222,7 +222,7 @@ def tidy(contents: Contents) -> None:
 def recovers(store: MemoryStore) -> None:
     """After everybody crashed, two collections remove all garbage, and pushes and pulls work.
 
-    One is not enough where its fence seals a log, which replaces a catalog.
+    One is not enough where its fence seals a log, which replaces a checkpoint.
     """
     before = dict(store.objects)
     for _ in range(2):
@@ -269,7 +269,7 @@ def nothing() -> MemoryStore:
 
 
 def sealing() -> MemoryStore:
-    """The next line of `a` seals its log: another catalog takes the place of the present one."""
+    """The next line of `a` seals its log: another checkpoint takes the place of the present one."""
     store, remote = empty()
     for minor in range(2 * SEGMENT):
         publish(remote, "a", f"0.{minor}.0")

@@ -298,7 +298,7 @@ def _edited(value: Any, dice: Random) -> tuple[Any, list[str]]:
 
 def _key(holder: dict[str, Any], dice: Random) -> str:
     return dice.choice(
-        ("x", "", "sig", "via", "reason", "actor", "1.2.3", "kind", "\ud800", "catalog", *holder)
+        ("x", "", "sig", "via", "reason", "actor", "1.2.3", "kind", "\ud800", "checkpoint", *holder)
     )
 
 

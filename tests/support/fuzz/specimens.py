@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -35,7 +35,7 @@ def tree(identity: str = "f" * 32) -> Tree:
     files = {"registry.json": new_identity(identity)}
     for name, history in ((EVENTFUL, _eventful), (SEALED, _sealed)):
         author = _Author(name, files)
-        ledger = Ledger.empty(identity, name, lambda digest: files[blob_path(digest)])
+        ledger = Log(identity, name, lambda digest: files[blob_path(digest)])
         for event in history(author):
             ledger.append(
                 event, Via(OTHER, ledger.seq + 1, Digest.of(b"there")) if ledger.seq % 5 == 4 else None
@@ -231,7 +231,7 @@ def referenced(files: Tree) -> list[str]:
         for version in set(versions) - set(GONE[name]):
             wanted |= {Digest.of(blob) for blob in blobs_of(manifest(name, version))}
         state = State.decode(files[index_path(name)].split(b"\n")[0])
-        wanted |= {*state.segments} | ({state.catalog} if state.catalog else set())
+        wanted |= {*state.segments} | ({state.checkpoint} if state.checkpoint else set())
     return sorted(map(blob_path, wanted))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.ledger import decode_index, replay
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core import canonical
@@ -80,7 +80,7 @@ class Attacker:
         self.policies = self.root / "policy.jsonl"
 
     def lines(self) -> list[LogLine]:
-        return decode_index(self.index.read_bytes(), NAME)[1]
+        return [LogLine.decode(raw) for raw in self.index.read_bytes().splitlines()[1:]]
 
     def write(self, events: list[Event]) -> None:
         """A whole log of these events, and the state that follows from it."""
@@ -104,7 +104,7 @@ class Attacker:
             with store.open_blob(digest) as stream:
                 return stream.read()
 
-        self.index.write_bytes(replay(lines, self.registry.id, NAME, fetch).encode())
+        self.index.write_bytes(Log.replay(lines, self.registry.id, NAME, fetch).encode())
 
     def blob(self, data: bytes) -> Digest:
         digest = Digest.of(data)

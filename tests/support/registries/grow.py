@@ -1,4 +1,4 @@
-"""Registries of any size. Ledgers and index files are written by the code that writes real ones.
+"""Registries of any size. Logs and index files are written by the code that writes real ones.
 
 A model's manifests follow one of a few patterns: `Draft` makes the pattern with stand-ins for the name and the digests,
 which are then put in as text; canonical JSON keeps its order. So ten thousand models take minutes, not hours.
@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Yank
 from onnxreg.schema.log.state import newest_of
-from onnxreg.schema.log.summary import operator_set, summarize
+from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
 
 SHARED = {"config.json": b"{}", "suite": b"suite", "base": b"base"}
@@ -87,7 +87,7 @@ def pattern(number: int) -> Pattern:
     manifest = draft.manifest({path: _descriptor(path) for path in (*FILES, *SHARED)})
     operators = {operator_set(artifact) for artifact in manifest.artifacts} - {None}
     summary = summarize(manifest, _stand_in("manifest"), 0)
-    return Pattern(manifest.encode(), json.dumps(summary).encode(), tuple(filter(None, operators)))
+    return Pattern(manifest.encode(), json.dumps(summary.to_json()).encode(), tuple(filter(None, operators)))
 
 
 def _descriptor(path: str) -> Descriptor:
@@ -141,10 +141,10 @@ def model_name(number: int) -> str:
     return f"org-{number // 100:03d}/model-{number % 100:02d}"
 
 
-def history(registry: str, name: str, number: int, versions: int) -> tuple[Ledger, dict[Version, Made]]:
+def history(registry: str, name: str, number: int, versions: int) -> tuple[Log, dict[Version, Made]]:
     """The ledger of one model: every fifth version but the newest is yanked, `stable` is the newest but two."""
     made = {Version(1, minor, 0): make(name, Version(1, minor, 0), number) for minor in range(versions)}
-    ledger = Ledger.empty(registry, name, {}.__getitem__)
+    ledger = Log(registry, name, {}.__getitem__)
 
     def about(what: str) -> dict[str, Any]:
         return {**COMMON, "name": name, "nonce": sha256(f"{name} {what}".encode()).hexdigest()[:32]}
@@ -157,7 +157,8 @@ def history(registry: str, name: str, number: int, versions: int) -> tuple[Ledge
     stable = list(made)[max(0, versions - 3)]
     ledger.append(Tag(**about("tag"), tag="stable", version=stable, manifest=made[stable].digest))
     ledger.summaries = {
-        str(version): made[version].summary for version in {*newest_of(ledger.entries), stable}
+        version: VersionSummary.read(made[version].summary)
+        for version in {*newest_of(ledger.versions), stable}
     }
     return ledger, made
 
@@ -217,16 +218,16 @@ def _lay(registry: Registry, item: Made) -> None:
     path.chmod(0o444)
 
 
-def _put_all(registry: Registry, name: str, number: int, ledger: Ledger, made: dict[Version, Made]) -> None:
+def _put_all(registry: Registry, name: str, number: int, ledger: Log, made: dict[Version, Made]) -> None:
     blobs = [*_history_blobs(ledger), *SHARED.values(), *pattern(number % PATTERNS).operators]
     for version, item in made.items():
         blobs += [item.manifest, *contents(name, version).values()]
     _put(registry, blobs)
 
 
-def _history_blobs(ledger: Ledger) -> list[bytes]:
+def _history_blobs(ledger: Log) -> list[bytes]:
     """The segments and the last catalog."""
-    wanted = {*ledger.segments, ledger.catalog}
+    wanted = {*ledger.segments, ledger.checkpoint}
     return [blob for blob in ledger.blobs if Digest.of(blob) in wanted]
 
 

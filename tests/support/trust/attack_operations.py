@@ -504,29 +504,30 @@ class Scene:
         made = self.tree.put(_segment(rows, change, *map(self.value, words)))
         self.tree.edit_state(self.name, lambda state: state.update(segments=[made]))
 
-    def catalog(self, change: str, path: str, value: str = "null") -> None:
-        """Change the catalog, and give the state its new digest."""
-        catalog = self.tree.read(self.value("@state:catalog"))
+    def checkpoint(self, change: str, path: str, value: str = "null") -> None:
+        """Change the versions of the checkpoint, and give the state its new digest."""
+        checkpoint = self.tree.read(self.value("@state:checkpoint"))
+        versions = checkpoint["versions"]
         match change:
             case "set":
-                _set(catalog, path, self.value(value))
+                _set(versions, path, self.value(value))
             case "delete":
-                _delete(catalog, path)
+                _delete(versions, path)
             case "copy":
-                _set(catalog, value, catalog[path])
+                _set(versions, value, versions[path])
             case "swap":
-                catalog[path], catalog[value] = catalog[value], catalog[path]
-        self._catalog(canonical_json(catalog))
+                versions[path], versions[value] = versions[value], versions[path]
+        self._checkpoint(canonical_json(checkpoint))
 
-    def catalog_bytes(self, text: str, times: str = "1") -> None:
-        self._catalog(text.encode() * int(times))
+    def checkpoint_bytes(self, text: str, times: str = "1") -> None:
+        self._checkpoint(text.encode() * int(times))
 
-    def catalog_zeros(self, count: str) -> None:
-        self._catalog(b"[" + b"0," * int(count) + b"0]")
+    def checkpoint_zeros(self, count: str) -> None:
+        self._checkpoint(b"[" + b"0," * int(count) + b"0]")
 
-    def _catalog(self, data: bytes) -> None:
+    def _checkpoint(self, data: bytes) -> None:
         made = self.tree.put(data)
-        self.tree.edit_state(self.name, lambda state: state.update(catalog=made))
+        self.tree.edit_state(self.name, lambda state: state.update(checkpoint=made))
 
     # gates
 

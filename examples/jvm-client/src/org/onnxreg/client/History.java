@@ -253,7 +253,7 @@ final class History {
 
     /** Compare the keys that every build of onnxreg writes; a newer build may add keys for the same log. */
     private static boolean isSame(State one, State other) {
-        return Values.agree(one.value, other.value, Values.keys("registry name seq head segments catalog"))
+        return Values.agree(one.value, other.value, Values.keys("registry name seq head segments checkpoint"))
                 && Values.textsOrEmpty(one.value.get("tombstones")).equals(
                         Values.textsOrEmpty(other.value.get("tombstones")))
                 && Values.textsOrEmpty(one.value.get("refused")).equals(

@@ -2,7 +2,7 @@ package org.onnxreg.client;
 
 import java.util.Map;
 
-/** Reads the versions of a model from catalog and manifests. */
+/** Reads the versions of a model from checkpoint and manifests. */
 final class VersionReader {
     private final Documents documents;
 
@@ -16,9 +16,10 @@ final class VersionReader {
             return state;
         }
         Map<String, Object> entry = state.version(tag);
-        Object catalog = state.value.get("catalog");
-        if (entry == null && catalog != null) {
-            Object listed = IndexFile.document(documents.read(Values.digest(catalog))).get(tag);
+        Object checkpoint = state.value.get("checkpoint");
+        if (entry == null && checkpoint != null) {
+            Map<String, Object> tables = IndexFile.document(documents.read(Values.digest(checkpoint)));
+            Object listed = Values.mapping(tables.get("versions")).get(tag);
             entry = listed == null ? null : Values.mapping(listed);
         }
         if (entry == null) {

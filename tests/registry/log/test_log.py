@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.log.ledger import Ledger, replay
-from onnxreg.registry.log.replay import LogReplay
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.replay import Replay
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Event, Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import SEGMENT_LINES, VersionEntry
+from onnxreg.schema.log.state import SEGMENT_LINES, Checkpoint
 from onnxreg.schema.manifest.manifest import Manifest
 
 REGISTRY = "0" * 32
@@ -55,8 +55,8 @@ def store() -> Store:
     return Store()
 
 
-def filled(store: Store, count: int) -> Ledger:
-    ledger = Ledger.empty(REGISTRY, "m", store.__getitem__)
+def filled(store: Store, count: int) -> Log:
+    ledger = Log(REGISTRY, "m", store.__getitem__)
     for number in range(count):
         ledger.append(store.publish(number))
         for blob in ledger.blobs:
@@ -67,8 +67,8 @@ def filled(store: Store, count: int) -> Ledger:
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 128, 129, 200])
 def test_read_gives_back_what_was_written(store: Store, count: int) -> None:
     ledger = filled(store, count)
-    again = Ledger.read(ledger.encode(), REGISTRY, "m", store.__getitem__)
-    assert again.entries == ledger.entries and len(again.entries) == count
+    again = Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__)
+    assert again.versions == ledger.versions and len(again.versions) == count
     assert [line.seq for line in again.lines()] == list(range(1, count + 1))
     assert again.encode() == ledger.encode()
 
@@ -76,7 +76,7 @@ def test_read_gives_back_what_was_written(store: Store, count: int) -> None:
 @pytest.mark.parametrize("count", [1, 64, 65, 200])
 def test_state_equals_a_replay_of_the_log(store: Store, count: int) -> None:
     ledger = filled(store, count)
-    assert replay(ledger.lines(), REGISTRY, "m", store.__getitem__).encode() == ledger.encode()
+    assert Log.replay(ledger.lines(), REGISTRY, "m", store.__getitem__).encode() == ledger.encode()
 
 
 def test_index_file_stays_bounded(store: Store) -> None:
@@ -84,21 +84,21 @@ def test_index_file_stays_bounded(store: Store) -> None:
     assert large < small + 9 * 100 + 200
 
 
-def test_of_many_sealings_in_one_go_only_the_last_catalog_is_kept(store: Store) -> None:
+def test_of_many_sealings_in_one_go_only_the_last_checkpoint_is_kept(store: Store) -> None:
     ledger = filled(store, 3 * SEGMENT_LINES + 1)
-    assert [Digest.of(blob) for blob in ledger.blobs] == [*ledger.segments, ledger.catalog]
-    again = Ledger.read(ledger.encode(), REGISTRY, "m", store.__getitem__)
-    assert (again.catalog, again.blobs) == (ledger.catalog, [])
+    assert [Digest.of(blob) for blob in ledger.blobs] == [*ledger.segments, ledger.checkpoint]
+    again = Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__)
+    assert (again.checkpoint, again.blobs) == (ledger.checkpoint, [])
 
 
 def test_a_written_and_reread_ledger_continues_the_same(store: Store) -> None:
     straight = filled(store, 70)
-    ledger = Ledger.empty(REGISTRY, "m", store.__getitem__)
+    ledger = Log(REGISTRY, "m", store.__getitem__)
     for number in range(70):
         ledger.append(store.publish(number))
         for blob in ledger.blobs:
             store.keep(blob)
-        ledger = Ledger.read(ledger.encode(), REGISTRY, "m", store.__getitem__)
+        ledger = Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__)
     assert ledger.encode() == straight.encode()
 
 
@@ -110,24 +110,24 @@ def test_a_version_cannot_stand_for_two_manifests(store: Store) -> None:
 
 def test_channel_moves_only_from_the_expected_holder(store: Store) -> None:
     ledger = filled(store, 2)
-    first, second = (ledger.entries[Version(0, 0, number)].manifest for number in (0, 1))
+    first, second = (ledger.versions[Version(0, 0, number)].manifest for number in (0, 1))
     move = {**COMMON, "nonce": "f" * 32, "tag": "stable"}
     ledger.append(Tag(**move, version=Version(0, 0, 0), manifest=first))
     with pytest.raises(ConflictError, match=r"holds 0\.0\.0 by now"):
         ledger.append(Tag(**move, version=Version(0, 0, 1), manifest=second))
     ledger.append(Tag(**move, version=Version(0, 0, 1), manifest=second, expects=first))
-    assert ledger.state().channels["stable"].version == Version(0, 0, 1)
+    assert ledger.state.channels["stable"].version == Version(0, 0, 1)
 
 
 def test_yanked_versions_are_not_newest(store: Store) -> None:
     ledger = filled(store, 3)
     last = Version(0, 0, 2)
-    event = {**COMMON, "nonce": "e" * 32, "version": last, "manifest": ledger.entries[last].manifest}
+    event = {**COMMON, "nonce": "e" * 32, "version": last, "manifest": ledger.versions[last].manifest}
     yank = Yank(**event)
     ledger.append(yank)
-    assert ledger.state().newest[0] == Version(0, 0, 1)
+    assert ledger.state.newest[0] == Version(0, 0, 1)
     ledger.append(Unyank(**event, yank=yank.id))
-    assert ledger.state().newest[0] == last
+    assert ledger.state.newest[0] == last
 
 
 def tamperings(lines: list[bytes]) -> Iterator[list[bytes]]:
@@ -146,14 +146,14 @@ def test_every_tampering_with_the_index_file_is_seen(store: Store) -> None:
     for changed in tamperings(lines):
         assert changed != lines
         with pytest.raises(IntegrityError):
-            list(Ledger.read(b"\n".join(changed) + b"\n", REGISTRY, "m", store.__getitem__).lines())
+            list(Log.decode(b"\n".join(changed) + b"\n", REGISTRY, "m", store.__getitem__).lines())
 
 
 def test_a_log_of_another_registry_or_model_is_refused(store: Store) -> None:
     data = filled(store, 2).encode()
     for registry, name in (("1" * 32, "m"), (REGISTRY, "n")):
         with pytest.raises(IntegrityError):
-            Ledger.read(data, registry, name, store.__getitem__)
+            Log.decode(data, registry, name, store.__getitem__)
 
 
 @given(st.data())
@@ -164,8 +164,8 @@ def test_no_flipped_byte_goes_unnoticed_or_crashes(data: st.DataObject) -> None:
     changed = bytearray(original)
     changed[position] ^= data.draw(st.integers(1, 255))
     try:
-        ledger = Ledger.read(bytes(changed), REGISTRY, "m", store.__getitem__)
-        again = replay(ledger.lines(), REGISTRY, "m", store.__getitem__).encode()
+        ledger = Log.decode(bytes(changed), REGISTRY, "m", store.__getitem__)
+        again = Log.replay(ledger.lines(), REGISTRY, "m", store.__getitem__).encode()
     except IntegrityError:
         return
     assert again != bytes(changed)
@@ -182,8 +182,7 @@ def test_line_bytes_round_trip(store: Store) -> None:
 def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> None:
     """Also if the log is read from an index file in between, and only from versions with the same manifest."""
     artifact, manifest, other = (Digest.of(text) for text in (b"artifact", b"manifest", b"other"))
-    entries: dict[Version, VersionEntry] = {}
-    log = LogReplay(name="m", entries=entries)
+    log = Replay("m", Checkpoint())
     about = {"name": "m", "time": "2026-01-02T03:04:05Z", "actor": "ada", "nonce": "0" * 32}
     log.apply(Publish(**about, version=Version(1, 0, 0), manifest=manifest, size=1), 1)
     log.apply(
@@ -198,8 +197,8 @@ def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> Non
         2,
     )
     if encoded:
-        log = LogReplay(name="m", entries=dict(entries))
+        log = Replay("m", Checkpoint.decode(log.checkpoint().encode()))
     log.apply(Publish(**about, version=Version(1, 1, 0), manifest=manifest, size=1), 3)
     log.apply(Publish(**about, version=Version(1, 2, 0), manifest=other, size=1), 4)
-    assert log.entries[Version(1, 1, 0)].attested == {artifact: "refused"}
-    assert log.entries[Version(1, 2, 0)].attested == {}
+    assert log.versions[Version(1, 1, 0)].attested == {artifact: "refused"}
+    assert log.versions[Version(1, 2, 0)].attested == {}

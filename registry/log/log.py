@@ -1,0 +1,460 @@
+"""One model's log and its state in one registry: read from an index file, asked, extended, written back.
+
+Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and what is true
+then into the checkpoint blob. Both follow from the log alone, so that a replay from the first line gives the same bytes.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from onnxreg.registry.log.replay import Replay
+from onnxreg.registry.store.layout import other_registry
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    Advice,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+)
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.log.events import Drop, Event, Expire, Purge, Tag, Untag, check_channel
+from onnxreg.schema.log.logline import LogLine, Via, genesis, walk_chain
+from onnxreg.schema.log.state import (
+    SEGMENT_LINES,
+    Channel,
+    Checkpoint,
+    Rollout,
+    State,
+    VersionEntry,
+    newest_of,
+    no_channel,
+    no_version,
+    version_of,
+)
+from onnxreg.schema.log.summary import VersionSummary, summarize
+from onnxreg.schema.signing.dsse import Sign, sign_line
+
+EventType = TypeVar("EventType", bound=Event)
+Fetch = Callable[[Digest], bytes]
+"""Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
+REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
+MAX_CHECKPOINT_BYTES = 64 * 2**20
+
+
+class LocatedVersion(NamedTuple):
+    """The meaning of a ref: one version, its entry, and the channel that led to it, if any."""
+
+    name: str
+    version: Version
+    entry: VersionEntry
+    channel: Channel | None = None
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, str(self.version))
+
+
+class StateError(IntegrityError):
+    """Line 1 of an index file is malformed, or not what the log says."""
+
+
+class MismatchError(IntegrityError):
+    """A ref whose tag and digest name different manifests."""
+
+
+class Log:
+    """One model's history in memory, and what it amounts to.
+
+    `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
+    `refused`) are replayed, from the checkpoint if lines were sealed, when they are first asked for; if the state is
+    not what the replay says, that raises IntegrityError.
+
+    Args:
+        registry, name: the log that it is.
+        fetch: reads a blob that a store has.
+        url: the URL that errors name.
+    """
+
+    def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
+        self.registry, self.name, self.url = registry, name, url
+        self.fetch_stored = fetch
+        self.seq, self.head = 0, genesis(registry, name)
+        self.segments: list[Digest] = []
+        self.tail: list[LogLine] = []
+        """The lines that are not sealed yet."""
+        self.more: dict[str, Any] = {}
+        """The keys of the state line that a later build added."""
+        self.summaries: dict[Version, VersionSummary] = {}
+        """The summaries for which no manifest must be read."""
+        self.documents: dict[Digest, bytes] = {}
+        """Small blobs that no store has yet: those that new lines name, and segments that sealing made."""
+        self.mirrored = False
+        self.sign: Sign | None = None
+        self._state, self._is_current = State(registry, name, 0, self.head, {}, {}, {}, ()), True
+        self._sealed: Checkpoint | None = None
+        """The checkpoint of the last sealing since it was read."""
+
+    # Reading
+
+    @classmethod
+    def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> "Log":
+        """Read an index file. IntegrityError if it is damaged, another model's, or its chain is broken."""
+        log = cls(registry, name, fetch, url)
+        where = f" in {url}" if url else ""
+        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
+            raise IntegrityError(
+                f"the index of {name}{where} cannot be read: it is cut short or too long",
+                Advice("restore-index"),
+            )
+        first, *lines = data[:-1].split(b"\n")
+        try:
+            state, log.more = State.decode(first, "its state line"), later_keys(first)
+        except InputError as error:
+            raise StateError(
+                f"the index of {name}{where} cannot be read: {error.message}", Advice("restore-index")
+            ) from error
+        log.tail = [read_line(line, name) for line in lines]
+        if state.registry != registry:
+            raise other_registry(url or "it", state.registry, registry)
+        if state.name != name:
+            raise IntegrityError(f"the index of {name}{where} belongs to {state.name}", VERIFY_ADVICE)
+        log._state, log.segments, log.summaries = state, list(state.segments), state.summaries
+        log.seq, log.head = state.seq, state.head
+        start = genesis(registry, name) if not log.base else log.tail[0].prev if log.tail else state.head
+        for _ in walk_chain(log.tail, name, start, VERIFY_ADVICE, log.base, (state.seq, state.head)):
+            pass
+        return log
+
+    @classmethod
+    def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> "Log":
+        """The log with these lines, whose state follows from them alone. IntegrityError if one breaks a rule."""
+        log = cls(registry, name, fetch)
+        try:
+            for line in lines:
+                log.append_line(line)
+        except (ConflictError, InputError) as error:
+            raise IntegrityError(
+                f"the log of {name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
+            ) from error
+        return log
+
+    @property
+    def state(self) -> State:
+        """Line 1. After new lines it reads the manifests whose summaries it did not hold before."""
+        if not self._is_current:
+            self._state, self._is_current = self._derive(self._replay, is_new=True), True
+        return self._state
+
+    @cached_property
+    def _replay(self) -> Replay:
+        """All tables. StateError if checkpoint and tail do not lead to the state line."""
+        replay = self.replay_from(self._state.checkpoint, self.tail)
+        if self._derive(replay) != self._state:
+            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
+        return replay
+
+    def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
+        """The tables after some lines that follow a checkpoint (None: the start). IntegrityError if that cannot be."""
+        try:
+            start = Checkpoint()
+            if checkpoint is not None:
+                start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_CHECKPOINT_BYTES)
+            replay = Replay(self.name, start)
+            for line in lines:
+                replay.apply(line.event, line.seq)
+        except (ConflictError, InputError) as error:
+            raise IntegrityError(
+                f"the log of {self.name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
+            ) from error
+        return replay
+
+    def _derive(self, replay: Replay, is_new: bool = False) -> State:
+        """The state line after a replay.
+
+        Summaries are those that are known, or with `is_new` those of the manifests.
+        """
+        targets = (channel.version for channel in replay.channels.values())
+        rolled_out = (rollout.to for rollout in replay.rollouts.values())
+        shown = sorted({*newest_of(replay.versions), *targets, *rolled_out})
+        summaries = {}
+        for version in shown:
+            entry, summary = replay.versions[version], self.summaries.get(version)
+            if summary is not None and (summary.manifest, summary.size) == (entry.manifest, entry.size):
+                summaries[version] = summary
+            elif not is_new:
+                raise StateError(
+                    f"the state of {self.name} has no summary of {version} that is of its manifest",
+                    VERIFY_ADVICE,
+                )
+            else:
+                summaries[version] = self.summarize(entry.manifest).replace(profile=None)
+        return State(
+            self.registry,
+            self.name,
+            self.seq,
+            self.head,
+            replay.channels.copy(),
+            {version: replay.versions[version] for version in shown} | replay.recent,
+            summaries,
+            tuple(self.segments),
+            self.checkpoint,
+            tuple(replay.tombstones),
+            tuple(sorted(replay.refused)),
+            replay.rollouts.copy(),
+        )
+
+    def check(self) -> "Log":
+        """Replay the tail now. StateError if the state is not what the tables say."""
+        self._replay  # noqa: B018 -- computed once
+        return self
+
+    def prove(self) -> None:
+        """Replay the whole log, and read the manifests of its summaries. StateError if the state is not what they say."""
+        if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
+            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
+
+    @property
+    def checkpoint(self) -> Digest | None:
+        """The blob with the tables after the last sealed line."""
+        return Digest.of(self._sealed.encode()) if self._sealed else self._state.checkpoint
+
+    @property
+    def base(self) -> int:
+        """The number of the last sealed line."""
+        return len(self.segments) * SEGMENT_LINES
+
+    @property
+    def versions(self) -> dict[Version, VersionEntry]:
+        """Every version that was not dropped."""
+        return self._replay.versions
+
+    entries = versions
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        return self._replay.channels
+
+    @property
+    def rollouts(self) -> dict[str, Rollout]:
+        return self._replay.rollouts
+
+    @property
+    def tombstones(self) -> list[Digest]:
+        return self._replay.tombstones
+
+    @property
+    def refused(self) -> set[Digest]:
+        return self._replay.refused
+
+    def channel(self, tag: str) -> Channel:
+        """A channel. NotFoundError if it does not exist, InputError if the tag is a version."""
+        if check_channel(tag) not in self.channels:
+            raise no_channel(self.name, tag, self.channels)
+        return self.channels[tag]
+
+    def lines(self, since: int = 0, until: int | None = None) -> Iterator[LogLine]:
+        """The lines after line `since`, up to line `until`. IntegrityError at the first break of the chain."""
+        number = min(since, self.base) // SEGMENT_LINES
+        sealed = (read_segment(self.fetch(segment), self.name) for segment in self.segments[number:])
+        lines = chain(chain.from_iterable(sealed), self.tail)
+        first = next(lines, None)
+        if first is not None:
+            prev = first.prev if number else genesis(self.registry, self.name)
+            end = self.seq, self.head
+            for line in walk_chain(
+                chain([first], lines), self.name, prev, REWRITTEN, number * SEGMENT_LINES, end
+            ):
+                if since < line.seq and (until is None or line.seq <= until):
+                    yield line
+
+    def digest_at(self, seq: int) -> Digest:
+        """The digest of a line; line 0 is what the first line names as its predecessor."""
+        if seq == self.seq:
+            return self.head
+        return next(self.lines(seq)).prev
+
+    def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
+        """The events of a kind, oldest first, each with the number of its line."""
+        for line in self.lines():
+            if isinstance(line.event, kind):
+                yield line.seq, line.event
+
+    def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
+        """The version that a ref means.
+
+        Raise NotFoundError if there is none; if it is yanked and not named by digest (`yanked` allows it);
+        if its files expired or were taken down (`gone` allows it). Raise MismatchError if tag and digest
+        name different manifests.
+        """
+        target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
+        if target.entry.gone is not None and not gone:
+            raise NotFoundError(
+                f"{target.ref} is {target.entry.gone.how}: its files are no longer here",
+                Advice("restore-expired", name=self.name),
+            )
+        return target
+
+    def _by_tag(self, ref: Ref, yanked: bool) -> LocatedVersion:
+        state, where = self.state, f" in {self.url}" if self.url else ""
+        version = state.newest_release() if ref.tag is None else version_of(state, ref.tag)
+        if version is None:
+            raise no_version(
+                self.name, "usable release: each version is yanked or a pre-release", state.versions
+            )
+        entry = state.versions.get(version) or self.versions.get(version)
+        if entry is None or entry.dropped:
+            raise no_version(self.name, f"version {version}{where}", state.versions)
+        if ref.digest not in (None, entry.manifest):
+            raise MismatchError(
+                f"{self.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
+                "the tag and the digest name different manifests",
+            )
+        if entry.yanked and not yanked and ref.digest is None:
+            raise NotFoundError(
+                f"{self.name}:{version} is yanked",
+                f"its digest still gets it: {self.name}@{entry.manifest}",
+            )
+        return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
+
+    def _by_digest(self, digest: Digest) -> LocatedVersion:
+        """The version with this manifest; the newest of several, one that is not yanked before one that is."""
+        entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
+        if not entries:
+            raise no_version(self.name, f"version with the manifest {digest}", self.versions)
+        version, entry = max(
+            entries.items(), key=lambda item: (item[1].usable, item[1].gone is None, item[0].precedence)
+        )
+        return LocatedVersion(self.name, version, entry)
+
+    def summary(
+        self, target: LocatedVersion, fields: Collection[str] = (), member: str | None = None
+    ) -> VersionSummary:
+        """The summary of a version, from the state if it has one, else from the manifest, with later refusals.
+
+        Args:
+            fields: the fields of an expression that must be known, even if only the manifest has them.
+            member: with the artifacts of this member. The index names the stages of a pipeline, but only the
+                manifest names the members of another family.
+        """
+        summary = self.state.summaries.get(target.version)
+        has_member = member is None or (summary is not None and bool(summary.members))
+        if (
+            summary is None
+            or summary.manifest != target.entry.manifest
+            or summary.lacks(fields)
+            or not has_member
+        ):
+            summary = self.summarize(target.entry.manifest, member)
+        return summary.after(self.state.verdicts(target.entry))
+
+    def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
+        """The summary of a manifest, by itself. IntegrityError or NotFoundError if it cannot be read."""
+        from onnxreg.registry.log.manifests import read_manifest
+
+        data = self.fetch(digest)
+        manifest = read_manifest(data, digest, self.name)
+        summary = summarize(manifest, digest, len(data), member=member)
+        return summary.replace(profile=None if manifest.recipe is None else manifest.recipe.profile)
+
+    def fetch(self, digest: Digest) -> bytes:
+        """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""
+        return self.documents.get(digest) or self.fetch_stored(digest)
+
+    # Writing
+
+    def append(self, event: Event, via: Via | None = None) -> LogLine:
+        """Add one event, signed if there is a key.
+
+        Raise ConflictError if it contradicts what is there (a channel's holder, a rollout), and in a mirror.
+        """
+        self.check_own()
+        for tag, rollout in self.rollouts.items():
+            moves = isinstance(event, Tag | Untag) and event.tag == tag
+            if moves or (isinstance(event, Expire | Purge | Drop) and event.version == rollout.to):
+                raise ConflictError(
+                    f"{rollout.to} is being rolled out to {self.name}:{tag}",
+                    Advice("end-rollout", name=self.name, channel=tag),
+                )
+        sign = partial(sign_line, self.registry, self.sign) if self.sign else None
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
+
+    def finish(self, event: Tag) -> LogLine:
+        """Move a channel to the version that is rolled out to it."""
+        self.rollouts.pop(event.tag)
+        return self.append(event)
+
+    def check_own(self) -> None:
+        """ConflictError in a mirror: only lines of the registry that it copies are added there."""
+        if self.mirrored:
+            raise mirror_error(self.registry)
+
+    def append_line(self, line: LogLine) -> LogLine:
+        """Add a line that another copy of this log already has; IntegrityError if it does not follow."""
+        if (line.seq, line.prev) != (self.seq + 1, self.head):
+            raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
+        if line.event.name != self.name:
+            raise IntegrityError(f"line {line.seq} of {self.name} is about {line.event.name}")
+        replay = self._replay
+        if len(self.tail) == SEGMENT_LINES:
+            segment = b"".join(sealed.raw + b"\n" for sealed in self.tail)
+            self.segments.append(self.attach(segment))
+            self._sealed, self.tail = replay.checkpoint(), []
+            replay.recent.clear()
+        replay.apply(line.event, line.seq)
+        self.tail.append(line)
+        self.seq, self.head, self._is_current = line.seq, line.digest, False
+        return line
+
+    def attach(self, document: bytes) -> Digest:
+        """Add a document that a new line names; the commit stores it."""
+        digest = Digest.of(document)
+        self.documents[digest] = document
+        return digest
+
+    @property
+    def blobs(self) -> list[bytes]:
+        """Blobs that a push must bring along: documents, and the checkpoint after the last sealing."""
+        return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
+
+    def encode(self) -> bytes:
+        """The bytes of the index file."""
+        first = canonical.encode({**self.more, **self.state.to_json()})
+        return b"".join(line + b"\n" for line in (first, *(line.raw for line in self.tail)))
+
+
+def mirror_error(registry: str) -> ConflictError:
+    """The refusal of a new event in a mirror."""
+    return ConflictError(
+        f"this is a mirror of registry {registry[:12]}..., and read-only",
+        Advice("mirror-with-new-id"),
+    )
+
+
+def later_keys(line: bytes) -> dict[str, Any]:
+    """The keys of a state line that a later build added."""
+    value = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    return {
+        key: canonical.decode(bytes(raw)) for key, raw in value.items() if key not in State.__struct_fields__
+    }
+
+
+def read_segment(data: bytes, name: str) -> list[LogLine]:
+    """The lines of a sealed segment. IntegrityError if it is malformed, or has not as many as a segment has."""
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
+    return [read_line(line, name) for line in data[:-1].split(b"\n")]
+
+
+def read_line(raw: bytes, name: str) -> LogLine:
+    """One line of a model's log. IntegrityError if it is malformed."""
+    try:
+        return LogLine.decode(raw)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
