@@ -10,12 +10,9 @@ from support.servers.regserve import Site, running
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.registry.server import api
-from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -113,17 +110,6 @@ def test_a_warm_question_is_not_resolved_again(site: Site, monkeypatch: pytest.M
 
 
 LISTS = ("/v1/models", "/v1/models?limit=1", "/v1/models/tiny", "/", "/models/tiny", "/models/tiny:1.0.0")
-
-
-def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
-    for path in LISTS:
-        site.get(path)
-    first = [site.get(path).body for path in LISTS]
-    monkeypatch.setattr(Catalog, "readable", refuse)
-    monkeypatch.setattr(lookup, "all_versions", refuse)
-    monkeypatch.setattr(Pages, "_page", refuse)
-    assert [site.get(path).body for path in LISTS] == first
 
 
 @pytest.mark.parametrize("first", ["the server", "another process"])
