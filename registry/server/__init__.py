@@ -1,8 +1,7 @@
 """`reg serve`: a registry over HTTP, read-only.
 
-`app.py` has all routes. `ServedRegistry` is the registry from outside, `Api` answers the questions of apps,
-`http` sends files and ranges, `pages` are for people. `Settings` and `Limits` protect the server from its
-users.
+`app` has all routes and `middleware` surrounds them. `served_registry` is the registry from outside, `answers` are its
+HTTP; `api`, `tree_routes` and `hub_routes` are for programs, `pages` for people.
 
 Start with `app.py`. The interface in words: docs/serve.md.
 """

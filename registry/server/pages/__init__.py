@@ -1,7 +1,4 @@
-"""Pages for people: models, one model, one version, two versions side by side.
+"""Pages for people, without scripts or external files.
 
-`pages` has the routes, `views` makes plain data for the templates, `rendering` fills them, also one for
-a difference as one self-contained page. No script, no external files.
-
-Start with `pages.py`.
+`pages` has a view for each template, `model` what they show of a model, `rendering` also a difference as one file.
 """
