@@ -41,6 +41,7 @@ EXTRAS = (
     "huggingface_hub",
     "starlette",
     "uvicorn",
+    "prometheus_client",
     "httpcore2",
     "anyio",
     "jinja2",

@@ -7,7 +7,6 @@ from typing import Any
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -66,19 +65,19 @@ def application(
         ClientDisconnect: client_gone,
         Exception: failed,
     }
-    cors = Middleware(
-        CORSMiddleware,
-        settings.origins,
-        ("GET", "HEAD", "POST"),
-        REQUEST_HEADERS,
-        expose_headers=RESPONSE_HEADERS,
-        max_age=86_400,
-    )
     app = Starlette(routes=routes(registry, settings, limits, metrics, pages), exception_handlers=handlers)
     app.router.redirect_slashes = False
     guarded: ASGIApp = Guard(app, settings.token, limits.head)
     if settings.origins:
-        guarded = cors.cls(guarded, *cors.args, **cors.kwargs)
+        methods = ("GET", "HEAD", "POST")
+        guarded = CORSMiddleware(
+            guarded,
+            settings.origins,
+            methods,
+            REQUEST_HEADERS,
+            expose_headers=RESPONSE_HEADERS,
+            max_age=86_400,
+        )
     return Observer(guarded, metrics, log)
 
 
