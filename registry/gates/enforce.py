@@ -14,7 +14,7 @@ from onnxreg.registry.gates.promotion import (
 )
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
@@ -23,7 +23,7 @@ from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.gates.rule import PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
-from onnxreg.schema.log.state import Rollout, State
+from onnxreg.schema.log.state import Rollout
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 
@@ -37,55 +37,49 @@ def check_holder(
     channel: str,
     located: LocatedVersion,
     index: IndexFile | None,
-    policies: IndexFile,
+    policy_file: IndexFile,
 ) -> None:
-    """Judge a governed channel, which must still hold the version `located`. See `check_held`."""
-    log = PolicyLog.decode(policies, reader.registry_id)
-    if not log.policy.covering(located.name, channel):
+    """Judge a governed channel, which must still hold the version `located`. See `check_held`.
+
+    Raise IntegrityError if the state line that the answer came from contradicts its manifest.
+    """
+    policies = PolicyLog.decode(policy_file, reader.registry_id)
+    if not policies.policy.covering(located.name, channel):
         return
 
     def judge(fresh: IndexFile | None) -> None:
-        ledger = read_ledger(reader, located.name, fresh)
-        rollout = ledger.rollouts.get(channel)
-        if rollout is not None and rollout.manifest == located.entry.manifest:
-            check_rollout(ledger, log, channel, rollout)
+        """The judged log may be newer than the state line, since a collector may have freed older documents."""
+        log = read_ledger(reader, located.name, fresh)
+        manifest, current, rollout = (
+            located.entry.manifest,
+            log.channels.get(channel),
+            log.rollouts.get(channel),
+        )
+        if rollout is not None and rollout.manifest == manifest:
+            check_rollout(log, policies, channel, rollout)
         else:
-            check_held(ledger, log, channel)
-        check_answer(ledger, channel, located, state_of(reader, located.name, index or fresh))
+            check_held(log, policies, channel)
+            if current is None or current.manifest != manifest:
+                raise GateError(
+                    f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
+                    "it was moved while it was read: ask again",
+                )
+        summary = state_of(reader, located.name, index or fresh).summaries.get(located.version)
+        if summary is not None:
+            check_summary(summary, log.fetch(manifest), manifest, located.name)
 
     read_consistently(reader, located.name, judge, index)
 
 
-def check_answer(ledger: Ledger, channel: str, located: LocatedVersion, state: State) -> None:
-    """Raise GateError if a judged channel no longer holds the version.
-
-    Raise IntegrityError if the state line that the answer came from contradicts its manifest.
-
-    The judged log may be newer than that state line, since a collector may have freed older documents.
-    """
-    current, rollout = ledger.channels.get(channel), ledger.rollouts.get(channel)
-    manifests = {holder.manifest for holder in (current, rollout) if holder is not None}
-    if current is None or located.entry.manifest not in manifests:
-        raise GateError(
-            f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
-            "it was moved while it was read: ask again",
-        )
-    summary = state.summaries.get(located.version)
-    if summary is not None:
-        manifest = located.entry.manifest
-        check_summary(summary, ledger.fetch(manifest), manifest, located.name)
-
-
-def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
+def check_held(log: Log, policies: PolicyLog, channel: str, trust: Trust | None = None) -> None:
     """Raise GateError if a governed channel holds a version that was not promoted or fails the policy.
 
     `trust` is by default what the user's trust file says.
     """
-    rules = log.policy.covering(ledger.name, channel)
+    rules = policies.policy.covering(log.name, channel)
     if not rules:
         return
-    where = f"{ledger.name}:{channel}"
-    history, current = moves(ledger, channel), ledger.channels.get(channel)
+    where, current, history = f"{log.name}:{channel}", log.channels.get(channel), moves(log, channel)
     move = history[-1] if history else None
     if (
         current is None
@@ -95,20 +89,19 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
         raise IntegrityError(f"{where} was moved without an event in the log", VERIFY_ADVICE)
     if move.evidence is None:
         raise UnpromotedError(f"{where} was moved to {move.version} without a promotion", PROMOTE_ADVICE)
-    _check_past(ledger, log, history)
+    _check_past(log, policies, history)
     hours = None
     if any(rule.min_hours for rule in rules):
-        hours = rollout_hours(ledger, channel, move.manifest, datetime.fromisoformat(move.time))
-    judged = judge_version(
-        ledger, rules, move.version, compared_with(history[:-1], move.manifest), trust, hours
-    )
+        hours = rollout_hours(log, channel, move.manifest, datetime.fromisoformat(move.time))
+    before = compared_with(history[:-1], move.manifest)
+    judged = judge_version(log, rules, move.version, before, trust, hours)
     if judged.failed:
         raise GateError(
             f"{where} is {move.version}, which does not meet the policy: {judged.faults}", PROMOTE_ADVICE
         )
 
 
-def _check_past(ledger: Ledger, log: PolicyLog, history: Sequence[Tag]) -> None:
+def _check_past(log: Log, policies: PolicyLog, history: Sequence[Tag]) -> None:
     """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
 
     Else an attacker could make a forbidden change in two steps, by way of a third version.
@@ -117,37 +110,37 @@ def _check_past(ledger: Ledger, log: PolicyLog, history: Sequence[Tag]) -> None:
     for position, move in enumerate(history):
         if move.evidence is None:
             continue
-        where, (seq, policy) = f"{ledger.name}:{move.tag}", check_evidence(ledger, log, move)
+        where, (seq, policy) = f"{log.name}:{move.tag}", check_evidence(log, policies, move)
         if seq < newest:
             raise GateError(
                 f"{where} was moved to {move.version} under a policy that was replaced before", PROMOTE_ADVICE
             )
         newest = seq
-        covering = policy.covering(ledger.name, move.tag)
+        covering = policy.covering(log.name, move.tag)
         limits = [
             rule.only("breaking", "planned") for rule in covering if rule.breaking is False or rule.planned
         ]
-        if move is not history[-1] and limits and move.version in ledger.entries:
+        if move is not history[-1] and limits and move.version in log.versions:
             before = compared_with(history[:position], move.manifest)
-            failed = judge_version(ledger, limits, move.version, before).failed
+            failed = judge_version(log, limits, move.version, before).failed
             if failed:
                 raise GateError(
                     f"{where} was moved to {move.version} on the way: {failed[0].detail}", PROMOTE_ADVICE
                 )
 
 
-def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
+def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
     """The policy that a promotion names, and its number.
 
     Raise GateError if the registry never had it, or the evidence is not about this very move.
     """
-    where = f"{ledger.name}:{move.tag}"
-    policy = log.at(move.policy) if move.policy else None
+    where = f"{log.name}:{move.tag}"
+    policy = policies.at(move.policy) if move.policy else None
     if policy is None or move.evidence is None:
         raise GateError(
             f"{where} was moved to {move.version} under a policy that the registry never had", PROMOTE_ADVICE
         )
-    data = ledger.fetch(move.evidence)
+    data = log.fetch(move.evidence)
     try:
         evidence = PromotionEvidence.decode(data, "the evidence")
     except InputError as error:
@@ -155,39 +148,37 @@ def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> t
             f"{where}: it is not evidence of a promotion: {error.message}", PROMOTE_ADVICE
         ) from error
     stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
-    if stated != (ledger.name, move.tag, str(move.version), move.manifest, move.policy):
+    if stated != (log.name, move.tag, str(move.version), move.manifest, move.policy):
         raise GateError(f"the evidence of {where} is that of another move", PROMOTE_ADVICE)
     return policy
 
 
 def check_rollout(
-    ledger: Ledger, log: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
+    log: Log, policies: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
 ) -> None:
     """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
-    steps = [event for _, event in ledger.events(RolloutStep) if event.tag == channel]
+    steps = [event for _, event in log.events(RolloutStep) if event.tag == channel]
     step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
     if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
-        raise IntegrityError(
-            f"the rollout of {ledger.name}:{channel} is not what its log says", VERIFY_ADVICE
-        )
-    judged = judge_rollout(ledger, log, channel, rollout, trust=trust)
+        raise IntegrityError(f"the rollout of {log.name}:{channel} is not what its log says", VERIFY_ADVICE)
+    judged = judge_rollout(log, policies, channel, rollout, trust=trust)
     if judged is None:
         return
     if step.evidence is None:
         raise UnpromotedError(
-            f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", PROMOTE_ADVICE
+            f"{rollout.to} is rolled out to {log.name}:{channel} without a promotion", PROMOTE_ADVICE
         )
-    check_evidence(ledger, log, step)
+    check_evidence(log, policies, step)
     if judged.failed:
         raise GateError(
-            f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {judged.faults}",
+            f"{rollout.to}, which is rolled out to {log.name}:{channel}, does not meet the policy: {judged.faults}",
             PROMOTE_ADVICE,
         )
 
 
 def judge_rollout(
-    ledger: Ledger,
-    log: PolicyLog,
+    log: Log,
+    policies: PolicyLog,
     channel: str,
     rollout: Rollout,
     hours: float | None = None,
@@ -197,29 +188,27 @@ def judge_rollout(
 
     `hours`: the time that the rollout took; None if it is not at its end, when `min_hours` demands nothing.
     """
-    rules: Sequence[Rule] = log.policy.covering(ledger.name, channel)
+    rules: Sequence[Rule] = policies.policy.covering(log.name, channel)
     if not rules:
         return None
     if hours is None:
         rules = [rule.only(*rule.checks.keys() - {"min_hours"}) for rule in rules]
-    before = compared_with(moves(ledger, channel), rollout.manifest)
-    return judge_version(ledger, rules, rollout.to, before, trust, hours)
+    before = compared_with(moves(log, channel), rollout.manifest)
+    return judge_version(log, rules, rollout.to, before, trust, hours)
 
 
-def audit_gates(
-    reader: RegistryReader, ledger: Ledger, trust: Trust | None = None
-) -> Iterator[tuple[str, str]]:
+def audit_gates(reader: RegistryReader, log: Log, trust: Trust | None = None) -> Iterator[tuple[str, str]]:
     """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`.
 
     Those without a promotion are `unpromoted`.
     """
-    log = None
-    for channel in sorted(ledger.channels):
+    policies = None
+    for channel in sorted(log.channels):
         try:
-            log = log or read_policies(reader)
-            check_held(ledger, log, channel, trust)
-            if channel in ledger.rollouts:
-                check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
+            policies = policies or read_policies(reader)
+            check_held(log, policies, channel, trust)
+            if channel in log.rollouts:
+                check_rollout(log, policies, channel, log.rollouts[channel], trust)
         except UnpromotedError as error:
             yield "unpromoted", error.message
         except RegError as error:
@@ -248,20 +237,20 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
     """
-    log = read_policies(reader).append(policy)
+    policies = read_policies(reader).append(policy)
     for name in reader.names():
         try:
             index = reader.read_index(name)
             channels = lookup.state_of(reader, name, index).channels
-            governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
+            governed = [channel for channel in sorted(channels) if policies.policy.covering(name, channel)]
             if not governed:
                 continue
-            ledger = read_ledger(reader, name, index)
+            log = read_ledger(reader, name, index)
         except RegError as error:
             yield BlockedChannel(name, None, None, error.message)
             continue
         for channel in governed:
             try:
-                check_held(ledger, log, channel)
+                check_held(log, policies, channel)
             except RegError as error:
                 yield BlockedChannel(name, channel, channels[channel].version, error.message)

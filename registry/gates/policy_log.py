@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from onnxreg.registry.log.ledger import mirror_error, read_line
+from onnxreg.registry.log.log import mirror_error, read_line
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import judge_for, signatures_of
 from onnxreg.schema.core.errors import RegError
@@ -36,28 +36,28 @@ class ChannelStatus:
         return ", ".join(f"{part} by {signer}" for part, signer in parts.items() if signer)
 
 
-def in_production(reader: RegistryReader, ledger: Ledger, trust: Trust) -> Iterator[ChannelStatus]:
+def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
     """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
-    seqs = {channel.seq for channel in ledger.channels.values()}
-    lines = {line.seq: line for line in ledger.lines() if line.seq in seqs}
-    judge = judge_for(ledger, trust)
-    for tag, channel in sorted(ledger.channels.items()):
-        verdicts = signatures_of(ledger, trust, channel.version, channel.manifest)
+    seqs = {channel.seq for channel in log.channels.values()}
+    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
+    judge = judge_for(log, trust)
+    for tag, channel in sorted(log.channels.items()):
+        verdicts = signatures_of(log, trust, channel.version, channel.manifest)
         yield ChannelStatus(
             tag,
             channel.version,
             lines[channel.seq],
             str(judge.line(lines[channel.seq])),
             ", ".join(dict.fromkeys(map(str, verdicts))),
-            _gate(reader, ledger, tag, trust),
-            ledger.rollouts.get(tag),
+            _gate(reader, log, tag, trust),
+            log.rollouts.get(tag),
         )
 
 
-def _gate(reader: RegistryReader, ledger: Ledger, tag: str, trust: Trust) -> str:
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     """The verdict on a channel; see `ChannelStatus`."""
-    version = ledger.channels[tag].version
-    if ledger.entries[version].yanked:
+    version = log.channels[tag].version
+    if log.versions[version].yanked:
         return f"{version} is yanked"
     try:
         if reader.read_index(POLICY_LOG) is None:
@@ -65,10 +65,10 @@ def _gate(reader: RegistryReader, ledger: Ledger, tag: str, trust: Trust) -> str
         from onnxreg.registry.gates.enforce import check_held
         from onnxreg.registry.gates.policy_log import read_policies
 
-        log = read_policies(reader)
-        if not log.policy.covering(ledger.name, tag):
+        policies = read_policies(reader)
+        if not policies.policy.covering(log.name, tag):
             return ""
-        check_held(ledger, log, tag, trust)
+        check_held(log, policies, tag, trust)
     except RegError as error:
         return error.message
     return "met"

@@ -12,7 +12,7 @@ from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.statements import attestations, evaluation_of, manifest_at, recorded_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
@@ -31,9 +31,9 @@ READ_FINDINGS = (
 )
 
 
-def moves(ledger: Ledger, channel: str) -> list[Tag]:
+def moves(log: Log, channel: str) -> list[Tag]:
     """Every move of a channel, oldest first."""
-    return [event for _, event in ledger.events(Tag) if event.tag == channel]
+    return [event for _, event in log.events(Tag) if event.tag == channel]
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
@@ -49,14 +49,14 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     return next((event.manifest for event in reversed(promoted or others)), None)
 
 
-def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetime) -> float | None:
+def rollout_hours(log: Log, channel: str, manifest: Digest, until: datetime) -> float | None:
     """The hours for which a version was rolled out to a channel without interruption, up to a time.
 
     None if it was not. Times are as claimed by those who wrote the events; a line is not older than the lines before it.
     """
     start: datetime | None = None
     time = datetime.min.replace(tzinfo=UTC)
-    for line in ledger.lines():
+    for line in log.lines():
         event = line.event
         if (claimed := datetime.fromisoformat(event.time)) > until:
             continue
@@ -67,16 +67,16 @@ def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetim
     return None if start is None else (until - start).total_seconds() / 3600
 
 
-def promotion_documents(ledger: Ledger) -> set[Digest]:
+def promotion_documents(log: Log) -> set[Digest]:
     """List the documents by which an offline reader can judge governed channels."""
     digests: set[Digest] = set()
-    for channel, current in ledger.channels.items():
-        promoted = [move for move in moves(ledger, channel) if move.evidence] if current.evidence else []
+    for channel, current in log.channels.items():
+        promoted = [move for move in moves(log, channel) if move.evidence] if current.evidence else []
         digests |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
         if promoted:
-            about = attestations(ledger, current.manifest, manifest_at(ledger, current.manifest))
+            about = attestations(log, current.manifest, manifest_at(log, current.manifest))
             digests |= {event.statement for event in about}
-    return digests - set(ledger.tombstones)
+    return digests - set(log.tombstones)
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class JudgedVersion:
         """The failed findings in words."""
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
-    def evidence(self, log: PolicyLog, channel: str) -> bytes:
+    def evidence(self, policies: PolicyLog, channel: str) -> bytes:
         """The evidence that the version was judged for a channel by the policy in force."""
         return PromotionEvidence(
             name=self.located.name,
             channel=channel,
             version=str(self.located.version),
             manifest=self.located.entry.manifest,
-            policy=log.head,
+            policy=policies.head,
             before=self.before,
             findings=self.findings,
             statements=self.statements,
@@ -112,7 +112,7 @@ class JudgedVersion:
 
 
 def judge_version(
-    ledger: Ledger,
+    log: Log,
     rules: Sequence[Rule],
     version: Version,
     before: Digest | None,
@@ -126,29 +126,29 @@ def judge_version(
         trust: default: the user's trust file.
         hours: the time of the rollout before, if there was one.
     """
-    entry, trust = ledger.entries[version], load_trust() if trust is None else trust
-    manifest = manifest_at(ledger, entry.manifest)
-    events = attestations(ledger, entry.manifest, manifest)
+    entry, trust = log.versions[version], load_trust() if trust is None else trust
+    manifest = manifest_at(log, entry.manifest)
+    events = attestations(log, entry.manifest, manifest)
     signers: tuple[frozenset[str], ...] = ()
     if any(rule.signed_by for rule in rules):
-        verdicts = signatures_of(ledger, trust, version, entry.manifest)
+        verdicts = signatures_of(log, trust, version, entry.manifest)
         trusted = {verdict.keyid or "" for verdict in verdicts if verdict.status == "trusted"}
         signers = trust.signers(sorted(trusted))
     candidate = PromotionCandidate(
         manifest,
         entry.manifest,
         entry.size,
-        tuple(item for event in events if (item := evaluation_of(ledger, event)) is not None),
+        tuple(item for event in events if (item := evaluation_of(log, event)) is not None),
         signers,
-        None if before is None else manifest_at(ledger, before),
+        None if before is None else manifest_at(log, before),
         entry.held,
         frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
         hours,
-        tuple(recorded_proofs(ledger, events, trust)) if any(rule.faithful for rule in rules) else (),
+        tuple(recorded_proofs(log, events, trust)) if any(rule.faithful for rule in rules) else (),
     )
     findings = tuple(dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in events))
-    return JudgedVersion(lookup.LocatedVersion(ledger.name, version, entry), findings, before, statements)
+    return JudgedVersion(lookup.LocatedVersion(log.name, version, entry), findings, before, statements)
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ def promote(
     """
     check_channel(channel)
     source = CheckedReader(store, known_heads)
-    log = read_policies(source)
-    rules = log.policy.covering(ref.name, channel)
+    policies = read_policies(source)
+    rules = policies.policy.covering(ref.name, channel)
     if not rules:
         if not is_remote:
             lookup.find(source, ref)  # the hint moves the channel to it
@@ -207,33 +207,33 @@ def promote(
         )
     located = lookup.find(source, ref)
 
-    def judged_in(ledger: Ledger) -> JudgedVersion:
-        before = compared_with(moves(ledger, channel), located.entry.manifest)
-        return judge_version(ledger, rules, located.version, before)
+    def judged_in(log: Log) -> JudgedVersion:
+        before = compared_with(moves(log, channel), located.entry.manifest)
+        return judge_version(log, rules, located.version, before)
 
-    def change(ledger: Ledger) -> Collection[Digest]:
+    def change(log: Log) -> Collection[Digest]:
         """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
-        judged = judged_in(ledger)
+        judged = judged_in(log)
         if judged.failed:
             raise GateError(f"{located.ref} no longer meets the policy", "run it again to see why")
-        ledger.append(
+        log.append(
             Tag(
                 **stamp(located.name, actor, reason),
                 tag=channel,
                 version=located.version,
                 manifest=located.entry.manifest,
                 expects=current.manifest if current else None,
-                policy=log.head,
-                evidence=ledger.attach(judged.evidence(log, channel)),
+                policy=policies.head,
+                evidence=log.attach(judged.evidence(policies, channel)),
             )
         )
         return []
 
-    ledger, _ = load(source, ref.name)
-    current, judged = ledger.channels.get(channel), judged_in(ledger)
+    log, _ = load(source, ref.name)
+    current, judged = log.channels.get(channel), judged_in(log)
     is_repeated = current is not None and (current.manifest, current.policy) == (
         located.entry.manifest,
-        log.head,
+        policies.head,
     )
     is_moved = not judged.failed and not is_repeated and not dry_run
     if is_moved:

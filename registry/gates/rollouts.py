@@ -16,7 +16,7 @@ from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.promotion import READ_FINDINGS, rollout_hours
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.ledger import Ledger, channel_of
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader
@@ -67,15 +67,15 @@ class Rollouts:
         cohort = None if where is None else str(parse_cohort(where))
         located = lookup.find(CheckedReader(self.store, self.known_heads), ref)
 
-        def step(ledger: Ledger, current: Channel) -> Rollout:
-            if channel in ledger.rollouts:
+        def step(log: Log, current: Channel) -> Rollout:
+            if channel in log.rollouts:
                 raise ConflictError(
-                    f"{ledger.name}:{channel} is being rolled out to {ledger.rollouts[channel].to}",
-                    Advice("end-rollout", name=ledger.name, channel=channel),
+                    f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
+                    Advice("end-rollout", name=log.name, channel=channel),
                 )
             if current.manifest == located.entry.manifest:
                 raise ConflictError(
-                    f"{ledger.name}:{channel} is {located.version} already", "there is nothing to do"
+                    f"{log.name}:{channel} is {located.version} already", "there is nothing to do"
                 )
             return Rollout(located.version, located.entry.manifest, share, secrets.token_hex(16), 0, cohort)
 
@@ -88,8 +88,8 @@ class Rollouts:
         """
         check_percent(share)
 
-        def step(ledger: Ledger, _: Channel) -> Rollout:
-            rollout = _current(ledger, channel)
+        def step(log: Log, _: Channel) -> Rollout:
+            rollout = _current(log, channel)
             if share <= rollout.percent:
                 raise InputError(
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
@@ -102,51 +102,51 @@ class Rollouts:
     def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
         """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
 
-        def change(ledger: Ledger) -> None:
-            _current(ledger, channel)
-            expects = channel_of(ledger, channel).manifest
-            ledger.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
+        def change(log: Log) -> None:
+            _current(log, channel)
+            expects = log.channel(channel).manifest
+            log.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
 
         return self._commit(name, channel, change)
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
         """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
-        log = read_policies(CheckedReader(self.store, self.known_heads))
+        policies = read_policies(CheckedReader(self.store, self.known_heads))
 
-        def change(ledger: Ledger) -> None:
-            rollout, current = _current(ledger, channel), channel_of(ledger, channel)
+        def change(log: Log) -> None:
+            rollout, current = _current(log, channel), log.channel(channel)
             about = stamp(name, self.actor, reason)
-            hours = rollout_hours(ledger, channel, rollout.manifest, datetime.fromisoformat(about["time"]))
-            evidence = _evidence(log, ledger, channel, rollout, hours)
-            ledger.finish(
+            hours = rollout_hours(log, channel, rollout.manifest, datetime.fromisoformat(about["time"]))
+            evidence = _evidence(policies, log, channel, rollout, hours)
+            log.finish(
                 Tag(
                     **about,
                     tag=channel,
                     version=rollout.to,
                     manifest=rollout.manifest,
                     expects=current.manifest,
-                    policy=log.head if evidence else None,
-                    evidence=ledger.attach(evidence) if evidence else None,
+                    policy=policies.head if evidence else None,
+                    evidence=log.attach(evidence) if evidence else None,
                 )
             )
 
         return self._commit(name, channel, change)
 
     def _step(
-        self, name: str, channel: str, step: Callable[[Ledger, Channel], Rollout], reason: str | None
+        self, name: str, channel: str, step: Callable[[Log, Channel], Rollout], reason: str | None
     ) -> RolloutStatus:
-        log = read_policies(CheckedReader(self.store, self.known_heads))
+        policies = read_policies(CheckedReader(self.store, self.known_heads))
 
-        def change(ledger: Ledger) -> None:
-            if check_channel(channel) not in ledger.channels:
+        def change(log: Log) -> None:
+            if check_channel(channel) not in log.channels:
                 remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
                 first = f"; reg tag {name}:VERSION {channel}{remote} makes it"
-                raise no_channel(name, channel, ledger.channels, first)
-            current = ledger.channels[channel]
-            rollout = step(ledger, current)
-            evidence = _evidence(log, ledger, channel, rollout, None)
-            digest = ledger.attach(evidence) if evidence else None
-            ledger.append(
+                raise no_channel(name, channel, log.channels, first)
+            current = log.channels[channel]
+            rollout = step(log, current)
+            evidence = _evidence(policies, log, channel, rollout, None)
+            digest = log.attach(evidence) if evidence else None
+            log.append(
                 RolloutStep(
                     **stamp(name, self.actor, reason),
                     tag=channel,
@@ -156,7 +156,7 @@ class Rollouts:
                     percent=rollout.percent,
                     salt=rollout.salt,
                     where=rollout.where,
-                    policy=log.head if evidence else None,
+                    policy=policies.head if evidence else None,
                     evidence=digest,
                     blobs=(Descriptor(digest, len(evidence)),) if digest and evidence else (),
                 )
@@ -164,40 +164,38 @@ class Rollouts:
 
         return self._commit(name, channel, change)
 
-    def _commit(self, name: str, channel: str, change: Callable[[Ledger], None]) -> RolloutStatus:
-        def changed(ledger: Ledger) -> Collection[Digest]:
-            change(ledger)
+    def _commit(self, name: str, channel: str, change: Callable[[Log], None]) -> RolloutStatus:
+        def changed(log: Log) -> Collection[Digest]:
+            change(log)
             return []
 
         CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
-            ledger = commit(self.store, push, name, changed)
-        version = channel_of(ledger, channel).version
-        return RolloutStatus(ledger.name, channel, version, ledger.rollouts.get(channel))
+            log = commit(self.store, push, name, changed)
+        version = log.channel(channel).version
+        return RolloutStatus(log.name, channel, version, log.rollouts.get(channel))
 
 
 def _evidence(
-    log: PolicyLog, ledger: Ledger, channel: str, rollout: Rollout, hours: float | None
+    policies: PolicyLog, log: Log, channel: str, rollout: Rollout, hours: float | None
 ) -> bytes | None:
     """Judge the version by the policy, and return the evidence; None if the channel is free.
 
     `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
     """
-    judged = judge_rollout(ledger, log, channel, rollout, hours)
+    judged = judge_rollout(log, policies, channel, rollout, hours)
     if judged is None:
         return None
     if judged.failed:
-        raise GateError(
-            f"{ledger.name}:{rollout.to} may not become {channel}: {judged.faults}", READ_FINDINGS
-        )
-    return judged.evidence(log, channel)
+        raise GateError(f"{log.name}:{rollout.to} may not become {channel}: {judged.faults}", READ_FINDINGS)
+    return judged.evidence(policies, channel)
 
 
-def _current(ledger: Ledger, channel: str) -> Rollout:
-    if channel not in ledger.rollouts:
-        others = ", ".join(ledger.rollouts)
+def _current(log: Log, channel: str) -> Rollout:
+    if channel not in log.rollouts:
+        others = ", ".join(log.rollouts)
         raise NotFoundError(
-            f"nothing is rolled out to {ledger.name}:{channel}",
-            f"rollouts are under way on {others}" if others else Advice("start-rollout", name=ledger.name),
+            f"nothing is rolled out to {log.name}:{channel}",
+            f"rollouts are under way on {others}" if others else Advice("start-rollout", name=log.name),
         )
-    return ledger.rollouts[channel]
+    return log.rollouts[channel]

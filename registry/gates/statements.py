@@ -24,7 +24,7 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.log.ledger import Ledger
+    from onnxreg.registry.log.log import Log
     from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.core.digest import Digest
@@ -98,35 +98,35 @@ class RecordedStatement:
         ]
 
 
-def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
+def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
-    tombstones = set(ledger.tombstones)
+    tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
-    events = (event for _, event in ledger.events(Attest) if event.statement not in tombstones)
+    events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
     return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
-def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
-    return read_manifest(ledger.fetch(digest), digest, ledger.name)
+def manifest_at(log: Log, digest: Digest) -> Manifest:
+    return read_manifest(log.fetch(digest), digest, log.name)
 
 
 # Evaluations
 
 
-def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
+def evaluation_of(log: Log, event: Attest) -> Evaluation | None:
     """Read the evaluation of an attest event. Return None for another statement.
 
     Raise IntegrityError if it is malformed, or the event contradicts its statement.
     """
-    data = ledger.fetch(event.statement)
+    data = log.fetch(event.statement)
     try:
         evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
     except InputError as error:
-        raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
+        raise IntegrityError(f"{error.message} of {log.name}", error.advice) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
     if verdict != (event.artifact, event.state):
         raise IntegrityError(
-            f"an attest event of {ledger.name} says other things than its statement {event.statement.short}...",
+            f"an attest event of {log.name} says other things than its statement {event.statement.short}...",
             "its writer made it up: do not rely on this version",
         )
     return evaluation
@@ -201,18 +201,18 @@ class SignedEvaluation:
         return {**about, **self.verdict.to_json(), "seq": self.seq}
 
 
-def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluation]:
+def signed_evaluations(log: Log, trust: Trust) -> Iterator[SignedEvaluation]:
     """Yield every signature on an evaluation in a log, oldest first, without statements taken down.
 
     A statement that is missing, damaged, or says other things than its event is `invalid`.
     """
-    judge = judge_for(ledger, trust)
-    for seq, event in ledger.events(Attest):
-        if event.media_type != ENVELOPE or event.artifact is None or event.statement in ledger.tombstones:
+    judge = judge_for(log, trust)
+    for seq, event in log.events(Attest):
+        if event.media_type != ENVELOPE or event.artifact is None or event.statement in log.tombstones:
             continue
         try:
-            evaluation_of(ledger, event)
-            statement = RecordedStatement.decode(ENVELOPE, ledger.fetch(event.statement))
+            evaluation_of(log, event)
+            statement = RecordedStatement.decode(ENVELOPE, log.fetch(event.statement))
             verdicts = statement.verdicts(judge, seq)
         except (InputError, IntegrityError, NotFoundError) as error:
             verdicts = [SignatureVerdict("invalid", detail=error.message)]
@@ -220,10 +220,10 @@ def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluatio
             yield SignedEvaluation(event.manifest, event.artifact, event.state or "", seq, verdict)
 
 
-def audit_evaluations(ledger: Ledger, trust: Trust) -> Iterator[tuple[str, str]]:
+def audit_evaluations(log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
     """Yield the wrong signatures on evaluations; see `verify.Audit`."""
     try:
-        evaluations = list(signed_evaluations(ledger, trust))
+        evaluations = list(signed_evaluations(log, trust))
     except RegError:
         return  # the log cannot be read, which is said of the log
     for evaluation in evaluations:
@@ -253,7 +253,7 @@ def attest_proof(
     decisions.attest(published.ref, data, PROOF if key is None else ENVELOPE, reason)
 
 
-def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
+def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
 
     The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
@@ -261,12 +261,12 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
     """
     from onnxreg.schema.gates.faithfulness import RecordedProof
 
-    judge, numbers = judge_for(ledger, trust), dict[str, int]()
+    judge, numbers = judge_for(log, trust), dict[str, int]()
     claimed: set[tuple[bytes, frozenset[str]]] = set()
     for event in events:
         if event.media_type not in (PROOF, ENVELOPE):
             continue
-        data = ledger.fetch(event.statement)
+        data = log.fetch(event.statement)
         try:
             statement = RecordedStatement.decode(event.media_type, data)
             report = statement.proof()
@@ -275,7 +275,7 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
         if report is None:
             continue
         if statement.envelope is not None and not numbers:
-            for seq, line in ledger.events(Attest):
+            for seq, line in log.events(Attest):
                 numbers.setdefault(line.statement, seq)
         verdicts = statement.verdicts(judge, numbers.get(event.statement, 0))
         signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
@@ -285,9 +285,7 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
             yield RecordedProof(report, signers)
 
 
-def latest_proofs(
-    ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
-) -> dict[str, RecordedProof]:
+def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
     """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one.
 
     Reports by other rules than this program's do not count.
@@ -300,7 +298,7 @@ def latest_proofs(
     if not lineages:
         return {}
     latest: dict[str, RecordedProof] = {}
-    proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
+    proofs = recorded_proofs(log, attestations(log, digest, manifest), trust)
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         path, parents = lineages.get(proof.report.artifact, ("", set()))
         if proof.report.parent in parents and proof.report.is_current:
@@ -315,8 +313,8 @@ def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[st
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     try:
-        ledger, _ = load(reader, version.name, first=version.index)
-        return latest_proofs(ledger, version.digest, version.manifest, load_trust())
+        log, _ = load(reader, version.name, first=version.index)
+        return latest_proofs(log, version.digest, version.manifest, load_trust())
     except (IntegrityError, NotFoundError):
         return {}
 
@@ -344,9 +342,9 @@ def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
     version = read_version(reader, ref)
-    ledger, _ = load(reader, version.name)
-    events = attestations(ledger, version.digest, version.manifest)
-    documents = (ledger.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
+    log, _ = load(reader, version.name)
+    events = attestations(log, version.digest, version.manifest)
+    documents = (log.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]
 
 

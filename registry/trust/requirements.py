@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from onnxreg.registry.log.commit import load, read_ledger
-from onnxreg.registry.log.ledger import Ledger, read_line
+from onnxreg.registry.log.log import Log, read_line
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -30,11 +30,11 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     The whole log is read. The state must follow from it, except keys that this build does not know.
     """
     registry = reader.registry_id
-    ledger = read_ledger(reader, name, index)
-    lines = list(ledger.lines())
+    log = read_ledger(reader, name, index)
+    lines = list(log.lines())
     check_lines(trust, registry, name, lines)
     with name_registry_in_hint(reader.url):
-        ledger.prove()
+        log.prove()
 
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
@@ -109,11 +109,11 @@ def audit_head(
         yield fault("history", error)
 
 
-def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
+def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
     """Yield the signatures of a model that are wrong, and the required ones that are missing."""
     try:
-        check_lines(trust, ledger.registry, ledger.name, ledger.lines())
-        releases = list(signatures(ledger, trust))
+        check_lines(trust, log.registry, log.name, log.lines())
+        releases = list(signatures(log, trust))
     except RegError as error:
         yield fault("signature", error)
         return
@@ -123,29 +123,29 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
                 "signature",
                 f"the signature of {release.version} in line {release.seq} is wrong: {release.verdict.detail}",
             )
-    for version in unsigned(trust, ledger, releases):
+    for version in unsigned(trust, log, releases):
         yield "signature", f"version {version} is not signed by a trusted key, as it must be"
 
 
-def unsigned(trust: Trust, ledger: Ledger, releases: Collection[SignedRelease]) -> list[Version]:
+def unsigned(trust: Trust, log: Log, releases: Collection[SignedRelease]) -> list[Version]:
     """List the versions that lack a required signature. Versions that do not resolve need none.
 
     `releases` are the signatures on all versions.
     """
     good = {
         need: {release.version for release in releases if _counts(release.verdict, need)}
-        for need in trust.required(ledger.registry, ledger.name)
+        for need in trust.required(log.registry, log.name)
         if need.versions
     }
-    usable = (version for version, entry in ledger.entries.items() if entry.usable)
+    usable = (version for version, entry in log.versions.items() if entry.usable)
     return [version for version in usable if any(version not in signed for signed in good.values())]
 
 
-def check_copied(ledger: Ledger, trust: Trust) -> None:
+def check_copied(log: Log, trust: Trust) -> None:
     """Raise IntegrityError, before a copy, if a log or version is not signed as the trust file demands."""
-    if trust.concerns(ledger.registry, ledger.name):
-        for _, problem in audit_signatures(trust, ledger):
-            raise IntegrityError(f"{ledger.name} is not copied: {problem}", SIGNERS_ADVICE)
+    if trust.concerns(log.registry, log.name):
+        for _, problem in audit_signatures(trust, log):
+            raise IntegrityError(f"{log.name} is not copied: {problem}", SIGNERS_ADVICE)
 
 
 def _check_head(reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
@@ -170,8 +170,8 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
     needs = [requirement for requirement in trust.required(reader.registry_id, name) if requirement.versions]
     if not needs:
         return
-    ledger, _ = load(reader, name)
-    verdicts = signatures_of(ledger, trust, located.version, located.entry.manifest)
+    log, _ = load(reader, name)
+    verdicts = signatures_of(log, trust, located.version, located.entry.manifest)
     for need in needs:
         if not any(_counts(verdict, need) for verdict in verdicts):
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"

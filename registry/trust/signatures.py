@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import is_valid
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
@@ -121,19 +121,19 @@ class SignedRelease:
     verdict: SignatureVerdict
 
 
-def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
+def judge_for(log: Log, trust: Trust) -> SignatureJudge:
     """Make a judge for a log. The whole log is read only if a revocation names one of its lines."""
     digests: dict[int, Digest] = {}
 
     def digest_at(seq: int) -> Digest | None:
         if not digests:
-            digests.update({line.seq: line.digest for line in ledger.lines()})
+            digests.update({line.seq: line.digest for line in log.lines()})
         return digests.get(seq)
 
-    return SignatureJudge(trust, ledger.registry, ledger.name, digest_at)
+    return SignatureJudge(trust, log.registry, log.name, digest_at)
 
 
-def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
+def signatures(log: Log, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
     """Yield the signatures on the versions of a model, oldest first.
 
     A statement that is missing or contradicts the manifest is `invalid`. Other attestations are skipped.
@@ -141,23 +141,23 @@ def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = Non
     Args:
         only: skip versions with other manifests.
     """
-    judge = judge_for(ledger, trust)
+    judge = judge_for(log, trust)
     manifests = None if only is None else set(only)
-    for seq, event in ledger.events(Attest):
+    for seq, event in log.events(Attest):
         if event.media_type == MEDIA_TYPE and (manifests is None or event.manifest in manifests):
-            yield from _judged(ledger, judge, event, seq)
+            yield from _judged(log, judge, event, seq)
 
 
-def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> Iterator[SignedRelease]:
-    versions = [version for version, entry in ledger.entries.items() if entry.manifest == event.manifest]
+def _judged(log: Log, judge: SignatureJudge, event: Attest, seq: int) -> Iterator[SignedRelease]:
+    versions = [version for version, entry in log.versions.items() if entry.manifest == event.manifest]
     try:
-        envelope = Envelope.decode(ledger.fetch(event.statement))
+        envelope = Envelope.decode(log.fetch(event.statement))
         if envelope.predicate_type != RELEASE:
             return
         release = Release.decode(envelope.payload)
-        wrong = _wrong(ledger, release, event.manifest)
+        wrong = _wrong(log, release, event.manifest)
     except (InputError, IntegrityError, NotFoundError) as error:
-        if event.statement in ledger.tombstones:
+        if event.statement in log.tombstones:
             return
         for version in versions:
             yield SignedRelease(
@@ -173,20 +173,18 @@ def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> I
             yield SignedRelease(version, event.manifest, seq, verdict)
 
 
-def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
+def _wrong(log: Log, release: Release, manifest: Digest) -> str | None:
     """Find a contradiction between a release statement and its manifest. Return None if they agree."""
-    if release.name != ledger.name:
+    if release.name != log.name:
         return f"it is about {release.name}"
     if release.manifest != manifest:
         return f"it is about manifest {release.manifest.short}..., not {manifest.short}..."
-    entry = ledger.entries.get(release.version)
+    entry = log.versions.get(release.version)
     if entry is None or entry.manifest != manifest:
         return f"it is about version {release.version}"
-    return release.contradiction(ledger.fetch(manifest))
+    return release.contradiction(log.fetch(manifest))
 
 
-def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
+def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
     """Judge the signatures on one version of the model."""
-    return [
-        release.verdict for release in signatures(ledger, trust, [manifest]) if release.version == version
-    ]
+    return [release.verdict for release in signatures(log, trust, [manifest]) if release.version == version]

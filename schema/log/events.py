@@ -17,12 +17,9 @@ from onnxreg.schema.core.record import Count, Record, check_sorted_paths
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.state import Percent, Salt, check_percent
 from onnxreg.schema.log.summary import STATES
-from onnxreg.schema.signing.dsse import read_sig
 
 MAX_EVENT_BYTES = 63 * 1024
 """Bytes, in canonical JSON."""
-MAX_APPROVALS = 64
-"""Signatures of one policy."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
@@ -192,21 +189,9 @@ class Fence(Event, frozen=True, kw_only=True, tag="fence"):
 
 
 class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
-    """The rules of the registry from now on, as `schema.gates.policy` reads them. It is only in the policy log.
-
-    `approvals` are signatures of those who agree that it demands less than the one before, each `<key id>:<base64>`;
-    see `schema.gates.policy_comparison`.
-    """
+    """The rules of the registry from now on, as `schema.gates.policy` reads them. It is only in the policy log."""
 
     rules: list[dict[str, Any]]
-    approvals: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.approvals is not None and not 0 < len(self.approvals) <= MAX_APPROVALS:
-            raise InputError(f"approvals has no signature, or more than {MAX_APPROVALS}")
-        for approval in self.approvals or ():
-            read_sig(approval)
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
