@@ -64,8 +64,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "reset-trust": "ask its owner; after a backup was restored: reg trust reset {registry} {name}",
     "reset-known-head": "reg trust reset {registry} {name}",
     "mount-or-reset": "mount its disk; or, if it was removed for good: reg trust reset {registry}",
-    "list-signers": "reg log shows who signed which line; do not use it until you know why",
-    "list-signatures": "`reg verify --signatures` lists the signatures",
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",

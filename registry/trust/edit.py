@@ -5,6 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from onnxreg.registry.signing import read_rotation
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
@@ -44,7 +46,7 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
     if key is not None:
         raise ConflictError(f"{trust_file()} has key {key.name} already", "edit the file to change it")
     lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
-    lines += [f"models = {_texts(models)}"] if models else []
+    lines += [f"models = {_toml(list(models))}"] if models else []
     lines += [f"replaces = {_toml(replaces)}"] if replaces else []
     return _append(lines)
 
@@ -60,13 +62,9 @@ def _append(lines: Collection[str]) -> Path:
     return path
 
 
-def _texts(texts: Collection[str]) -> str:
-    return f"[{', '.join(map(_toml, texts))}]"
-
-
-def _toml(text: str) -> str:
-    """A TOML basic string: JSON's escapes are among those of TOML."""
-    return json.dumps(text, ensure_ascii=False)
+def _toml(value: str | list[str]) -> str:
+    """A TOML basic string, or an array of them: JSON's escapes are among those of TOML."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def keys_json(trust: Trust) -> list[dict[str, Any]]:
@@ -85,21 +83,7 @@ def keys_json(trust: Trust) -> list[dict[str, Any]]:
 
 
 def requirements_json(trust: Trust) -> list[dict[str, Any]]:
-    return [
-        {
-            "models": list(requirement.models),
-            "registry": requirement.registry,
-            "lines": requirement.lines,
-            "since": requirement.since,
-            "versions": requirement.versions,
-            "keys": list(requirement.keys),
-            "after": [
-                {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
-                for line in requirement.after
-            ],
-        }
-        for requirement in trust.requirements
-    ]
+    return [msgspec.to_builtins(requirement, enc_hook=str) for requirement in trust.requirements]
 
 
 def heads_json(known_heads: KnownHeads) -> list[dict[str, Any]]:

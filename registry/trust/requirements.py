@@ -15,13 +15,13 @@ from onnxreg.registry.trust.signatures import (
     signatures,
     signatures_of,
 )
-from onnxreg.schema.core.errors import Advice, IntegrityError, RegError, fault, name_registry_in_hint
+from onnxreg.schema.core.errors import IntegrityError, RegError, fault, name_registry_in_hint
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.logline import LogLine
 
-SIGNERS_ADVICE = Advice("list-signers")
+SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
@@ -51,7 +51,7 @@ def unauthorized_policies(trust: Trust, registry: str, lines: Sequence[LogLine])
 
     A key counts here for any model. Raise IntegrityError if a policy cannot be read.
     """
-    judged = list(judge_lines(trust, registry, POLICY_LOG, lines))
+    judged = judge_lines(trust, registry, POLICY_LOG, lines)
     for (before, _), (line, verdict) in pairwise(judged):
         named = policy_of(before).signers
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
@@ -64,7 +64,7 @@ def unauthorized_policies(trust: Trust, registry: str, lines: Sequence[LogLine])
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """IntegrityError at the first line whose signature is wrong or missing."""
-    judged = list(judge_lines(trust, registry, name, lines))
+    judged = judge_lines(trust, registry, name, lines)
     needs = [requirement for requirement in trust.required(registry, name) if requirement.lines]
     exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
     for line, verdict in judged:
@@ -177,5 +177,5 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
                 f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
-                Advice("list-signatures"),
+                "`reg verify --signatures` lists the signatures",
             )

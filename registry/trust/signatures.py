@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from onnxreg.registry.log.log import Log
@@ -99,16 +100,17 @@ class SignatureJudge:
 
 def judge_lines(
     trust: Trust, registry: str, model: str, lines: Iterable[LogLine]
-) -> Iterator[tuple[LogLine, SignatureVerdict]]:
+) -> list[tuple[LogLine, SignatureVerdict]]:
     """Judge the signature of each line of a whole log."""
     log = list(lines)
-    digests = {line.seq: line.digest for line in log} if _has_untils(trust) else {}
-    judge = SignatureJudge(trust, registry, model, digests.get)
-    return ((line, judge.line(line)) for line in log)
+    judge = SignatureJudge(trust, registry, model, {line.seq: line.digest for line in log}.get)
+    return [(line, judge.line(line)) for line in log]
 
 
-def _has_untils(trust: Trust) -> bool:
-    return any(key.revoked is not None and key.revoked.until for key in trust.keys.values())
+def judge_for(log: Log, trust: Trust) -> SignatureJudge:
+    """Make a judge for a log. The whole log is read only if a revocation names one of its lines."""
+    digest_at = cache(lambda seq: log.digest_at(seq) if seq <= log.seq else None)
+    return SignatureJudge(trust, log.registry, log.name, digest_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +123,6 @@ class SignedRelease:
     verdict: SignatureVerdict
 
 
-def judge_for(log: Log, trust: Trust) -> SignatureJudge:
-    """Make a judge for a log. The whole log is read only if a revocation names one of its lines."""
-    digests: dict[int, Digest] = {}
-
-    def digest_at(seq: int) -> Digest | None:
-        if not digests:
-            digests.update({line.seq: line.digest for line in log.lines()})
-        return digests.get(seq)
-
-    return SignatureJudge(trust, log.registry, log.name, digest_at)
-
-
 def signatures(log: Log, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
     """Yield the signatures on the versions of a model, oldest first.
 
@@ -141,40 +131,33 @@ def signatures(log: Log, trust: Trust, only: Iterable[Digest] | None = None) -> 
     Args:
         only: skip versions with other manifests.
     """
-    judge = judge_for(log, trust)
-    manifests = None if only is None else set(only)
+    judge, manifests = judge_for(log, trust), None if only is None else set(only)
     for seq, event in log.events(Attest):
-        if event.media_type == MEDIA_TYPE and (manifests is None or event.manifest in manifests):
-            yield from _judged(log, judge, event, seq)
+        if event.media_type != MEDIA_TYPE or (manifests is not None and event.manifest not in manifests):
+            continue
+        versions = [version for version, entry in log.versions.items() if entry.manifest == event.manifest]
+        try:
+            envelope = Envelope.decode(log.fetch(event.statement))
+            if envelope.predicate_type != RELEASE:
+                continue
+            release = Release.decode(envelope.payload)
+            wrong = _wrong(log, release, event.manifest)
+            versions = [release.version] if release.version in versions else versions
+            verdicts = [
+                judge.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures
+            ]
+        except (InputError, IntegrityError, NotFoundError) as error:
+            taken_down = event.statement in log.tombstones
+            wrong, verdicts = "", [] if taken_down else [SignatureVerdict("invalid", detail=error.message)]
+        for verdict in verdicts:
+            if wrong and verdict.status not in ("unknown", "invalid"):
+                verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
+            for version in versions:
+                yield SignedRelease(version, event.manifest, seq, verdict)
 
 
-def _judged(log: Log, judge: SignatureJudge, event: Attest, seq: int) -> Iterator[SignedRelease]:
-    versions = [version for version, entry in log.versions.items() if entry.manifest == event.manifest]
-    try:
-        envelope = Envelope.decode(log.fetch(event.statement))
-        if envelope.predicate_type != RELEASE:
-            return
-        release = Release.decode(envelope.payload)
-        wrong = _wrong(log, release, event.manifest)
-    except (InputError, IntegrityError, NotFoundError) as error:
-        if event.statement in log.tombstones:
-            return
-        for version in versions:
-            yield SignedRelease(
-                version, event.manifest, seq, SignatureVerdict("invalid", detail=error.message)
-            )
-        return
-    for signature in envelope.signatures:
-        verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, seq)
-        if wrong is not None and verdict.status not in ("unknown", "invalid"):
-            verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
-        about = [release.version] if release.version in versions else versions
-        for version in about:
-            yield SignedRelease(version, event.manifest, seq, verdict)
-
-
-def _wrong(log: Log, release: Release, manifest: Digest) -> str | None:
-    """Find a contradiction between a release statement and its manifest. Return None if they agree."""
+def _wrong(log: Log, release: Release, manifest: Digest) -> str:
+    """Find a contradiction between a release statement and its manifest. Return "" if they agree."""
     if release.name != log.name:
         return f"it is about {release.name}"
     if release.manifest != manifest:
@@ -182,7 +165,7 @@ def _wrong(log: Log, release: Release, manifest: Digest) -> str | None:
     entry = log.versions.get(release.version)
     if entry is None or entry.manifest != manifest:
         return f"it is about version {release.version}"
-    return release.contradiction(log.fetch(manifest))
+    return release.contradiction(log.fetch(manifest)) or ""
 
 
 def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
