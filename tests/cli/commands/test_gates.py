@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, POLICY, Attacker, draft, refusal
+from support.registries.gated import NAME, POLICY, draft, refusal
+from support.trust.attack_operations import attack
 from support.trust.world import plain_pem
 
 from onnxreg.cli.context import Session
@@ -110,7 +111,7 @@ def test_push_does_not_move_a_governed_channel(reg: Reg, registry: Registry, tmp
 
 @pytest.mark.parametrize("verb", ["resolve", "pull", "coverage", "lock"])
 def test_a_bypassed_gate_is_8(verb: str, reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    Attacker(registry).append(Attacker(registry).move("1.2.0"))
+    attack(registry, "move 1.2.0")
     words = {
         "resolve": ("resolve", STABLE),
         "pull": ("--registry", tmp_path / "reader", "pull", STABLE, registry.store.root),
@@ -156,7 +157,7 @@ def test_with_json_stderr_is_lines_of_json(
 
 def test_verify_names_a_bypassed_gate(reg: Reg, registry: Registry) -> None:
     assert reg("verify").status == 0
-    Attacker(registry).append(Attacker(registry).move("1.2.0"))
+    attack(registry, "move 1.2.0")
     done = reg("verify", "--json")
     assert (done.status, done.json["damages"], done.json["ok"]) == (8, [], True)
     assert [item["name"] for item in done.json["unpromoted"]] == [NAME]

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from support.dossier import judge as judge_module
 from support.dossier.judge import Judge
-from support.registries.gated import NAME, Attacker
+from support.prove.recorded import read_proofs
+from support.registries.gated import NAME
 from support.sampling import sampled
+from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.cells import Table
 from onnxreg.registry.dossier.dossier import cells as cells_of
 from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
-from onnxreg.registry.gates.statements import PROOF, read_proofs
+from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -201,13 +203,10 @@ def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> Non
 
 def test_an_unplanned_change_under_forged_evidence_is_refused(audited: Audited, tmp_path: Path) -> None:
     registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
-    attacker = Attacker(registry)
-    named = registry.policies().head
-    findings = [{"requirement": "planned", "verdict": "pass", "detail": "every change was planned"}]
-    evidence = attacker.evidence("1.3.0", named, findings=findings)
-    move = attacker.move("1.3.0", named, evidence)
-    with registry.store.push() as push:
-        commit(registry.store, push, NAME, lambda ledger: [ledger.append(move).event.evidence])
+    findings = json.dumps(
+        [{"requirement": "planned", "verdict": "pass", "detail": "every change was planned"}]
+    )
+    attack(registry, f"evidence 1.3.0 findings='{findings}'; move 1.3.0 policy=@policy evidence=@evidence")
     with pytest.raises(GateError, match="a change that was not planned: label-added"):
         make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain")
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, Attacker
+from support.registries.gated import NAME
+from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
@@ -31,7 +32,7 @@ class TwoFaced:
     def __init__(self, registry: Registry) -> None:
         self._store = registry.store
         self.withheld = [registry.get(f"{NAME}:1.2.0").digest]
-        Attacker(registry).forge("1.2.0")
+        attack(registry, "forge 1.2.0")
         evil = registry.store.read_index(NAME)
         registry.promote(f"{NAME}:1.0.0", "stable")
         self._answers = [evil, registry.store.read_index(NAME)]
@@ -74,12 +75,7 @@ def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:
 
 def test_a_summary_that_its_manifest_does_not_say(registry: Registry) -> None:
     """The answer comes from the summary: that of a governed channel is held against the manifest."""
-
-    def change(state: dict[str, Any]) -> None:
-        other = state["summaries"]["1.1.0"]["artifacts"]
-        state["summaries"]["1.0.0"]["artifacts"] = other
-
-    Attacker(registry).edit_state(change)
+    attack(registry, "copy summaries/1.1.0/artifacts summaries/1.0.0/artifacts")
     registry.heads.reset(registry.id)
     with pytest.raises(IntegrityError, match="than the manifest itself"):
         registry.resolve(STABLE)

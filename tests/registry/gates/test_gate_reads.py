@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.registries.gated import LAX, NAME, POLICY, Attacker, refusal
+from support.registries.gated import LAX, NAME, POLICY, refusal
 from support.servers import static
 from support.servers.faults import Proxy, proxy
+from support.trust.attack_operations import attack
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -87,7 +88,7 @@ def test_another_index_is_looked_at(registry: Registry, reader: Path, site: Prox
     registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     for _ in range(2):
         assert resolve(reader, site) == 8
-    Attacker(registry).append(Attacker(registry).move("1.1.0"))
+    attack(registry, "move 1.1.0")
     assert resolve(reader, site) == 8
 
 

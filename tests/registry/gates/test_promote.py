@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
+from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
+from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import promotion
@@ -279,7 +280,7 @@ def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
     assert done.moved
     registry.heads.reset(registry.id)
     with pytest.raises(GateError):
-        Attacker(registry).append(Attacker(registry).move("1.2.0"))
+        attack(registry, "move 1.2.0")
         registry.resolve(STABLE)
 
 

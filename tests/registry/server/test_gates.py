@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.registries.gated import LAX, NAME, Attacker
+from support.registries.gated import LAX, NAME
 from support.servers.regserve import Site, running
+from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import GateError, IntegrityError
@@ -61,7 +62,7 @@ def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) ->
     reader = Registry(tmp_path / "reader")
     with running(governed.store.root) as site:
         assert reader.pull(STABLE, site.url).versions
-        Attacker(governed).forge("1.2.0")
+        attack(governed, "forge 1.2.0")
         with pytest.raises(GateError, match="refused"):
             reader.pull(STABLE, site.url)
         with pytest.raises(GateError, match="refused"):

@@ -1,20 +1,12 @@
-"""A registry with three versions and a policy; and the hands of an attacker, who edits its files and has no key."""
+"""A registry with five versions and a policy."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.support.actor import stamp
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.log.events import Event, Tag
-from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NAME = "acme/pii"
@@ -68,87 +60,3 @@ def refusal_of(artifact: str) -> bytes:
     suite = str(Digest.of(b"field"))
     value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": artifact}
     return json.dumps({**value, "suite": suite, "state": "refused"}).encode()
-
-
-class Attacker:
-    """Writes to the files of a registry, as well as anybody can who has no key: chains and states fit."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
-        self.root = registry.store.root
-        self.index = self.root / "index" / f"{NAME}.jsonl"
-        self.policies = self.root / "policy.jsonl"
-
-    def lines(self) -> list[LogLine]:
-        return [LogLine.decode(raw) for raw in self.index.read_bytes().splitlines()[1:]]
-
-    def write(self, events: list[Event]) -> None:
-        """A whole log of these events, and the state that follows from it."""
-        prev = genesis(self.registry.id, NAME)
-        lines = []
-        for seq, event in enumerate(events, 1):
-            lines.append(LogLine.make(seq, prev, event))
-            prev = lines[-1].digest
-        self._write(lines)
-
-    def append(self, *events: Event) -> None:
-        lines = self.lines()
-        for event in events:
-            lines.append(LogLine.make(len(lines) + 1, lines[-1].digest, event))
-        self._write(lines)
-
-    def _write(self, lines: list[LogLine]) -> None:
-        store = self.registry.store
-
-        def fetch(digest: Digest) -> bytes:
-            with store.open_blob(digest) as stream:
-                return stream.read()
-
-        self.index.write_bytes(Log.replay(lines, self.registry.id, NAME, fetch).encode())
-
-    def blob(self, data: bytes) -> Digest:
-        digest = Digest.of(data)
-        path = self.root / blob_path(digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return digest
-
-    def move(self, version: str, policy: Digest | None = None, evidence: Digest | None = None) -> Tag:
-        """The event that moves stable to a version."""
-        held = self.registry.state(NAME).channels.get("stable")
-        return Tag(
-            **stamp(NAME),
-            tag="stable",
-            version=Version.parse(version),
-            manifest=self.registry.get(f"{NAME}:{version}").digest,
-            expects=held.manifest if held else None,
-            policy=policy,
-            evidence=evidence,
-        )
-
-    def evidence(self, version: str, policy: Digest, **changes: Any) -> Digest:
-        """Evidence that anybody can write, in which everything was found to hold."""
-        value = {
-            "format": "onnxreg-evidence",
-            "format_version": 1,
-            "name": NAME,
-            "channel": "stable",
-            "version": version,
-            "manifest": str(self.registry.get(f"{NAME}:{version}").digest),
-            "policy": str(policy),
-            "findings": [{"requirement": "certified", "verdict": "pass", "detail": "it is"}],
-            "statements": [],
-        }
-        return self.blob(canonical.encode({**value, **changes}))
-
-    def forge(self, version: str, policy: Digest | None = None) -> None:
-        """Move stable with an event and evidence as a promotion would write them."""
-        named = policy or self.registry.policies().head
-        self.append(self.move(version, named, self.evidence(version, named)))
-
-    def edit_state(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change the state line, and nothing else."""
-        first, rest = self.index.read_bytes().split(b"\n", 1)
-        value = json.loads(first)
-        change(value)
-        self.index.write_bytes(canonical.encode(value) + b"\n" + rest)

@@ -32,11 +32,11 @@ import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing import PrivateKey, sign_release
+from onnxreg.registry.signing import PrivateKey, generate, sign_release
 from onnxreg.schema.core.ref import Version
 from support.registries.gated import LAX, POLICY, draft, filled, refusal_of
 from support.trust.tamper import Line, Tree, canonical_json, chained, digest_of, event, genesis_of, unsigned
-from support.trust.world import World, plain_pem
+from support.trust.world import MODEL, World, plain_pem
 
 POLICIES = {
     "strict": POLICY,
@@ -612,6 +612,13 @@ class Scene:
 
     def delete_policies(self) -> None:
         self._policies.unlink()
+
+
+def attack(registry: Registry, deeds: str, name: str = MODEL) -> None:
+    """Do something to a model of a registry; see `Scene.do`."""
+    root = registry.store.root
+    world = World(root, root, root, *(generate("ed25519") for _ in range(3)))
+    Scene(root.parent, world, name, Histories(root, root.parent)).do(deeds)
 
 
 def _steps(value: Any, path: str) -> Iterator[tuple[Any, Any]]:
