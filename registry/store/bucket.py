@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from io import BytesIO
 from itertools import chain, islice
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.exceptions import BaseError
 
-from onnxreg.registry.store.bucket_errors import RejectedError, is_busy, is_passing, translated
+from onnxreg.registry.store.bucket_errors import GARBLED, RejectedError, is_busy, is_passing, translated
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.layout import BlobKey
@@ -37,7 +37,7 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
-from onnxreg.schema.core.errors import InputError, RegError, RemoteError, why
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES = 2**20
 PART_BYTES = 5 * 2**20
@@ -77,7 +77,12 @@ class BucketStore:
         timeouts = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
         if silence:
             timeouts["read_timeout"] = f"{silence * 1000:.0f}ms"
-        return self._location.client(timeouts, retries)
+        return self._location.client(self._settings, timeouts, retries)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        """Read once for all clients: it may ask a service for credentials."""
+        return self._location.settings()
 
     @cached_property
     def _reads(self) -> Any:
@@ -114,7 +119,7 @@ class BucketStore:
             return bytes(data), self._token(answer.meta)
 
         try:
-            return self._read(f"reading {key}", read)
+            return self.ask(f"reading {key}", read)
         except RejectedError as error:
             if error.status == 304 and cached:
                 return cached
@@ -157,14 +162,14 @@ class BucketStore:
         """True if there is an object. If the HEAD is refused, which has no message, a GET of one byte decides."""
         doing = f"looking for {key}"
         try:
-            self._token(self._read(doing, lambda: obstore.head(self._reads, key)))
+            self._token(self.ask(doing, lambda: obstore.head(self._reads, key)))
         except RejectedError as error:
             if error.status == 404:
                 return False
             if error.status not in (400, 403, 405, 501):
                 raise
             try:
-                self._read(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
+                self.ask(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
             except RejectedError as refusal:
                 if not self._is_absence(refusal) and refusal.status != 416:
                     raise
@@ -183,7 +188,7 @@ class BucketStore:
         statuses = []
         for key in ("registry.json", f"absent-{secrets.token_hex(8)}"):
             try:
-                self._read(f"reading {key}", partial(obstore.get, self._reads, key))
+                self.ask(f"reading {key}", partial(obstore.get, self._reads, key))
                 statuses.append(200)
             except RejectedError as error:
                 statuses.append(error.status)
@@ -209,13 +214,18 @@ class BucketStore:
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[bytes], length: int) -> None:
-        """Create a large object. An error of reading is raised as it is, and then nothing is visible."""
+        """Create a large object. An error of reading is raised as it is, and then nothing is visible.
+
+        IntegrityError if a part was garbled on its way.
+        """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"chunk_size": part, "max_concurrency": PARTS_AT_A_TIME, "use_multipart": True}
         try:
             with self._errors(f"uploading {key}"):
                 obstore.put(self._parts, key, blocks, **limits)
         except RejectedError as error:
+            if error.reason in GARBLED:
+                raise IntegrityError(error.message) from error
             if error.reason != "NoSuchUpload" or not self._exists(key):  # else the answer to its end was lost
                 raise
 
@@ -237,8 +247,10 @@ class BucketStore:
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
         """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
         try:
-            self._write(
-                f"writing {key}", lambda: obstore.put(self._writes, key, data, mode=mode, use_multipart=False)
+            self.ask(
+                f"writing {key}",
+                lambda: obstore.put(self._writes, key, data, mode=mode, use_multipart=False),
+                is_write=True,
             )
         except RejectedError as error:
             if error.status in (409, 412) or (error.is_absence and mode != "create"):
@@ -253,7 +265,7 @@ class BucketStore:
         """Delete an object. An unanswered request for a blob is not repeated: it might take effect at any time later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
-            self._write(f"deleting {key}", lambda: obstore.delete(self._writes, key), passing)
+            self.ask(f"deleting {key}", lambda: obstore.delete(self._writes, key), True, passing)
         except RejectedError as error:
             if not error.is_absence:
                 raise
@@ -277,7 +289,7 @@ class BucketStore:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
 
         try:
-            return self._read(doing, read)
+            return self.ask(doing, read)
         except RejectedError as error:
             if error.status != 403:
                 raise
@@ -308,15 +320,8 @@ class BucketStore:
             "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
         )
 
-    def _read(self, doing: str, request: Callable[[], Result]) -> Result:
-        with requests.reading():
-            return self.ask(doing, request)
-
-    def _write(self, doing: str, request: Callable[[], Result], passing: Passing = is_passing) -> Result:
-        return self.ask(doing, request, passing, is_write=True)
-
     def ask(
-        self, doing: str, request: Callable[[], Result], passing: Passing = is_passing, is_write: bool = False
+        self, doing: str, request: Callable[[], Result], is_write: bool = False, passing: Passing = is_passing
     ) -> Result:
         """Make a request, and repeat it after a failure that is `passing`. `doing` completes 'while ...'.
 
@@ -328,7 +333,8 @@ class BucketStore:
             with self._errors(doing, is_write):
                 return request()
 
-        return retrying(attempt, passing, self.host)
+        with nullcontext() if is_write else requests.reading():
+            return retrying(attempt, passing, self.host)
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:

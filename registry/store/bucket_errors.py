@@ -10,10 +10,16 @@ from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.schema.core.errors import RegError, RemoteError
 
 PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
-PASSING_CODES = frozenset(
-    {"BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted"}
-    | {"RequestTimeout", "SlowDown", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
-)
+GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
+"""Codes for bytes that were changed on their way."""
+PASSING_CODES = GARBLED | {
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "SlowDown",
+}
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 HINTS = {
     "AuthorizationHeaderMalformed": "check the region (AWS_REGION, or ?region= in the URL)",

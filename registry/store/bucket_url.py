@@ -90,26 +90,12 @@ class BucketUrl:
     def flag(self, name: str) -> bool:
         return (self.option(name) or "no").lower() in YES
 
-    def client(self, timeouts: dict[str, Any], retries: int) -> Any:
-        """Make a client of obstore whose keys are below the prefix.
-
-        `timeouts` are of `obstore.store.ClientConfig`. HostError or InputError for a configuration that cannot work.
-        """
-        from obstore import store as stores
-
-        backoff = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
-        retry = {
-            "max_retries": retries,
-            "retry_timeout": timedelta(hours=1),
-            "backoff": {**backoff, "base": 2},
-        }
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of obstore's client. InputError, HostError or RemoteError for those that cannot work."""
         if self.scheme == "s3":
+            options = dict(self.options)
             settings = aws.settings(
-                self.url,
-                self.bucket,
-                dict(self.options),
-                self.flag("path_style"),
-                not self.flag("anonymous"),
+                self.url, self.bucket, options, self.flag("path_style"), not self.flag("anonymous")
             )
         else:
             named = {"account_name": self.option("account"), ENDPOINTS[self.scheme]: self.option("endpoint")}
@@ -118,12 +104,20 @@ class BucketUrl:
         http_rules.check_proxy(endpoint)
         if self.flag("anonymous"):
             settings["skip_signature"] = True
-        options = {
-            **timeouts,
-            "allow_http": endpoint.startswith("http:"),
-            **settings.pop("client_options", {}),
+        settings.setdefault("client_options", {})["allow_http"] = endpoint.startswith("http:")
+        return settings
+
+    def client(self, settings: dict[str, Any], timeouts: dict[str, str], retries: int) -> Any:
+        """Make a client of obstore whose keys are below the prefix; `timeouts` are of `obstore.store.ClientConfig`."""
+        from obstore import store as stores
+
+        backoff = {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=5),
+            "base": 2,
         }
+        retry = {"max_retries": retries, "retry_timeout": timedelta(hours=1), "backoff": backoff}
+        options = settings["client_options"] | timeouts
         kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.scheme]
-        return kind(
-            self.bucket, prefix=self.prefix or None, client_options=options, retry_config=retry, **settings
-        )
+        limits = {"client_options": options, "retry_config": retry}
+        return kind(self.bucket, prefix=self.prefix or None, **(settings | limits))

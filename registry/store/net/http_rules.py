@@ -53,12 +53,6 @@ def target(url: str, location: str | None) -> str:
     raise _refused(source, f"into a private network, to {destination.hostname}")
 
 
-def check_hops(url: str, hops: int) -> None:
-    """RemoteError if a request was redirected too often."""
-    if hops >= MAX_HOPS:
-        raise _refused(urlsplit(url), f"more than {MAX_HOPS} times")
-
-
 def check_size(url: str, size: int) -> None:
     """RemoteError if an answer that redirects has too many bytes."""
     if size > MAX_BODY_BYTES:
@@ -211,7 +205,8 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
     ) -> Any:
         hops: int = getattr(req, "hops", 0)
         try:
-            check_hops(req.full_url, hops)
+            if hops >= MAX_HOPS:
+                raise _refused(urlsplit(req.full_url), f"more than {MAX_HOPS} times")
             url = target(req.full_url, headers.get("Location"))
         except RemoteError:
             fp.close()

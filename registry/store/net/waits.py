@@ -33,13 +33,10 @@ def setting(name: str) -> float:
 
 
 class FileBudget:
-    """The seconds for which one file may keep its reader waiting. Reads at the same time count once, and others' work not at all."""
+    """The seconds for which one file may keep its reader waiting, in all its reads and tries."""
 
     def __init__(self) -> None:
         self._left = setting("REG_READ_DEADLINE") or float("inf")
-        self._reads = 0
-        self._since = 0.0
-        self._lock = threading.Lock()
 
     @classmethod
     def current(cls) -> "FileBudget":
@@ -49,18 +46,11 @@ class FileBudget:
     @contextmanager
     def spent(self) -> Iterator[float]:
         """Let a read spend of it; gives the monotonic time at which nothing is left."""
-        with self._lock:
-            if not self._reads:
-                self._since = time.monotonic()
-            self._reads += 1
-            end = self._since + self._left
+        began = time.monotonic()
         try:
-            yield end
+            yield began + self._left
         finally:
-            with self._lock:
-                self._reads -= 1
-                if not self._reads:
-                    self._left -= time.monotonic() - self._since
+            self._left -= time.monotonic() - began
 
 
 @contextmanager
