@@ -88,6 +88,7 @@ class ServedIndex:
         data: its bytes; None if the place has no such file.
         url: the place.
         fetch: reads a blob that the log names, and checks its digest.
+        shown: the place as errors name it; default: its URL.
     """
 
     registry: str
@@ -95,6 +96,10 @@ class ServedIndex:
     url: str
     data: bytes | None
     fetch: Fetch = field(repr=False)
+    shown: str = ""
+
+    def __post_init__(self) -> None:
+        self.shown = self.shown or self.url
 
 
 def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
@@ -114,11 +119,13 @@ def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
     # 1. The file is an index file of this log: its lines follow each other up to the head that its state names.
     if data is None:
         if had:
-            raise RollbackError(f"{url} went back in time: {name} is gone, {had} were there before", reset)
+            raise RollbackError(
+                f"{served.shown} went back in time: {name} is gone, {had} were there before", reset
+            )
         return before
     if before is not None and before.index == Digest.of(data):
         return before.at(url, before.seq)
-    log = Log.decode(data, registry, name, served.fetch, url)
+    log = Log.decode(data, registry, name, served.fetch, served.shown)
     # 2. At first contact, the state is what the lines say: all of them, or those after the sealed ones.
     if before is None or before.state is None:
         if log.base:
@@ -134,7 +141,7 @@ def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
             raise fork(registry, name, log.seq, log.head, remembered)
         if log.seq < had:
             raise RollbackError(
-                f"{url} went back in time: the log of {name} ends at line {log.seq}, {had} were there before",
+                f"{served.shown} went back in time: the log of {name} ends at line {log.seq}, {had} were there before",
                 reset,
             )
         if remembered is None:
@@ -199,7 +206,7 @@ def observe_policies(before: KnownHead | None, served: ServedIndex) -> KnownHead
     reset = reset_hint(served.registry, POLICY_LOG)
     if served.data is None:
         if before is not None:
-            raise RollbackError(f"the policy log of {served.url} is gone: it had {before.seq} lines", reset)
+            raise RollbackError(f"the policy log of {served.shown} is gone: it had {before.seq} lines", reset)
         return None
     digest = Digest.of(served.data)
     if before is not None and before.index == digest:
@@ -207,13 +214,13 @@ def observe_policies(before: KnownHead | None, served: ServedIndex) -> KnownHead
     first = genesis(served.registry, POLICY_LOG)
     lines = [read_line(raw, POLICY_LOG) for raw in served.data.removesuffix(b"\n").split(b"\n")]
     if lines[0].prev != first:
-        raise IntegrityError(f"the policy log of {served.url} is another registry's", reset)
+        raise IntegrityError(f"the policy log of {served.shown} is another registry's", reset)
     digests = tuple(line.digest for line in walk_chain(lines, POLICY_LOG, first, VERIFY_ADVICE))
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
         is_prefix = before.digest_at(len(lines)) == digests[-1]
         if is_prefix and before.places.get(served.url, 0) <= len(lines):
             raise StalePolicyError(
-                f"{served.url} has policy {len(lines)} of the {before.seq} that the registry is known to have",
+                f"{served.shown} has policy {len(lines)} of the {before.seq} that the registry is known to have",
                 "have this copy brought up to date, or ask another place",
             )
         raise RollbackError(
