@@ -76,6 +76,11 @@ class ServedRegistry(DirectoryRegistry):
     def url(self) -> str:
         return SERVED
 
+    @property
+    def location(self) -> str:
+        """Its name among the places that were seen, without its path."""
+        return f"{SERVED} ({Digest.of(super().location.encode()).short})"
+
     def blob_url(self, digest: Digest) -> str:
         """The path of a blob on this server: its plain key, which finds every blob."""
         return f"/{blob_path(digest)}"

@@ -592,11 +592,9 @@ def test_a_log_that_was_rewritten_is_not_believed(shown: Site) -> None:
     assert b"first release" in lines[2]
     lines[2] = lines[2].replace(b"first release", b"other reason!")
     path.write_bytes(b"".join(lines))
-    page = read(shown, "/models/acme/pii")
-    assert "The log does not hold:" in page.text
-    assert "Chain verified" not in page.text
-    assert "other reason!" not in page.text
-    assert "1.3.0" in page.text
+    page = read(shown, "/models/acme/pii", 500)
+    assert page.text.startswith("Damaged")
+    assert "other reason!" not in page.text and str(shown.root) not in page.text
 
 
 def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -> None:
