@@ -55,7 +55,7 @@ class VersionTables:
         self.ledger, index = load(reader, ref.name)
         if index is None:
             raise lookup.unknown_model(ref.name, reader)
-        located = lookup.find_in(reader, self.ledger.state, ref, yanked=True, gone=True)
+        located = self.ledger.find(ref, yanked=True, gone=True)
         self.version, self.entry, self.digest = located.version, located.entry, located.entry.manifest
         self.lines = list(self.ledger.lines())
         self.policies, self.trust = read_policies(reader), load_trust()

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.server.answers import JSON, NO_STORE, base_url, encode, of_bytes, read_body
@@ -59,8 +58,8 @@ class Api:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
         def versions(index: IndexFile | None) -> bytes:
-            state = self._registry.state_of(name, index)
-            return encode(listing.versions_json(state, lookup.all_versions(self._registry, state)))
+            log = self._registry.log_of(name, index)
+            return encode(listing.versions_json(log.state, log.versions))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)
         return of_bytes(request, answer, JSON)

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.lookup import all_versions, read_blob, read_manifest, read_summary
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.server.answers import (
     IMMUTABLE,
     JSON,
@@ -36,7 +37,6 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout, pipeline_tag
-from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -180,12 +180,11 @@ class HubRoutes:
         index = self._registry.read_index(name)
         if index is None:
             raise _no_repository(name)
-        state = self._registry.state_of(name, index)
-        entries = all_versions(self._registry, state)
-        branches = {tag: channel.manifest for tag, channel in state.channels.items()}
-        if (newest := state.newest_release()) is not None:
-            branches.setdefault(MAIN, entries[newest].manifest)
-        tags = {str(version): entry.manifest for version, entry in entries.items() if entry.usable}
+        log = self._registry.log_of(name, index)
+        branches = {tag: channel.manifest for tag, channel in log.channels.items()}
+        if (newest := log.state.newest_release()) is not None:
+            branches.setdefault(MAIN, log.versions[newest].manifest)
+        tags = {str(version): entry.manifest for version, entry in log.versions.items() if entry.usable}
 
         def listed(kind: str, names: dict[str, Digest]) -> list[dict[str, str]]:
             return [
@@ -224,7 +223,7 @@ class HubRoutes:
         if (repository := self._repositories.get(key, token)) is not None:
             return repository
         try:
-            state, located = registry.locate(name, lambda state: self._ref(state, revision))
+            log, located = registry.locate(name, partial(_ref, revision))
         except MissingBlobError:
             raise
         except (InputError, NotFoundError) as error:
@@ -234,26 +233,28 @@ class HubRoutes:
         digest = located.entry.manifest
         data = read_blob(registry, digest)
         manifest = read_manifest(data, digest, name)
-        states = {item.path: item.state for item in read_summary(registry, state, located).artifacts}
+        states = {item.path: item.state for item in log.summary(located).artifacts}
         # a commit names the files of a channel; a version or a whole digest also lists refused files
         is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
         refused = located.channel is None and revision != MAIN and not is_commit
         files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)
-        channels = sorted(tag for tag, item in state.channels.items() if item.version == located.version)
+        channels = sorted(tag for tag, item in log.channels.items() if item.version == located.version)
         repository = Repository.of(name, digest, manifest, files, channels)
         self._repositories.put(key, token, repository, len(repository.entries))
         return repository
 
-    def _ref(self, state: State, revision: str) -> Ref:
-        if revision == MAIN and MAIN not in state.channels:
-            return Ref(state.name)
-        digits = revision.removeprefix("sha256:")
-        if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", digits):
-            manifests = {entry.manifest for entry in all_versions(self._registry, state).values()}
-            match = next((digest for digest in manifests if digest.hex.startswith(digits)), None)
-            if match is not None:
-                return Ref(state.name, digest=match)
-        return Ref(state.name, revision)
+
+def _ref(revision: str, log: Log) -> Ref:
+    """The version that a revision means; a commit is the start of a manifest's digest."""
+    if revision == MAIN and MAIN not in log.channels:
+        return Ref(log.name)
+    digits = revision.removeprefix("sha256:")
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", digits):
+        manifests = (entry.manifest for entry in log.versions.values())
+        match = next((digest for digest in manifests if digest.hex.startswith(digits)), None)
+        if match is not None:
+            return Ref(log.name, digest=match)
+    return Ref(log.name, revision)
 
 
 def _name(request: Request) -> str:

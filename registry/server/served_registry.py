@@ -17,6 +17,7 @@ from typing import BinaryIO, Generic, TypeVar
 
 from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search import scan
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -28,7 +29,6 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.state import State
 from onnxreg.schema.query.resolve import ResolveRequest
 
 MAX_CACHED_BYTES = 32 * 2**20
@@ -136,11 +136,11 @@ class ServedRegistry(DirectoryRegistry):
         """A token of the log of policies, which may bar a channel, and one of the operator's trust file."""
         return self.token(POLICY_LOG), trust_digest()
 
-    def state_of(self, name: str, index: IndexFile | None) -> State:
-        """The state in an index file. NotFoundError if the model is unknown."""
+    def log_of(self, name: str, index: IndexFile | None) -> Log:
+        """The log in an index file. NotFoundError if the model is unknown."""
         if index is None:
             raise _unknown(name)
-        return lookup.state_of(self, name, index)
+        return lookup.log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
         """The answer that follows from `key` and a model's index file, which `make` creates if it is not in the cache."""
@@ -165,21 +165,21 @@ class ServedRegistry(DirectoryRegistry):
             reader, request.ref, request.query, request.device, verify=True, known_heads=known_heads
         )
 
-    def locate(self, name: str, ref_in: Callable[[State], Ref]) -> tuple[State, lookup.LocatedVersion]:
+    def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
         """Find the version that a ref means, checked as the answers of `resolve`.
 
-        `ref_in` gives the ref, once the state of the model is known.
+        `ref_in` gives the ref, once the log of the model is known.
         """
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
-        def read(index: IndexFile | None) -> tuple[State, lookup.LocatedVersion]:
-            state = self.state_of(name, index)
-            ref = ref_in(state)
-            located = lookup.find_in(self, state, ref)
-            check_index(self, state, located)
+        def read(index: IndexFile | None) -> tuple[Log, LocatedVersion]:
+            log = self.log_of(name, index)
+            ref = ref_in(log)
+            located = log.find(ref)
+            check_index(self, log.state, located)
             check_version_trust(reader, ref, located, index, known_heads)
-            return state, located
+            return log, located
 
         return read_consistently(reader, name, read)
 

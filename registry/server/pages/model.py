@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 from onnxreg.registry.gates.production import ChannelStatus, in_production
 from onnxreg.registry.gates.statements import latest_proofs, word_of, words
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import read_ledger
-from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.search.listing import total_size
@@ -56,7 +53,7 @@ class VersionRow:
     channels: Sequence[str]
     size: int | None
     standings: Sequence[Standing]
-    published: LogLine | None
+    published: LogLine
     refused: Collection[Digest]
 
     @property
@@ -106,33 +103,24 @@ class ModelPage:
         if index is None:
             hint = suggest(name, registry.names(), "the first page lists those that are")
             raise NotFoundError(f"there is no model {name} here", hint)
-        self._registry, self._index = registry, index
-        self.name = name
-        self.state = registry.state_of(name, index)
-        self.entries = lookup.all_versions(registry, self.state)
-        self.order = sorted(self.entries, reverse=True)
-
-    @cached_property
-    def ledger(self) -> Ledger | RegError:
-        """The log with its chain verified, or the error of that."""
-        try:
-            return read_ledger(self._registry, self.name, self._index)
-        except RegError as error:
-            return error
+        self._registry = registry
+        self.name, self.log = name, registry.log_of(name, index)
+        self.order = sorted(self.log.versions, reverse=True)
 
     @cached_property
     def lines(self) -> Sequence[LogLine]:
-        """Every line of the log; empty if it is damaged."""
-        return [] if isinstance(self.ledger, RegError) else list(self.ledger.lines())
+        """Every line of the log, its chain verified."""
+        return list(self.log.lines())
+
+    @cached_property
+    def _lines_by_event(self) -> Mapping[Digest, LogLine]:
+        return {line.event.id: line for line in self.lines}
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
         """The channels, judged as `resolve` does, or the reason why they cannot be judged."""
-        if isinstance(self.ledger, RegError):
-            return self.ledger
         try:
-            reader = CheckedReader(self._registry, KnownHeads())
-            return list(in_production(reader, self.ledger, load_trust()))
+            return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
             return error
 
@@ -181,21 +169,17 @@ class ModelPage:
 
     def row(self, version: Version) -> VersionRow:
         """A version in the list of the model."""
-        entry, summary = self.entries[version], lookup.held_summary(self.state, version)
-        channels = sorted(tag for tag, channel in self.state.channels.items() if channel.version == version)
+        entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
+        channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
         size = None if summary is None else total_size(summary, entry.held)
-        published = self._line(entry.seq)
-        refused = self.state.refused
-        return VersionRow(version, entry, channels, size, self._standings(entry, summary), published, refused)
-
-    def _line(self, seq: int) -> LogLine | None:
-        return self.lines[seq - 1] if 1 <= seq <= len(self.lines) else None
+        published, standings = self.lines[entry.seq - 1], self._standings(entry, summary)
+        return VersionRow(version, entry, channels, size, standings, published, self.log.refused)
 
     def _standings(self, entry: VersionEntry, summary: VersionSummary | None) -> list[Standing]:
         """The states of a version, the most serious first."""
-        by_event = {line.event.id: line for line in self.lines}
-        rows = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
-        rows += [Standing("yanked", by_event.get(event)) for event in sorted(entry.yanks)]
+        lines = self._lines_by_event
+        rows = [] if entry.gone is None else [Standing(entry.gone.how, lines.get(entry.gone.event))]
+        rows += [Standing("yanked", lines.get(event)) for event in sorted(entry.yanks)]
         if entry.is_refused(summary):
             artifacts = summary.artifacts if summary else ()
             refused, certified = (
@@ -211,11 +195,11 @@ class ModelPage:
 
     def find(self, ref: Ref) -> VersionRow:
         """Find the version of a ref, even if yanked or gone. NotFoundError if it does not exist."""
-        return self.row(lookup.find_in(self._registry, self.state, ref, yanked=True, gone=True).version)
+        return self.row(self.log.find(ref, yanked=True, gone=True).version)
 
     def manifest(self, version: Version) -> Manifest | None:
         """A version's manifest; None if it was taken down with its files."""
-        entry = self.entries[version]
+        entry = self.log.versions[version]
         try:
             return read_manifest(read_blob(self._registry, entry.manifest), entry.manifest, self.name)
         except MissingBlobError:
@@ -225,17 +209,14 @@ class ModelPage:
 
     def record(self, version: Version) -> HistoryEntry:
         """A version for the history of the model."""
-        entry, line = self.entries[version], self._line(self.entries[version].seq)
-        time, actor = (line.event.time, line.event.actor) if line else (None, None)
-        return version_record(self.state, version, entry, self.manifest(version), time, actor)
+        entry = self.log.versions[version]
+        event = self.lines[entry.seq - 1].event
+        return version_record(self.log.state, version, entry, self.manifest(version), event.time, event.actor)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
-        """The proofs on record of a version, by the paths of its artifacts; empty if the log cannot be read."""
-        has_parents = any(artifact.parent for artifact in manifest.artifacts)
-        if isinstance(self.ledger, RegError) or not has_parents:
-            return {}
+        """The proofs on record of a version, by the paths of its artifacts; empty if one cannot be read."""
         try:
-            return latest_proofs(self.ledger, digest, manifest, Trust())
+            return latest_proofs(self.log, digest, manifest, Trust())
         except RegError:
             return {}
 

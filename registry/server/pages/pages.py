@@ -167,7 +167,7 @@ class Pages:
         line = None if before is None else int(before)
 
         def make(model: ModelPage) -> bytes:
-            newest = model.state.newest_release()
+            newest = model.log.state.newest_release()
             manifest = model.manifest(newest) if newest else None
             remaining = [version for version in model.order if start is None or version < start]
             log = model.log_rows(line, LINES_PER_PAGE)
