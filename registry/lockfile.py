@@ -19,7 +19,7 @@ from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
+from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -63,17 +63,11 @@ def _locked(reader: RegistryReader, request: ResolveRequest, warn: Warn) -> Lock
     resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
     for warning in resolution.warnings:
         warn(warning)
-    return LockedArtifact(
-        request,
-        reader.registry_id,
-        resolution.located.version,
-        resolution.located.entry.manifest,
-        resolution.artifact.format,
-        resolution.artifact.precision,
-        resolution.artifact.path,
-        tuple(sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))),
-        resolution.artifact.contract,
-    )
+    located, artifact = resolution.located, resolution.artifact
+    chosen = ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract)
+    files = sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))
+    answer = (reader.registry_id, located.version, located.entry.manifest, chosen, tuple(files))
+    return LockedArtifact(request.ref.name, request.to_json(), *answer)
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
     needed = _summaries(download_files(manifest, artifact))
     every = needed | _summaries(manifest.files)
     kind = (artifact.format, artifact.precision)
-    if not needed <= set(entry.files) <= every or kind != (entry.format, entry.precision):
+    if not needed <= set(entry.files) <= every or kind != (entry.artifact.format, entry.artifact.precision):
         raise IntegrityError(
             f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
             Advice("rewrite-lock"),

@@ -98,7 +98,7 @@ def command(
         output.write_json(_as_json(path, lock, changes) | _rollouts(rollouts))
     else:
         _show(session, path, lock, changes, check)
-        session.say(*map(_elsewhere, lock.elsewhere(locked)))
+        session.say(*map(_elsewhere, filter(lock.is_moved, locked)))
         session.say(
             *(f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items())
         )
@@ -145,7 +145,14 @@ def _elsewhere(entry: LockedArtifact) -> str:
 
 def _row(entry: LockedArtifact) -> tuple[str, ...]:
     size = output.size(entry.size)
-    return entry.name, str(entry.version), entry.path, entry.format, size, entry.manifest.short
+    return (
+        entry.name,
+        str(entry.version),
+        entry.path,
+        entry.artifact.format,
+        size,
+        entry.manifest.short,
+    )
 
 
 def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str, object]:

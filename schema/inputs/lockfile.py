@@ -8,14 +8,16 @@ of the machine or the moment is in it: the same answers give the same bytes. `do
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import items, mapping, optional, path, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.record import Record
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -25,26 +27,43 @@ FORMAT = "onnxreg-lock"
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LockedArtifact:
-    """One model: what was asked, and the artifact that answered, by the registry `registry`.
+class ChosenArtifact(Record, frozen=True):
+    """The artifact that answered. `path` names it in its version, `contract` is what an app relies on (None: not recorded)."""
 
-    `path` names the artifact in its version, `contract` is what an app relies on (None: not recorded); `files` are all that it needs, itself included, sorted by path.
-    """
-
-    request: ResolveRequest
-    registry: str
-    version: Version
-    manifest: Digest
     format: str
     precision: str
     path: str
-    files: tuple[FileSummary, ...]
     contract: Digest | None = None
 
+
+class LockedArtifact(Record, frozen=True):
+    """One model: what was asked, and the artifact that answered, by the registry `registry`.
+
+    `files` are all that it needs, itself included, sorted by path.
+    """
+
+    name: str
+    question: dict[str, Any] = msgspec.field(name="asked")
+    registry: str
+    version: Version
+    manifest: Digest
+    artifact: ChosenArtifact
+    files: tuple[FileSummary, ...]
+
+    def __post_init__(self) -> None:
+        check_registry_id(self.registry)
+        if check_name(self.name) != self.request.ref.name:
+            raise InputError(f"it is about {self.name}, and asks for {self.request.ref.name}")
+        if [file.path for file in self.files if file.role == "artifact"] != [self.path]:
+            raise InputError(f"{self.path} is not the one file with the role artifact")
+
     @property
-    def name(self) -> str:
-        return self.request.ref.name
+    def request(self) -> ResolveRequest:
+        return ResolveRequest.read(self.question)
+
+    @property
+    def path(self) -> str:
+        return self.artifact.path
 
     @property
     def ref(self) -> Ref:
@@ -57,48 +76,7 @@ class LockedArtifact:
         return sum({file.digest: file.size for file in self.files}.values())
 
     def __str__(self) -> str:
-        return f"{self.version} {self.path}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "asked": self.request.to_json(),
-            "registry": self.registry,
-            "version": str(self.version),
-            "manifest": str(self.manifest),
-            "artifact": {
-                "format": self.format,
-                "precision": self.precision,
-                "path": self.path,
-                **({} if self.contract is None else {"contract": str(self.contract)}),
-            },
-            "files": [
-                {"role": file.role, "path": file.path, "digest": str(file.digest), "size": file.size}
-                for file in self.files
-            ],
-        }
-
-    @classmethod
-    def read(cls, value: Any) -> "LockedArtifact":
-        """Read an entry; InputError if it is malformed, or says two things at once."""
-        fields = mapping(value)
-        artifact = mapping(required(fields, "artifact"))
-        entry = cls(
-            ResolveRequest.read(required(fields, "asked")),
-            check_registry_id(text(required(fields, "registry"))),
-            Version.parse(text(required(fields, "version"))),
-            Digest.parse(required(fields, "manifest")),
-            text(required(artifact, "format")),
-            text(required(artifact, "precision")),
-            path(required(artifact, "path")),
-            items(required(fields, "files"), FileSummary.read),
-            optional(artifact.get("contract"), Digest.parse),
-        )
-        if check_name(text(required(fields, "name"))) != entry.name:
-            raise InputError(f"it is about {fields['name']}, and asks for {entry.name}")
-        if [file.path for file in entry.files if file.role == "artifact"] != [entry.path]:
-            raise InputError(f"{entry.path} is not the one file with the role artifact")
-        return entry
+        return f"{self.version} {self.artifact.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +90,14 @@ class LockChange:
     def __str__(self) -> str:
         if self.before is None or self.after is None:
             return f"{self.name}: " + (f"added {self.after}" if self.after else f"removed {self.before}")
-        if str(self.before) != str(self.after):
-            return f"{self.name}: {self.before} -> {self.after}{self._contract_change()}"
-        return f"{self.name}: {self.after}, {self._other_key()} is another"
-
-    def _contract_change(self) -> str:
-        contracts = [entry.contract for entry in (self.before, self.after) if entry]
-        if None in contracts or contracts[0] == contracts[1]:
-            return ""
-        return "; its contract is another one: inputs, outputs, labels or tokenizer changed"
-
-    def _other_key(self) -> str:
-        """The first key that differs: version and artifact are the same."""
-        before, after = (entry.to_json() if entry else {} for entry in (self.before, self.after))
-        return next(key for key in after if before.get(key) != after[key])
+        if str(self.before) == str(self.after):
+            before, after = self.before.to_json(), self.after.to_json()
+            key = next(key for key in after if before.get(key) != after[key])
+            return f"{self.name}: {self.after}, {key} is another"
+        contracts = {self.before.artifact.contract, self.after.artifact.contract}
+        is_another = len(contracts) == 2 and None not in contracts
+        remark = "; its contract is another one: inputs, outputs, labels or tokenizer changed"
+        return f"{self.name}: {self.before} -> {self.after}{remark if is_another else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +114,16 @@ class Lockfile:
         """These entries in place of older ones of the same models.
 
         An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
-        that was pushed has them everywhere. So does one that an older build wrote without the contract.
+        that was pushed has them everywhere.
         """
-        locked = {entry.name: self._stable_entry(entry) for entry in entries}
-        return Lockfile.of({**self.models, **locked}.values())
+        locked = {entry.name: entry for entry in entries}
+        moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}
+        return Lockfile.of({**self.models, **locked, **moved}.values())
 
-    def elsewhere(self, entries: Iterable[LockedArtifact]) -> list[LockedArtifact]:
-        """Those of these answers that are locked as the answer of another registry."""
-        return [
-            entry
-            for entry in entries
-            if self.models[entry.name].registry != entry.registry and self._stable_entry(entry) is not entry
-        ]
-
-    def _stable_entry(self, entry: LockedArtifact) -> LockedArtifact:
+    def is_moved(self, entry: LockedArtifact) -> bool:
+        """True if this answer is locked, as the answer of another registry."""
         before = self.models.get(entry.name)
-        same = before is not None and before == replace(
-            entry, registry=before.registry, contract=before.contract and entry.contract
-        )
-        return before if before is not None and same else entry
+        return before is not None and before != entry == before.replace(registry=entry.registry)
 
     def changes(self, before: "Lockfile") -> list[LockChange]:
         """The changes since an earlier lock, by name."""
@@ -190,15 +153,10 @@ class Lockfile:
         models = value.get("models")
         if not isinstance(models, list):
             raise InputError(f"{label}: its models are not an array")
-        entries = [_entry(entry, label, index) for index, entry in enumerate(models)]
-        names = [entry.name for entry in entries]
-        if any(earlier >= later for earlier, later in pairwise(names)):
+        entries = []
+        for index, entry in enumerate(models):
+            with about(f"{label}, models[{index}]"):
+                entries.append(LockedArtifact.read(entry))
+        if any(earlier.name >= later.name for earlier, later in pairwise(entries)):
             raise InputError(f"{label}: its models are not sorted by name, each once")
         return cls.of(entries)
-
-
-def _entry(value: Any, label: str, index: int) -> LockedArtifact:
-    try:
-        return LockedArtifact.read(value)
-    except InputError as error:
-        raise InputError(f"{label}, models[{index}]: {error.message}", error.advice) from error

@@ -14,7 +14,6 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
-from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.requirements import Query
@@ -66,7 +65,7 @@ def held(registry: Registry) -> object:
 
 def test_an_entry_names_every_file(whole: Registry) -> None:
     entry = locked(whole)
-    assert (str(entry), entry.format, entry.registry) == (f"1.0.0 {INT8}", "onnx-int8", whole.id)
+    assert (str(entry), entry.artifact.format, entry.registry) == (f"1.0.0 {INT8}", "onnx-int8", whole.id)
     assert entry.manifest == whole.find(ONE).entry.manifest
     assert [file.path for file in entry.files] == sorted([INT8, SIDECAR, *COMPANIONS])
     for file in entry.files:
@@ -146,16 +145,6 @@ def test_evidence_is_pulled_but_neither_locked_nor_written(
     write_locked(other, [kept], tmp_path / "app")
     written = {path.name for path in (tmp_path / "app" / NAME).iterdir()}
     assert written == {FILENAME, *(file.path for file in entry.files)}
-    with_evidence = [FileSummary(*file) for file in _summaries(registry)]
-    assert pull(other, replace(entry, files=tuple(with_evidence)), registry).result.blobs == 0
-
-
-def _summaries(registry: Registry) -> list[tuple[str, str, Digest, int]]:
-    """All files of the int8 artifact and all companions, as a lock of an older build lists them."""
-    manifest = registry.get(ONE).manifest
-    (artifact,) = [item for item in manifest.artifacts if item.path == INT8]
-    entries = [*artifact.all_files(), *manifest.files]
-    return [(entry.role, entry.path, entry.digest, entry.size) for entry in entries]
 
 
 def test_a_yanked_version_is_fetched_and_said(whole: Registry, other: Registry) -> None:
@@ -199,14 +188,16 @@ def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry
 def test_a_lock_that_contradicts_its_manifest(whole: Registry, other: Registry) -> None:
     entry = locked(whole)
     for wrong in (
-        replace(entry, files=entry.files[1:]),
-        replace(entry, precision="int4"),
-        replace(entry, files=(entry.files[0].replace(size=1), *entry.files[1:])),
+        entry.replace(files=entry.files[1:]),
+        entry.replace(artifact=entry.artifact.replace(precision="int4")),
+        entry.replace(files=(entry.files[0].replace(size=1), *entry.files[1:])),
     ):
         with pytest.raises(IntegrityError, match="the lock says other things"):
             pull(other, wrong, whole)
     with pytest.raises(NotFoundError, match=r"has no artifact nowhere\.onnx"):
-        pull(other, replace(entry, path="nowhere.onnx"), whole)
+        elsewhere = (file.replace(path="nowhere.onnx") for file in entry.files if file.role == "artifact")
+        chosen = entry.artifact.replace(path="nowhere.onnx")
+        pull(other, entry.replace(artifact=chosen, files=tuple(elsewhere)), whole)
 
 
 def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_path: Path) -> None:
@@ -216,6 +207,6 @@ def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_pa
     (place / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds mine\.txt"):
         write_locked(other, [kept], tmp_path / "app")
-    inside = Lockfile.of([kept.entry, replace(kept.entry, request=ResolveRequest(Ref("acme"), Query()))])
+    inside = Lockfile.of([kept.entry, kept.entry.replace(name="acme", question={"ref": "acme"})])
     with pytest.raises(InputError, match="the files of acme/pii would be among those of acme"):
         folders(inside, tmp_path / "elsewhere", other.store.root)

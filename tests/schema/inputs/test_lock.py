@@ -1,7 +1,6 @@
 """onnxreg.lock: one spelling, strict reading, and what changed."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
+from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
@@ -25,13 +24,12 @@ def entry(name: str = "acme/pii", version: str = "1.0.0", query: Query | None = 
         return FileSummary(role, path, Digest.of(path.encode()), size)
 
     return LockedArtifact(
-        ResolveRequest(Ref(name, "stable"), query or Query()),
+        name,
+        ResolveRequest(Ref(name, "stable"), query or Query()).to_json(),
         "0" * 32,
         Version.parse(version),
         Digest.of(f"{name} {version}".encode()),
-        "onnx-int8",
-        "int8",
-        "model_int8.onnx",
+        ChosenArtifact("onnx-int8", "int8", "model_int8.onnx"),
         (file("config", "config.json", 2), file("artifact", "model_int8.onnx", 1000)),
     )
 
@@ -93,7 +91,7 @@ def mutations() -> dict[str, Any]:
         "is not a lock": changed("format", to="other"),
         "unknown format_version": changed("format_version", to=2),
         "its models are not an array": changed("models", to={}),
-        "version is missing": changed(*first, "version", to=...),
+        "missing required field `version`": changed(*first, "version", to=...),
         "not a digest": changed(*first, "manifest", to="sha1:00"),
         "not a registry id": changed(*first, "registry", to="here"),
         "it is about c, and asks for a": changed(*first, "name", to="c"),
@@ -114,7 +112,7 @@ def test_a_wrong_lock_file_is_refused(message: str) -> None:
 
 def test_changes_are_told_by_name() -> None:
     before = Lockfile.of([entry("a"), entry("b"), entry("c"), entry("d")])
-    moved = replace(entry("c"), registry="1" * 32)
+    moved = entry("c").replace(registry="1" * 32)
     after = Lockfile.of([entry("a"), entry("b", "1.1.0"), moved, entry("e")])
     assert [str(change) for change in after.changes(before)] == [
         "b: 1.0.0 model_int8.onnx -> 1.1.0 model_int8.onnx",
@@ -133,4 +131,4 @@ def test_entries_are_replaced_by_name() -> None:
 def test_equal_files_are_downloaded_once() -> None:
     one = entry()
     assert one.size == 1002
-    assert replace(one, files=(*one.files, one.files[0].replace(path="copy.json"))).size == 1002
+    assert one.replace(files=(*one.files, one.files[0].replace(path="copy.json"))).size == 1002
