@@ -2,8 +2,8 @@
 
 `RegistryReader` is a place to read, `RegistryStore` one to write, `protocol.py` states what each must
 guarantee. `DirectoryRegistry` is a local directory, `ObjectRegistry` a registry over any store of objects
-that can compare and swap (S3, fsspec, memory), `HubRegistry` a repository on the Hugging Face Hub,
-`HttpRegistry` and `ArchiveRegistry` are read only. `contract.py` is the test suite that every store passes;
+that can compare and swap (buckets, fsspec, memory), `HubRegistry` a repository on the Hugging Face Hub,
+`HttpRegistry` and `ArchiveRegistry` are read only. `tests/conformance` is the test suite that every store passes;
 `open.py` picks the store for a URL.
 
 Start with `protocol.py`, then `directory/directory.py` and `object_store.py`.

@@ -138,8 +138,6 @@ def errors(url: str, options: Mapping[str, str]) -> Iterator[None]:
         raise RemoteError(f"{failure}: {why(error)}", login) from error
     except boto.MissingDependencyException as error:
         raise HostError(f"{failure}: {why(error)}", "install what it names") from error
-    except boto.PartialCredentialsError as error:
-        raise RemoteError(f"{failure}: {why(error)}", PROFILE_HINT) from error
     except (
         boto.ConfigNotFound,
         boto.ConfigParseError,

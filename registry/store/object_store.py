@@ -5,11 +5,9 @@
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, cast
@@ -44,8 +42,6 @@ from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, Rem
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
-
-MAX_WORKERS = 8
 
 
 class ReadOnlyStore:
@@ -180,15 +176,12 @@ class ObjectRegistry:
 
     def write_files(self, files: Mapping[str, bytes]) -> None:
         check_writer(self._identity, self.url)
-        with ThreadPoolExecutor(MAX_WORKERS) as pool:
-            list(pool.map(self._write_file, files.items()))
-
-    def _write_file(self, file: tuple[str, bytes]) -> None:
-        path, data = file
-        while not self.store.create(path, BytesIO(data)):
+        for path, data in files.items():
             current = self.store.get(path)
-            if current is not None and (current[0] == data or self.store.swap(path, data, current[1])):
-                return
+            while (current is None or current[0] != data) and not self.store.swap(
+                path, data, current[1] if current else None
+            ):
+                current = self.store.get(path)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         check_writer(self._identity, self.url)
