@@ -5,7 +5,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
+from functools import lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from onnxreg.registry.store.http import PASSING_STATUS, RefusedError, make_opener, read_body
 from onnxreg.registry.store.net import http_rules, requests
@@ -14,6 +16,8 @@ from onnxreg.schema.core.errors import why
 MAX_ANSWER_BYTES = 4 * 2**20
 """Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
 MAX_ERROR_BYTES = 2**16
+_opener = lru_cache(make_opener)
+"""Of a server: it has read the trusted certificates."""
 
 
 class Answer(NamedTuple):
@@ -40,7 +44,9 @@ def exchange(
         request.add_unredirected_header(name, value)
     shown = url.partition("?")[0]
     try:
-        with make_opener(url).open(request, timeout=requests.timeout()) as answer:
+        with _opener(urlunsplit((*urlsplit(url)[:2], "", "", ""))).open(
+            request, timeout=requests.timeout()
+        ) as answer:
             content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_ANSWER_BYTES))
             return Answer(answer.status, answer.headers, content)
     except urllib.error.HTTPError as error:
