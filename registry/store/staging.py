@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import Hasher
-from onnxreg.registry.support.disk import Disk, host_errors, is_regular, set_mode
+from onnxreg.registry.support.disk import Disk, host_errors, is_regular, set_mode, write_back
 from onnxreg.schema.core.digest import Digest
 
 
@@ -31,7 +31,7 @@ class StagedBlobs:
         with host_errors(f"writing a blob to {self._url}"):
             try:
                 with self._disk.create(temporary) as file:
-                    digest, size = streams.pump(source, file, hasher=hasher)
+                    digest, size = streams.pump(source, file, write_back(file), hasher)
                 if expected is not None:
                     streams.check(digest, expected, f"blob {expected}")
             except BaseException:

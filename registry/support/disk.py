@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,7 @@ MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, 
 """Errors of the machine, whatever the call."""
 NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
 """Errors of fsync(2) on a directory of a file system that cannot sync one, such as SMB."""
+WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
 """From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
@@ -205,6 +206,26 @@ class Disk:
         self.sync_directories(
             sorted({directory for directories in above.values() for directory in directories}, reverse=True)
         )
+
+
+def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
+    """A callback for the bytes that are written from an offset on: the disk begins to write them, and what it has written
+    leaves memory (Linux: posix_fadvise(2) with DONTNEED).
+
+    So little is left for the sync at the end, and a large file takes the memory of few of its pages.
+    """
+    end = advised = start
+
+    def advance(count: int) -> None:
+        nonlocal end, advised
+        end += count
+        if end - advised >= WRITE_BACK_BYTES and hasattr(os, "posix_fadvise"):
+            file.flush()
+            first = max(start, end - 8 * WRITE_BACK_BYTES)
+            os.posix_fadvise(file.fileno(), first, end - first, os.POSIX_FADV_DONTNEED)
+            advised = end
+
+    return advance
 
 
 def _up_to(root: Path, path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.scratch import take
 from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
-from onnxreg.registry.support.disk import Disk, is_regular, set_mode
+from onnxreg.registry.support.disk import Disk, is_regular, set_mode, write_back
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
     hasher = hashlib.sha256()
     _, start = streams.pump(file, None, hasher=hasher)
     with blob.open(start) as remainder:
-        digest, size = streams.pump(remainder, file, hasher=hasher)
+        digest, size = streams.pump(remainder, file, write_back(file, start), hasher)
     return digest, start + size
 
 
