@@ -1,4 +1,4 @@
-"""Export candidates as one table in a file, a row for each artifact, for other query engines.
+"""Export artifacts as one table in a file, a row for each, for other query engines.
 
 The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, with lists,
 recalls and metrics as JSON in their cells.
@@ -8,7 +8,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,23 +32,10 @@ def check_file(target: Path) -> None:
 
 def write(target: Path, rows: Iterator[Row]) -> int:
     """Write the table, which replaces an earlier one when it is complete. Return the number of rows."""
-    counted = _CountingIterator(rows)
+    numbers = count()
     with outfile(target) as file:
-        WRITERS[target.suffix](file, counted)
-    return counted.count
-
-
-class _CountingIterator:
-    """An iterable that counts its rows."""
-
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self._rows = rows
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self._rows:
-            self.count += 1
-            yield row
+        WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers)))
+    return next(numbers)
 
 
 def _jsonl(file: BinaryIO, rows: Iterable[Row]) -> None:
@@ -59,13 +46,10 @@ def _csv(file: BinaryIO, rows: Iterable[Row]) -> None:
     text = TextIOWrapper(file, "utf-8", newline="")
     writer = csv.DictWriter(text, list(FIELDS))
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    for row in rows:
+        cells = {key: json.dumps(row[key], ensure_ascii=False) for key in row if type(row[key]) in (bool, list, dict)}
+        writer.writerow({**row, **cells})
     text.detach()
-
-
-def _cell(value: Any) -> Any:
-    plain = isinstance(value, str | int | float | None) and not isinstance(value, bool)
-    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 def _parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
