@@ -312,7 +312,7 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     def read(index: IndexFile | None) -> tuple[LocatedVersion, VersionSummary]:
         state = state_of(reader, ref.name, index)
         located = find_in(reader, state, ref)
-        return located, read_summary(reader, state, located, ["contract"])
+        return located, read_summary(reader, state, located)
 
     located, summary = read_consistently(reader, ref.name, read)
     artifacts = summary.artifacts
@@ -331,17 +331,12 @@ def version_candidates(
     seed: str | None = None,
 ) -> Iterator[VersionCandidate]:
     """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first."""
-    fields = {
-        *(query.where.fields() if query.where else ()),
-        *(["contract"] if query.contracts else ()),
-        *([] if query.context is None else ["kv_cache"]),
-    }
     rolled_out = rolled_out_to(state, ref.tag, device, seed, ref.digest)
     versions = releases(state) if ref.is_bare else rolled_out
     refs = [Ref(state.name, str(version)) for version in versions]
     for candidate in refs if ref.is_bare and refs else [*refs, ref]:
         located = find_in(reader, state, candidate)
-        summary = read_summary(reader, state, located, fields, query.member)
+        summary = read_summary(reader, state, located, query.member)
         yield VersionCandidate(located.version, _carried_entry(reader, located), summary)
 
 

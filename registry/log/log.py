@@ -4,7 +4,7 @@ Sealing: a line that would be the 65th of the tail first moves the 64 before it 
 then into the checkpoint blob. Both follow from the log alone, so that a replay from the first line gives the same bytes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -194,7 +194,7 @@ class Log:
                     VERIFY_ADVICE,
                 )
             else:
-                summaries[version] = self.summarize(entry.manifest).replace(profile=None)
+                summaries[version] = self.summarize(entry.manifest)
         return State(
             self.registry,
             self.name,
@@ -333,24 +333,16 @@ class Log:
         )
         return LocatedVersion(self.name, version, entry)
 
-    def summary(
-        self, target: LocatedVersion, fields: Collection[str] = (), member: str | None = None
-    ) -> VersionSummary:
+    def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
         """The summary of a version, from the state if it has one, else from the manifest, with later refusals.
 
         Args:
-            fields: the fields of an expression that must be known, even if only the manifest has them.
             member: with the artifacts of this member. The index names the stages of a pipeline, but only the
                 manifest names the members of another family.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
-        if (
-            summary is None
-            or summary.manifest != target.entry.manifest
-            or summary.lacks(fields)
-            or not has_member
-        ):
+        if summary is None or summary.manifest != target.entry.manifest or not has_member:
             summary = self.summarize(target.entry.manifest, member)
         return summary.after(self.state.verdicts(target.entry))
 
@@ -360,8 +352,7 @@ class Log:
 
         data = self.fetch(digest)
         manifest = read_manifest(data, digest, self.name)
-        summary = summarize(manifest, digest, len(data), member=member)
-        return summary.replace(profile=None if manifest.recipe is None else manifest.recipe.profile)
+        return summarize(manifest, digest, len(data), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
         """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""

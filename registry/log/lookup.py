@@ -227,10 +227,9 @@ def read_summary(
     reader: RegistryReader,
     state: State,
     target: LocatedVersion,
-    fields: Collection[str] = (),
     member: str | None = None,
 ) -> VersionSummary:
-    return _bare(reader, state).summary(target, fields, member)
+    return _bare(reader, state).summary(target, member)
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:

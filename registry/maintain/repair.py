@@ -4,18 +4,18 @@ Readable lines of a damaged index file are salvaged, and joined with another cop
 bytes or events: a blob must have its digest, a line must be in one of the two logs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from io import BytesIO
+from typing import NamedTuple
 
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, load, read_condemned
-from onnxreg.registry.log.ledger import Fetch, Ledger, read_segment, replay
+from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.maintain.verification import Damage, VerifyReport
 from onnxreg.registry.store.layout import BlobKey, usable_key
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
@@ -25,19 +25,15 @@ from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.log.state import State
 
 LOGS = frozenset({"index", "log", "state"})
-MIRROR = "only a copy of this very registry can restore it"
 Keep = Callable[[str, IndexFile], str]
 """Saves the bytes of a model's damaged index file aside and returns the path."""
 
 
-@dataclass
-class RepairResult:
-    """The repaired damages, and the report of `verify` afterwards; a damage has the reason if its repair
-    failed.
-    """
+class RepairResult(NamedTuple):
+    """The report of `verify` afterwards, and the repaired damages; a damage has the reason if its repair failed."""
 
     report: VerifyReport
-    repaired: list[Damage] = field(default_factory=list)
+    repaired: list[Damage]
 
 
 def repair(
@@ -64,19 +60,12 @@ def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Dam
     """The models of a copy of this registry that are missing here: `verify` cannot know of them."""
     if source is None or source.registry_id != remote.registry_id:
         return []
-    local_names = set(remote.names())
-    return [
-        Damage("index", name, f"the index of {name} is gone; {source.url} has one")
-        for name in source.names()
-        if name not in local_names
-    ]
+    gone = sorted({*source.names()} - {*remote.names()})
+    return [Damage("index", name, f"the index of {name} is gone; {source.url} has one") for name in gone]
 
 
-@dataclass(frozen=True)
-class Salvage:
-    """The readable lines of a damaged log, and the number and digest of its last line according to the state
-    line.
-    """
+class Salvage(NamedTuple):
+    """The readable lines of a damaged log by number, and the number and digest of the last line by the state line."""
 
     registry: str
     name: str
@@ -88,16 +77,20 @@ class Salvage:
         """Read the lines. A line is dropped if the next one, or the state line after the last, has another
         digest for it.
         """
-        state_line, *log_lines = data.split(b"\n")
-        state = _readable_state(state_line, registry, name)
-        lines = [
-            line
-            for segment in (state.segments if state else ())
-            for line in _readable_segment(segment, name, fetch)
-        ]
-        lines += [line for raw in log_lines if (line := _readable_line(raw)) is not None]
+        first, *log_lines = data.split(b"\n")
+        lines: list[LogLine] = []
+        end = None
+        with suppress(InputError):
+            state = State.decode(first)
+            if (state.registry, state.name) == (registry, name):
+                end = state.seq, state.head
+                for segment in state.segments:
+                    with suppress(RegError):
+                        lines += read_segment(fetch(segment), name)
+        for raw in log_lines:
+            with suppress(InputError):
+                lines.append(LogLine.decode(raw))
         by_number = {line.seq: line for line in lines if line.event.name == name}
-        end = (state.seq, state.head) if state else None
         expected = dict([end]) if end else {}
         for seq in sorted(by_number, reverse=True):
             if expected.get(seq, by_number[seq].digest) == by_number[seq].digest:
@@ -132,9 +125,7 @@ class Salvage:
         return bool(lines) and self.end == (lines[-1].seq, lines[-1].digest)
 
     def lost(self, lines: Sequence[LogLine]) -> list[int]:
-        """Numbers of the lines that this log had and `lines` lack; of a run at the end, the first and the
-        last.
-        """
+        """Numbers of the lines that this log had and `lines` lack; of a run at the end, the first and the last."""
         present = {line.seq: line.raw for line in lines}
         lost = {seq for seq, line in self.lines.items() if present.get(seq) != line.raw}
         if self.end is not None and self.end[0] > len(lines):
@@ -142,148 +133,135 @@ class Salvage:
         return sorted(lost)
 
 
-@dataclass
 class _Repair:
-    remote: RegistryStore
-    source: RegistryStore | None
-    progress: Progress
-    keep: Keep | None
-    repaired: list[Damage] = field(default_factory=list)
-    failed: dict[BlobKey | str, str] = field(default_factory=dict)
-    tried: set[BlobKey | str] = field(default_factory=set)
+    """The repairs of one run: what was repaired, and why the others failed; each is tried once."""
+
+    def __init__(
+        self, remote: RegistryStore, source: RegistryStore | None, progress: Progress, keep: Keep | None
+    ) -> None:
+        self.remote, self.source, self.progress, self.keep = remote, source, progress, keep
+        self.repaired: list[Damage] = []
+        self.failed: dict[BlobKey | str, str] = {}
+        self.tried: set[BlobKey | str] = set()
 
     def repair_all(self, damages: Sequence[Damage]) -> bool:
         """Try everything that was not tried before; return True if anything was repaired."""
         before = len(self.repaired)
         by_key = {damage.key: damage for damage in damages if damage.key and damage.reference}
         for generation in sorted({key.generation for key in by_key}):
-            self._blobs([by_key[key] for key in by_key if key.generation == generation])
+            self._fetch({key: item for key, item in by_key.items() if key.generation == generation})
         for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
-            self._log(name)
+            self.tried.add(name)
+            try:
+                self.repaired.append(Damage("log", name, self._rewrite(name)))
+            except RegError as error:
+                self.failed[name] = error.message
         blobs = [damage for damage in damages if damage.key and damage.kind != "unreadable"]
         self._delete_unreferenced([damage for damage in blobs if not damage.reference])
         return len(self.repaired) > before
 
     def explain(self, damage: Damage) -> Damage:
+        """The damage, with the reason if its repair failed."""
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
         reason = self.failed.get(damage.key or damage.name, reason)
-        return damage if reason is None else replace(damage, detail=f"{damage.detail}; {reason}")
+        return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
-    def _blobs(self, damages: Iterable[Damage]) -> None:
-        """Fetch blobs of one generation, each to the key where it is damaged or missing."""
-        by_key = {damage.key: damage for damage in damages if damage.key and damage.key not in self.tried}
-        self.tried |= by_key.keys()
-        if self.source is None or not by_key:
-            self.failed |= dict.fromkeys(by_key, "no remote is named to fetch it from")
+    def _fetch(self, damages: Mapping[BlobKey, Damage]) -> None:
+        """Fetch blobs of one generation, several at a time, each to the key where it is damaged or missing."""
+        damages = {key: damages[key] for key in damages.keys() - self.tried}
+        self.tried |= damages.keys()
+        source = self.source
+        if source is None or not damages:
+            self.failed |= dict.fromkeys(damages, "no remote is named to fetch it from")
             return
-        self.progress.plan(len(by_key), sum(_size(damage) or 0 for damage in by_key.values()))
-        with self.remote.push() as push:
-            push.avoid({BlobKey(key.digest, lower) for key in by_key for lower in range(key.generation)})
-            push.distrust(by_key.keys())
-            fetched = self._bring(self.source, push, by_key)
-            push.flush()
-        self.repaired += [
-            replace(by_key[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
-            for key in fetched
-        ]
-
-    def _bring(self, source: RegistryStore, push: Push, by_key: Mapping[BlobKey, Damage]) -> list[BlobKey]:
-        """Stream blobs, several at a time, verified; return the keys of those that arrived."""
-        keys = sorted(by_key, key=lambda key: -(_size(by_key[key]) or 0))
+        sizes = {key: item.reference.size if item.reference else None for key, item in damages.items()}
+        keys = sorted(damages, key=lambda key: -(sizes[key] or 0))
+        self.progress.plan(len(keys), sum(size or 0 for size in sizes.values()))
 
         def bring(key: BlobKey) -> str:
+            """Store a verified copy; return the reason why that failed."""
             try:
-                size = _size(by_key[key])
-                file = self.progress.file(by_key[key].name, size)
+                file = self.progress.file(damages[key].name, sizes[key])
                 with file as advance, source.open_blob(key.digest) as stream:
                     action = f"reading blob {key.digest} from {source.url}"
-                    push.put(metered(stream, advance, action, size), key.digest)
+                    push.put(metered(stream, advance, action, sizes[key]), key.digest)
             except RegError as error:
                 return error.message
             return ""
 
-        reasons = dict(zip(keys, run_parallel(bring, keys), strict=True))
-        self.failed |= {
-            key: f"{source.url} has no good copy: {reason}" for key, reason in reasons.items() if reason
-        }
-        return [key for key, reason in reasons.items() if not reason]
+        with self.remote.push() as push:
+            push.avoid({BlobKey(key.digest, lower) for key in keys for lower in range(key.generation)})
+            push.distrust(keys)
+            reasons = run_parallel(bring, keys)
+            push.flush()
+        for key, reason in zip(keys, reasons, strict=True):
+            if reason:
+                self.failed[key] = f"{source.url} has no good copy: {reason}"
+            else:
+                detail = f"blob {key.digest} was fetched from {source.url}"
+                self.repaired.append(damages[key]._replace(detail=detail))
 
     def _delete_unreferenced(self, damages: Sequence[Damage]) -> None:
         """Delete bad blobs that no log refers to, as the collector does: only if every log can be read."""
         if not damages:
             return
         try:
-            freed = collect(self.remote, only={damage.key.digest for damage in damages if damage.key}).freed
+            freed: Collection[BlobKey] = collect(
+                self.remote, only={damage.key.digest for damage in damages if damage.key}
+            ).freed
         except RegError as error:
             reason = f"not deleted, since what refers to it is not known: {error.message}"
             self.failed |= {damage.key: reason for damage in damages if damage.key}
             return
-        self.repaired += [
-            replace(damage, detail=f"blob {damage.digest} was deleted: nothing refers to it")
-            for damage in damages
-            if damage.key in freed
-        ]
-
-    def _log(self, name: str) -> None:
-        """Write a model's index file anew."""
-        self.tried.add(name)
-        try:
-            detail = self._rewrite(name)
-        except RegError as error:
-            self.failed[name] = error.message
-        else:
-            self.repaired.append(Damage("log", name, detail))
+        for damage in damages:
+            if damage.key in freed:
+                detail = f"blob {damage.digest} was deleted: nothing refers to it"
+                self.repaired.append(damage._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild from the local lines if they are complete, else with those of a copy; return a description."""
-        index = self.remote.read_index(name)
-        fetch = _first_of(self.remote, self.source)
-        salvage = Salvage.read(index.data if index else b"", self.remote.registry_id, name, fetch)
+        """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""
+        remote, source, index = self.remote, self.source, self.remote.read_index(name)
+
+        def fetch(digest: Digest) -> bytes:
+            """Read a small blob here, or from the source if the copy here is bad."""
+            try:
+                return read_blob(remote, digest)
+            except RegError:
+                if source is None:
+                    raise
+            return read_blob(source, digest)
+
+        salvage = Salvage.read(index.data if index else b"", remote.registry_id, name, fetch)
         lines = salvage.join()
         if salvage.is_complete(lines):
             detail = "the index was rebuilt from the log"
         else:
-            copy = self._copy_of(name)
+            if source is None or source.registry_id != remote.registry_id:
+                raise IntegrityError("only a copy of this very registry can restore it")
+            log, its_index = load(source, name)
+            if its_index is None:
+                raise NotFoundError(f"{source.url} has no model {name}")
+            copy = list(log.lines())
+            Log.replay(copy, log.registry, log.name, log.fetch)  # the copy must be good itself
             lines = salvage.join(copy)
-            detail = f"{len(copy)} lines were taken from {self.source.url if self.source else ''}"
+            detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
         if lost := salvage.lost(lines):
             numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
             detail += f"; lines {numbers} could not be saved"
         if index is not None and self.keep is not None and not salvage.is_complete(lines):
             detail += f"; the damaged file is kept as {self.keep(name, index)}"
-        ledger = replay(lines, self.remote.registry_id, name, fetch)
-        with self.remote.push() as push:
-            self._publish(push, ledger, index)
-        return detail
-
-    def _copy_of(self, name: str) -> list[LogLine]:
-        """The lines of the source's copy of this log, which must be good. Its blobs follow in the next round."""
-        if self.source is None or self.source.registry_id != self.remote.registry_id:
-            raise IntegrityError(MIRROR)
-        copy, index = load(self.source, name)
-        if index is None:
-            raise NotFoundError(f"{self.source.url} has no model {name}")
-        lines = list(copy.lines())
-        replay(lines, copy.registry, name, copy.fetch)
-        return lines
-
-    def _publish(self, push: Push, ledger: Ledger, index: IndexFile | None) -> None:
-        """Publish the index, with the segments and the catalog that it names."""
-        sealed = {Digest.of(blob): blob for blob in ledger.blobs}
-        with announced(self.remote, push, ledger.name):
-            condemned = read_condemned(self.remote)
+        log = Log.replay(lines, remote.registry_id, name, fetch)
+        with remote.push() as push, announced(remote, push, name):
+            sealed = {Digest.of(blob): blob for blob in log.blobs}
+            condemned = read_condemned(remote)
             push.avoid(condemned)
-            push.distrust(
-                [usable_key(digest, condemned) for digest in sealed if not _is_good(self.remote, digest)]
-            )
+            damaged = [digest for digest in sealed if not _is_good(remote, digest)]
+            push.distrust([usable_key(digest, condemned) for digest in damaged])
             for blob in sealed.values():
                 push.put(BytesIO(blob))
-            push.publish(ledger.name, ledger.encode(), index.token if index else None)
-
-
-def _size(damage: Damage) -> int | None:
-    return damage.reference.size if damage.reference else None
+            push.publish(name, log.encode(), index.token if index else None)
+        return detail
 
 
 def _is_good(remote: BlobReader, digest: Digest) -> bool:
@@ -291,37 +269,3 @@ def _is_good(remote: BlobReader, digest: Digest) -> bool:
         return bool(read_blob(remote, digest))
     except RegError:
         return False
-
-
-def _first_of(remote: RegistryStore, source: BlobReader | None) -> Fetch:
-    """Read small blobs from `remote`, or from `source` if that copy is bad."""
-
-    def fetch(digest: Digest) -> bytes:
-        try:
-            return read_blob(remote, digest)
-        except RegError:
-            if source is None:
-                raise
-        return read_blob(source, digest)
-
-    return fetch
-
-
-def _readable_state(raw: bytes, registry: str, name: str) -> State | None:
-    with suppress(InputError):
-        state = State.decode(raw)
-        if (state.registry, state.name) == (registry, name):
-            return state
-    return None
-
-
-def _readable_line(raw: bytes) -> LogLine | None:
-    with suppress(InputError):
-        return LogLine.decode(raw)
-    return None
-
-
-def _readable_segment(segment: Digest, name: str, fetch: Fetch) -> Sequence[LogLine]:
-    with suppress(RegError):
-        return read_segment(fetch(segment), name)
-    return ()

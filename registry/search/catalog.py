@@ -8,23 +8,25 @@ about a version reads it. Lines from elsewhere are bounded, and their types chec
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.lookup import LocatedVersion
-from onnxreg.registry.search.listing import channels, newest, total_size
+from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.search.scan import UNSETTLED, index_tokens
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.record import decode_json
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.state import State, VersionEntry
-from onnxreg.schema.log.summary import effective_state
+from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
+from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
 from onnxreg.schema.query.expression.parser import Expression
 from onnxreg.schema.query.expression.tree import spend
@@ -37,7 +39,6 @@ PIECE_BYTES = 2**18
 """Bytes of artifacts after which a piece ends."""
 BATCH_MODELS = 64
 """Models that are read at a time."""
-
 REVISIONS = count()
 
 
@@ -49,7 +50,7 @@ class LaterFormatError(CatalogError):
     """A catalog that a later build published."""
 
 
-class Header(msgspec.Struct):
+class Header(msgspec.Struct, omit_defaults=True):
     """The first line: the registry, the number of its models, and the time, RFC 3339, if the catalog was published."""
 
     format: str
@@ -59,22 +60,11 @@ class Header(msgspec.Struct):
     time: str | None = None
 
 
-class Release(msgspec.Struct, omit_defaults=True, gc=False):
-    """The newest release of a model; `size` counts the bytes that are here. `releases` reads the last three fields."""
-
-    version: str
-    manifest: str
-    task: str | None
-    license: str | None
-    size: int
-    formats: list[str]
-    published: str | None = None
-    description: str | None = None
-    words: str | None = None
-
-
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model as of `head`, with the token of its index file; or `damage`, the reason why it cannot be read."""
+    """A model as of `head`, with the token of its index file; or `damage`, the reason why it cannot be read.
+
+    From `manifest` on it is about the newest release; `size` counts the bytes that are here. `releases` reads the last three.
+    """
 
     name: str
     token: str = UNSETTLED
@@ -83,7 +73,14 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     channels: dict[str, str] = {}
     head: str | None = None
     damage: str | None = None
-    release: Release | None = None
+    manifest: str | None = None
+    task: str | None = None
+    license: str | None = None
+    size: int | None = None
+    formats: list[str] = []
+    published: str | None = None
+    description: str | None = None
+    words: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The documented shape of `reg ls --json`."""
@@ -104,23 +101,18 @@ _UNKNOWN = ("family", "license", "min_recall", "opset", "ort_format", "profile",
 _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), (str, msgspec.NODEFAULT)),
     **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), (int, msgspec.NODEFAULT)),
+    **dict.fromkeys((FieldKind.NUMBER, FieldKind.SHARE), (float, msgspec.NODEFAULT)),
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),
 }
 """The type and the default of a field that is never unknown."""
+_FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
+_FIELDS |= {name: (_FIELDS[name][0] | None, None) for name in _UNKNOWN}
+_FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
+_FIELDS |= {"name": (str, ""), "held": (bool, True)}
 Artifact: Any = msgspec.defstruct(
     "Artifact",
-    [
-        (name, dict[str, float], msgspec.field(default_factory=dict))
-        if name in LABELLED
-        else (name, float | None if kind is FieldKind.SHARE else _TYPES[kind][0] | None, None)
-        if name in _UNKNOWN
-        else (name, str, "")
-        if name == "name"
-        else (name, *_TYPES[kind])
-        for name, kind in FIELDS.items()
-    ]
-    + [("held", bool, True)],
+    [(name, *field) for name, field in _FIELDS.items()],
     namespace={"get": lambda artifact, name: getattr(artifact, name, None)},
     omit_defaults=True,
     kw_only=True,
@@ -174,7 +166,7 @@ class Catalog:
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
         """The first part, each line with its line end."""
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
-        for record in (header, *(model for _, model in sorted(self.models.items()))):
+        for record in (header, *self.fitting()):
             yield msgspec.json.encode(record) + b"\n"
 
     def piece_lines(self) -> Iterator[bytes]:
@@ -235,19 +227,18 @@ class Catalog:
         for name in gone:
             del self.models[name]
             self.pieces.pop(name, None)
+            self.revision = next(REVISIONS)
         complete = {name for name in tokens if artifacts and fnmatchcase(name, pattern)}
         stale = [
-            name for name, token in tokens.items() if not self._is_current(name, token, name in complete)
+            name for name in sorted(tokens) if not self._is_current(name, tokens[name], name in complete)
         ]
-        stale.sort()
         changed = len(gone)
-        if gone:
-            self.revision = next(REVISIONS)
         for start in range(0, len(stale), BATCH_MODELS):
             progress.step(f"reading models {start + 1:,} of {len(stale):,}")
             batch = stale[start : start + BATCH_MODELS]
             contents = {name: self._contents(name) for name in batch if name in complete}
-            for line, pieces in read_models(reader, {name: tokens[name] for name in batch}, contents):
+            read = partial(read_model, reader, tokens=tokens, contents=contents)
+            for line, pieces in _run(reader, read, batch):
                 changed += self._set(line, pieces)
         return changed
 
@@ -270,11 +261,10 @@ class Catalog:
 
     def _set(self, line: ModelLine, pieces: list[Piece] | None) -> bool:
         """Replace what is known of a model. Return True if its history or its damages differ."""
-        before, former = self.models.get(line.name), self.pieces.get(line.name, [])
+        former, before = self.pieces.get(line.name, []), self.models.get(line.name)
         is_same = before is not None and (before.head, before.damage) == (line.head, line.damage)
-        new, old = line.release, before.release if before is not None else None
-        if new is not None and old is not None and (new.version, new.manifest) == (old.version, old.manifest):
-            new.published, new.description, new.words = old.published, old.description, old.words
+        if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
+            line.published, line.description, line.words = before.published, before.description, before.words
         if pieces is not None and pieces != former:
             is_same = is_same and _gaps(pieces) == _gaps(former)
             self.pieces[line.name] = pieces
@@ -283,6 +273,10 @@ class Catalog:
             self.models[line.name] = line
             self.revision = next(REVISIONS)
         return not is_same
+
+
+Contents = dict[str, list[dict[str, Any]]]
+"""The artifacts of manifests: all versions with one manifest have the same."""
 
 
 def _gaps(pieces: list[Piece]) -> list[str]:
@@ -305,88 +299,102 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> A
         raise CatalogError(f"is damaged: {error}") from error
 
 
-Contents = dict[str, list[dict[str, Any]]]
-"""The artifacts of manifests: all versions with one manifest have the same."""
+def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
+    """Read items; several at a time if each is a request to another machine."""
+    return (
+        map(read, items)
+        if isinstance(innermost(reader), LocalStore) or not items
+        else run_parallel(read, items)
+    )
 
 
-def read_models(
-    reader: RegistryReader, tokens: Mapping[str, str], contents: Mapping[str, Contents] = {}
-) -> Iterator[tuple[ModelLine, list[Piece] | None]]:
-    """Read some models, several at a time; the artifacts only of those in `contents`, from manifests that it does not have."""
-    states = dict(zip(tokens, _attempt(lambda name: lookup.read_versions(reader, name), tokens), strict=True))
-    missing = [
-        LocatedVersion(name, version, entry)
-        for name, manifests in contents.items()
-        if not isinstance(states[name], RegError)
-        for version, entry in sorted(states[name][1].items())
-        if entry.gone is None and entry.manifest not in manifests
-    ]
+class _State(State, frozen=True):
+    """A state line whose summaries are decoded when they are needed."""
 
-    def summarized(located: LocatedVersion) -> list[dict[str, Any]]:
-        summary = lookup.read_summary(reader, states[located.name][0], located, ("metric", "profile"))
+    summaries: dict[Version, msgspec.Raw]  # type: ignore[assignment]
+
+    def summary(self, version: Version) -> VersionSummary | None:
+        """The summary that the index file has of a version."""
+        raw = self.summaries.get(version)
+        return None if raw is None else decode_json(bytes(raw), VersionSummary, f"the summary of {version}")
+
+
+def read_model(
+    reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
+) -> tuple[ModelLine, list[Piece] | None]:
+    """Read the line of a model; its artifacts only if `contents` has the name, from manifests that are not in there."""
+    try:
+        state, entries = lookup.read_consistently(reader, name, partial(_read_state, reader, name))
+        newest = state.newest_release()
+        channels = {tag: str(channel.version) for tag, channel in sorted(state.channels.items())}
+        line = ModelLine(name, tokens[name], newest and str(newest), len(entries), channels, str(state.head))
+        if newest is not None and (summary := state.summary(newest)) is not None:
+            paths, line.manifest = entries[newest].held, str(summary.manifest)
+            line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
+            line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
+        if name not in contents:
+            return line, None
+        pieces = _read_pieces(reader, state, entries, contents[name])
+        if pieces[0].gaps and _read_state(reader, name, reader.read_index(name))[0].head != state.head:
+            return read_model(reader, name, tokens, contents)  # a version went meanwhile
+        return line, pieces
+    except InputError as error:
+        damage = f"the index of {name} in {reader.url} is damaged: {error.message}"
+        return ModelLine(name, damage=damage), None
+    except RegError as error:
+        if error.family not in ("not-found", "integrity", "environment"):
+            raise
+        return ModelLine(name, damage=error.message), None
+
+
+def _read_state(
+    reader: RegistryReader, name: str, index: IndexFile | None
+) -> tuple[_State, dict[Version, VersionEntry]]:
+    """The state line of an index file, and all versions. A search replays no log: `verify` does."""
+    if index is None:
+        raise lookup.unknown_model(name, reader)
+    first, _, lines = index.data.partition(b"\n")
+    state = decode_json(first, _State, "its state line")
+    last = lines.removesuffix(b"\n").rpartition(b"\n")[2]
+    if (state.registry, state.name) != (reader.registry_id, name) or (last and Digest.of(last) != state.head):
+        raise IntegrityError(f"the index of {name} in {reader.url} does not fit its own history")
+    entries = state.versions
+    if state.checkpoint is not None:
+        checkpoint = Checkpoint.decode(lookup.read_blob(reader, state.checkpoint), "its checkpoint")
+        entries = checkpoint.versions | entries
+    return state, {version: entry for version, entry in entries.items() if not entry.dropped}
+
+
+def _read_pieces(
+    reader: RegistryReader, state: _State, entries: Mapping[Version, VersionEntry], contents: Contents
+) -> list[Piece]:
+    """The artifacts of a model in pieces, at least one; the first says why some cannot be read."""
+    parts: list[list[bytes]] = [[]]
+    gaps: list[str] = []
+    size = 0
+
+    def read(version: Version) -> list[dict[str, Any]] | str:
+        digest, summary = entries[version].manifest, state.summary(version)
+        if summary is None and digest in contents:
+            return contents[digest]
+        try:
+            if summary is None:
+                data = lookup.read_blob(reader, digest)
+                summary = summarize(lookup.read_manifest(data, digest, state.name), digest, len(data))
+        except RegError as error:
+            return f"{state.name}:{version}: {error.message}"
         return sorted(
-            (of_artifact(summary, *item) for item in summary.downloads(None)), key=lambda row: row["path"]
+            (of_artifact(summary, *item) for item in summary.downloads(None)), key=itemgetter("path")
         )
 
-    rows = dict(
-        zip([(item.name, item.version) for item in missing], _attempt(summarized, missing), strict=True)
-    )
-    for name, token in tokens.items():
-        if isinstance(states[name], RegError):
-            yield ModelLine(name, damage=states[name].message), None
+    present = [version for version in sorted(entries) if entries[version].gone is None]
+    for version, rows in zip(present, _run(reader, read, present), strict=True):
+        entry = entries[version]
+        if isinstance(rows, str):
+            gaps.append(rows)
             continue
-        state, entries = states[name]
-        line = ModelLine(name, token, newest(state), len(entries), channels(state), str(state.head))
-        line.release = _release(state)
-        if name not in contents:
-            yield line, None
-            continue
-        present = {version: entries[version] for version in sorted(entries) if entries[version].gone is None}
-        artifacts = {
-            version: rows.get((name, version)) or contents[name][entry.manifest]
-            for version, entry in present.items()
-        }
-        gaps = [
-            f"{name}:{version}: {e.message}" for version, e in artifacts.items() if isinstance(e, RegError)
-        ]
-        if gaps and lookup.read_state(reader, name).head != state.head:
-            yield from read_models(reader, {name: token}, {name: contents[name]})  # a version went meanwhile
-        else:
-            yield line, _pieces(state, present, artifacts, gaps)
-
-
-def _attempt(read: Callable[[Any], Any], items: Collection[Any]) -> list[Any]:
-    """The result, or the error, of reading each item."""
-
-    def attempt(item: Any) -> Any:
-        try:
-            return read(item)
-        except (NotFoundError, IntegrityError, HostError) as error:
-            return error
-
-    return run_parallel(attempt, items) if items else []
-
-
-def _release(state: State) -> Release | None:
-    version = state.newest_release()
-    summary = None if version is None else lookup.held_summary(state, version)
-    if version is None or summary is None:
-        return None
-    entry = state.versions[version]
-    formats = sorted({artifact.format for artifact, _ in summary.downloads(entry.held)})
-    size = total_size(summary, entry.held)
-    return Release(str(version), str(entry.manifest), summary.task, summary.license, size, formats)
-
-
-def _pieces(
-    state: State, entries: Mapping[Version, VersionEntry], rows: Mapping[Version, Any], gaps: list[str]
-) -> list[Piece]:
-    """The artifacts of a model in pieces, at least one; the first has the gaps."""
-    parts: list[list[bytes]] = [[]]
-    size = 0
-    for version, entry in entries.items():
         verdicts, status = state.verdicts(entry), of_version(state, version, entry)
-        for row in () if isinstance(rows[version], RegError) else rows[version]:
+        for row in rows:
             word = effective_state(row["state"], verdicts.get(Digest.parse(row["digest"])))
             fields = {**row, **status, "state": word, "certified": word == "certified", "name": ""}
             fields["held"] = entry.held is None or row["path"] in entry.held
@@ -397,4 +405,4 @@ def _pieces(
                 size = len(encoded)
             parts[-1].append(encoded)
     raws = [msgspec.Raw(b"[" + b",".join(part) + b"]") for part in parts]
-    return [Piece(state.name, str(state.head), raw, sorted(gaps) if raw is raws[0] else []) for raw in raws]
+    return [Piece(state.name, str(state.head), raw, gaps if raw is raws[0] else []) for raw in raws]

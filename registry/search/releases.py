@@ -1,7 +1,7 @@
-"""The newest release of each model in a catalog, and the search for models by plain words.
+"""The search for models by plain words, and by task, licence and format of their newest release.
 
 Size, task, licence and formats come from the index files. When a release was published, its description and the words
-that find it are in its log line and its manifest: `fill` reads these once for each release, when a page needs them.
+that find it are in its log and its manifest: `fill` reads these once for each release, when a page needs them.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ MAX_FACETS = 100
 
 
 class ModelFilter(NamedTuple):
-    """Conditions on the newest release of a model: every word is part of its texts; task, licence and format are
+    """Conditions on a model: every word is part of its texts; task, licence and a format of its newest release are
     exactly these ("": any).
     """
 
@@ -44,42 +44,28 @@ class ModelFilter(NamedTuple):
         return cls(words, **filters)
 
     def admits(self, model: ModelLine) -> bool:
-        """True if a model that can be read meets all conditions."""
+        """True if a model meets all conditions."""
         spend(1 + len(self.words))
-        release = model.release
-        texts = model.name if release is None or release.words is None else release.words
-        return all(word in texts for word in self.words) and (
-            self[1:] == ("", "", "")
-            or (
-                release is not None
-                and self.task in ("", release.task)
-                and self.license in ("", release.license)
-                and (not self.format or self.format in release.formats)
-            )
+        texts = model.name if model.words is None else model.words
+        return (
+            all(word in texts for word in self.words)
+            and self.task in ("", model.task)
+            and self.license in ("", model.license)
+            and (not self.format or self.format in model.formats)
         )
 
 
-class Facets(NamedTuple):
+def facets(catalog: Catalog) -> dict[str, list[tuple[str, int]]]:
     """The values of each filter, with the number of models that have it, those of the most models first."""
-
-    task: list[tuple[str, int]]
-    license: list[tuple[str, int]]
-    format: list[tuple[str, int]]
-
-
-def facets(catalog: Catalog) -> Facets:
-    """The values that newest releases have."""
-    releases = [model.release for model in catalog.models.values() if model.release is not None]
-
-    def most(values: Iterable[str | None]) -> list[tuple[str, int]]:
-        counts = Counter(value for value in values if value is not None)
-        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_FACETS]
-
-    return Facets(
-        most(release.task for release in releases),
-        most(release.license for release in releases),
-        most(form for release in releases for form in release.formats),
-    )
+    counts: dict[str, Counter[str]] = {key: Counter() for key in ("task", "license", "format")}
+    for model in catalog.models.values():
+        counts["task"].update(filter(None, [model.task]))
+        counts["license"].update(filter(None, [model.license]))
+        counts["format"].update(model.formats)
+    return {
+        key: sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:MAX_FACETS]
+        for key, counter in counts.items()
+    }
 
 
 def find(
@@ -89,10 +75,9 @@ def find(
 
     A search by words reads the releases that were never read; a list reads those that it shows.
     """
-    readable = catalog.readable()
     if question.words:
-        fill(catalog, reader, readable)
-    fitting = [model for model in readable if question.admits(model)]
+        fill(catalog, reader, catalog.readable())
+    fitting = [model for model in catalog.readable() if question.admits(model)]
     shown = [model for model in fitting if model.name > after][:limit]
     fill(catalog, reader, shown)
     return shown, len(fitting)
@@ -101,27 +86,18 @@ def find(
 def fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
     """Read the description, words and time of newest releases; of one that cannot be read, its page says why."""
     for model in models:
-        release = model.release
-        if release is not None and release.words is None:
-            with suppress(RegError, LookupError):
-                digest = Digest.parse(release.manifest)
-                manifest = lookup.read_manifest(read_blob(reader, digest), digest, model.name)
-                labels = dict.fromkeys(
-                    label.removeprefix("B-").removeprefix("I-") for label in manifest.labels or ()
-                )
-                texts = (model.name, manifest.task, manifest.family, manifest.license, manifest.description)
-                release.words = "\n".join(
-                    _folded(text) for text in (*texts, *labels, *manifest.formats) if text
-                )
-                release.description = manifest.description
-                release.published = _published(reader, model.name, Version.parse(release.version))
-                catalog.revision = next(REVISIONS)
-
-
-def _published(reader: RegistryReader, name: str, version: Version) -> str:
-    """The time of the log line that published a version."""
-    log = lookup.read_log(reader, name)
-    return next(log.lines(log.versions[version].seq - 1)).event.time
+        if model.manifest is None or model.newest is None or model.words is not None:
+            continue
+        with suppress(RegError, LookupError):
+            digest = Digest.parse(model.manifest)
+            manifest = lookup.read_manifest(read_blob(reader, digest), digest, model.name)
+            log = lookup.read_log(reader, model.name)
+            model.published = next(log.lines(log.versions[Version.parse(model.newest)].seq - 1)).event.time
+            labels = {label.removeprefix("B-").removeprefix("I-"): None for label in manifest.labels or ()}
+            texts = (model.name, manifest.task, manifest.family, manifest.license, manifest.description)
+            model.words = "\n".join(_folded(text) for text in (*texts, *labels, *manifest.formats) if text)
+            model.description = manifest.description
+            catalog.revision = next(REVISIONS)
 
 
 def _folded(text: str) -> str:

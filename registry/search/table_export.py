@@ -34,7 +34,7 @@ def write(target: Path, rows: Iterator[Row]) -> int:
     """Write the table, which replaces an earlier one when it is complete. Return the number of rows."""
     numbers = count()
     with outfile(target) as file:
-        WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers)))
+        WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers, strict=False)))
     return next(numbers)
 
 
@@ -47,7 +47,11 @@ def _csv(file: BinaryIO, rows: Iterable[Row]) -> None:
     writer = csv.DictWriter(text, list(FIELDS))
     writer.writeheader()
     for row in rows:
-        cells = {key: json.dumps(row[key], ensure_ascii=False) for key in row if type(row[key]) in (bool, list, dict)}
+        cells = {
+            key: json.dumps(row[key], ensure_ascii=False)
+            for key in row
+            if type(row[key]) in (bool, list, dict)
+        }
         writer.writerow({**row, **cells})
     text.detach()
 

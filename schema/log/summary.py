@@ -176,10 +176,7 @@ class ArtifactSummary(Record, frozen=True):
 
 
 class VersionSummary(Record, frozen=True, dict=True):
-    """One version: its manifest, its artifacts, and the companions they share.
-
-    `profile` is that of the recipe. It is not part of the index file's summary: see `lookup.read_summary`.
-    """
+    """One version: its manifest, its artifacts, and the companions they share. `profile` is that of the recipe."""
 
     manifest: Digest
     size: Count
@@ -213,10 +210,6 @@ class VersionSummary(Record, frozen=True, dict=True):
         for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
             if paths is None or artifact.path in paths:
                 yield artifact, size
-
-    def lacks(self, keys: Collection[str]) -> bool:
-        """True if only the manifest has the value of one of these fields of an expression: no index file has the profile."""
-        return "profile" in keys and self.profile is None
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -269,6 +262,7 @@ def summarize(
         manifest.task,
         manifest.family,
         manifest.license,
+        None if manifest.recipe is None else manifest.recipe.profile,
     )
 
 

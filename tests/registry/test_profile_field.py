@@ -1,4 +1,4 @@
-"""The profile of a recipe as a field of questions: it is in no index file, and is read from the manifests."""
+"""The profile of a recipe as a field of questions: it is in the summaries of the index file."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log import lookup
 from onnxreg.registry.search.local_catalog import LocalCatalog
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.draft import Draft
@@ -65,11 +64,6 @@ def test_resolve_reads_the_profile(profiled: Registry) -> None:
     assert str(profiled.resolve("acme/pii:0.1.0", asked).located.version) == "0.1.0"
     with pytest.raises(NotFoundError):
         profiled.resolve("acme/pii:0.2.0", asked)
-
-
-def test_the_index_file_does_not_have_it(profiled: Registry) -> None:
-    state = lookup.read_state(profiled.store, "acme/pii")
-    assert all(summary.profile is None for summary in state.summaries.values())
 
 
 def test_the_command_line(profiled: Registry, capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,17 +234,18 @@ def test_a_change_while_manifests_are_read_is_noticed_the_next_time(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick()
-    read = catalog.read_models
+    read = catalog.read_model
     before = truth(home)
 
-    def late(*arguments: Any) -> list[Any]:
-        found = list(read(*arguments))
-        Registry(home.root).yank(f"{FIRST}:{OLD}")
+    def late(reader: Any, name: str, **arguments: Any) -> Any:
+        found = read(reader, name, **arguments)
+        if name == FIRST:
+            Registry(home.root).yank(f"{FIRST}:{OLD}")
         return found
 
-    monkeypatch.setattr(catalog, "read_models", late)
+    monkeypatch.setattr(catalog, "read_model", late)
     assert ask(home) == before
-    monkeypatch.setattr(catalog, "read_models", read)
+    monkeypatch.setattr(catalog, "read_model", read)
     assert ask(home) == truth(home) != before
 
 
@@ -253,15 +254,16 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
 ) -> None:
     """A version is dropped and collected in between, so that its manifest is gone."""
     registry = Registry(home.root)
-    summary = lookup.read_summary
+    lost = lookup.find(home, Ref(FIRST, OLD)).entry.manifest
+    read_blob = lookup.read_blob
 
-    def late(remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, *fields: Any) -> Any:
-        if str(found.version) == OLD:
+    def late(source: Any, digest: Any, *more: Any) -> bytes:
+        if digest == lost and OLD in map(str, lookup.read_versions(home, FIRST)[1]):
             registry.drop(f"{FIRST}:{OLD}")
             registry.gc()
-        return summary(remote, state, found, *fields)
+        return read_blob(source, digest, *more)
 
-    monkeypatch.setattr(lookup, "read_summary", late)
+    monkeypatch.setattr(lookup, "read_blob", late)
     found = Catalog(home.registry_id)
     found.update(home, [FIRST], artifacts=True)
     assert answers(found) == ([row for row in truth(home) if row["name"] == FIRST], [])
