@@ -148,7 +148,9 @@ def mutant(seed: int) -> Mutant:
     (path,) = chance.choices(files, weights)
     tree = ast.parse(path.read_text("utf-8"))
     node, kind = chance.choice(list(sites(tree)))
-    line, before = node.lineno, ast.unparse(node).splitlines()[0]  # type: ignore[attr-defined]
+    statements = (part for part in ast.walk(tree) if isinstance(part, ast.stmt))
+    line = max(part.lineno for part in statements if part.lineno <= node.lineno <= (part.end_lineno or 0))  # type: ignore[attr-defined]
+    before = ast.unparse(node).splitlines()[0]
     change(node, kind)
     return Mutant(
         package,
