@@ -30,51 +30,49 @@ def translated(error: Exception, operation: str, revision: str) -> RegError:
     """Translate a foreign error into one of ours. It holds no header and no URL, so no token and no signed address."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
+    family: type[RegError] = RemoteError
     match error:
         case HFValidationError():
-            return InputError(f"{operation}: {one_line(error)}", "write hf://ORG/NAME")
+            family, text, hint = InputError, f": {one_line(error)}", "write hf://ORG/NAME"
         case OfflineModeIsEnabled():
-            return RemoteError(f"{operation} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
+            text, hint = " cannot be reached in offline mode", "unset HF_HUB_OFFLINE"
         case GatedRepoError():
-            return RemoteError(f"{operation} is gated", f"ask for access on its page, then {_LOGIN}")
+            text, hint = " is gated", f"ask for access on its page, then {_LOGIN}"
         case RepositoryNotFoundError():
+            family, text = NoRepositoryError, " does not exist, or you may not see it"
             hint = f"check the name; if it is private, {_LOGIN}"
-            return NoRepositoryError(f"{operation} does not exist, or you may not see it", hint)
         case RevisionNotFoundError():
-            return RemoteError(
-                f"{operation} has no revision {revision}", "check it, or make the branch first"
-            )
+            text, hint = f" has no revision {revision}", "check it, or make the branch first"
         case HfHubHTTPError():
             return _of_status(error, operation)
         case httpx2.HTTPError() | ConnectionError() | TimeoutError():
-            hint = f"check the network, HF_ENDPOINT and {http_rules.proxy_variables()}"
-            return RemoteError(
-                f"{operation} cannot be reached: {one_line(error) or type(error).__name__}",
-                requests.final_hint(error) or f"{hint}, then run the command again",
-            )
+            text = f" cannot be reached: {one_line(error) or type(error).__name__}"
+            variables = http_rules.proxy_variables()
+            hint = f"check the network, HF_ENDPOINT and {variables}, then run the command again"
+            hint = requests.final_hint(error) or hint
         case OSError():
-            reason = error.strerror or type(error).__name__
-            return HostError(f"{operation}: {reason}", "check this machine's disk")
-    return RemoteError(
-        f"{operation}: the answer is not the Hub's ({type(error).__name__})",
-        "check HF_ENDPOINT; is there a proxy in between?",
-    )
+            family, text = HostError, f": {error.strerror or type(error).__name__}"
+            hint = "check this machine's disk"
+        case _:
+            text = f": the answer is not the Hub's ({type(error).__name__})"
+            hint = "check HF_ENDPOINT; is there a proxy in between?"
+    return family(f"{operation}{text}", hint)
 
 
 def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
-    status = error.response.status_code
+    status, hint = error.response.status_code, ""
     words = one_line(error.server_message or "")[:200]
-    match status:
-        case 401:
-            return RemoteError(f"{operation}: {words or 'the Hub does not know this token'} (401)", _LOGIN)
-        case 403:
-            hint = f"if it is about the token, {_LOGIN}"
-            return RemoteError(f"{operation}: {words or 'no permission'} (403)", hint)
-        case 429:
-            return RemoteError(*too_many(operation, error))
-        case _ if status >= 500:
-            return RemoteError(f"{operation}: the Hub fails ({status})", http_rules.later(pause(error)))
-    return RemoteError(f"{operation}: the Hub refuses ({status}){': ' if words else ''}{words}")
+    if status == 401:
+        text, hint = f"{words or 'the Hub does not know this token'} (401)", _LOGIN
+    elif status == 403:
+        text, hint = f"{words or 'no permission'} (403)", f"if it is about the token, {_LOGIN}"
+    elif status == 429:
+        return RemoteError(*too_many(operation, error))
+    elif status >= 500:
+        text, hint = f"the Hub fails ({status})", http_rules.later(pause(error))
+    else:
+        text = f"the Hub refuses ({status}){': ' if words else ''}{words}"
+    return RemoteError(f"{operation}: {text}", hint)
 
 
 def too_many(operation: str, error: HfHubHTTPError) -> tuple[str, str]:
