@@ -130,7 +130,7 @@ async function judge(state, version, query, device, operatorSet) {
     ['failed', (artifact) => !hasFailed(artifact) && !query.failed.includes(manifest)],
     ['not-certified', (artifact) => !onlyCertified || artifact.state === 'certified'],
     ...query.requirements,
-    ['where', (artifact) => !query.where || query.where(unread({ ...contents(summary, artifact), ...standing }))],
+    ['where', (artifact) => !query.where || query.where({ ...contents(summary, artifact), ...standing })],
     ['not-held', (artifact) => !held || held.includes(artifact.path)],
     ...(device?.requirements ?? []),
   ]
@@ -277,21 +277,12 @@ function standingOf(state, version) {
   }
 }
 
-/** A candidate whose profile, which no index file has, is an error instead of unknown. @param {Json} candidate */
-function unread(candidate) {
-  return Object.defineProperty(candidate, 'profile', {
-    get() {
-      throw new InputError('the profile of a version is in no index file: ask with reg resolve')
-    },
-  })
-}
-
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
 function contents(summary, artifact) {
   const { recall = {}, metrics = {}, providers = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
-    ...{ task: summary.task, family: summary.family, license: summary.license },
+    ...{ task: summary.task, family: summary.family, license: summary.license, profile: summary.profile },
     ...artifact,
     download_size: downloadSize(artifact, summary),
     certified: artifact.state === 'certified',

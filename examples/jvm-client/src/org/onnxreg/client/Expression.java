@@ -7,9 +7,6 @@ import java.util.Map;
  * A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is.
  */
 abstract class Expression {
-    /** The value of a field that no index file has. */
-    static final Object UNREADABLE = new Object();
-
     abstract boolean matches(Map<String, Object> candidate);
 
     static Expression parse(String source, Vocabulary vocabulary) {

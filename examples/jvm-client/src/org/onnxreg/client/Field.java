@@ -34,9 +34,6 @@ final class Field {
     /** Return the value of a candidate, of this field's kind; null if it is unknown. */
     Object read(Map<String, Object> candidate) {
         Object value = candidate.get(name);
-        if (value == Expression.UNREADABLE) {
-            throw new InputException("no index file has the " + name + " of a version: use reg resolve");
-        }
         if (label != null) {
             value = value instanceof Map ? ((Map<?, ?>) value).get(label) : null;
         }

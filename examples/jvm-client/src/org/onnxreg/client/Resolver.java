@@ -171,7 +171,7 @@ final class Resolver {
     private Map<String, Object> candidate(String version, Map<String, Object> summary, Artifact artifact) {
         Map<String, Object> entry = state.version(version);
         Map<String, Object> candidate = new LinkedHashMap<String, Object>(artifact.value);
-        for (String key : Values.keys("task family license")) {
+        for (String key : Values.keys("task family license profile")) {
             candidate.put(key, summary.get(key));
         }
         candidate.put("state", artifact.state);
@@ -188,7 +188,6 @@ final class Resolver {
         candidate.put("prerelease", Version.parse(version).isPrerelease());
         candidate.put("yanked", entry.get("yanks") != null);
         candidate.put("pinned", Boolean.TRUE.equals(entry.get("pinned")));
-        candidate.put("profile", Expression.UNREADABLE);
         return candidate;
     }
 
