@@ -70,7 +70,9 @@ class Session:
         from onnxreg.registry.read.remotes import Remotes
 
         self._tell_waiting()
-        return Remotes.load(DirectoryRegistry(root)).read(remote, offline, self._tell_age, self.heads())
+        return Remotes.load(DirectoryRegistry(root)).read(
+            remote, self.heads(), self._tell_age if offline else None
+        )
 
     def _tell_waiting(self) -> None:
         """On a terminal, say which server does not answer."""

@@ -47,24 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(of_system(error), as_json="--json" in words)
 
 
-def _warn_of_former_names(words: list[str]) -> None:
-    """Name the environment variables that are set under their former names; not while a shell completes a word."""
-    from onnxreg.registry.support.environment import former_names
-
-    former = former_names()
-    if former and COMPLETES not in os.environ:
-        from onnxreg.cli.context import Session
-
-        renamed = ", ".join(f"{old} is now {name}" for old, name in former.items())
-        session = Session(quiet="--quiet" in words, as_json="--json" in words)
-        session.warn(f"warning: {renamed}; the next release does not read the former names")
-
-
 def _dispatch(words: list[str]) -> None:
     if words == ["--version"]:
         print(f"reg {VERSION}")
         return
-    _warn_of_former_names(words)
     from onnxreg.cli.app import run_app
 
     run_app(words)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from onnxreg.registry.deliver.resolution import resolve
 from onnxreg.registry.log.contents import Selection, download_files
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.transfer.copy import TransferResult
+from onnxreg.registry.transfer.exchange import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
@@ -76,7 +76,7 @@ class FetchedEntry:
 
     entry: LockedArtifact
     result: TransferResult
-    published: PublishedVersion
+    published: Release
     yanked: bool
 
 
@@ -106,7 +106,7 @@ def _pull(
     return FetchedEntry(entry, result, published, registry.find(entry.ref).entry.yanked)
 
 
-def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
+def _check_files(entry: LockedArtifact, published: Release) -> None:
     """IntegrityError if the lock and its manifest name different files; a lock of an older build may have evidence."""
     manifest, artifact = published.manifest, _artifact(entry, published)
     needed = _summaries(download_files(manifest, artifact))
@@ -119,7 +119,7 @@ def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
         )
 
 
-def _artifact(entry: LockedArtifact, published: PublishedVersion) -> Artifact:
+def _artifact(entry: LockedArtifact, published: Release) -> Artifact:
     return next(item for item in published.manifest.artifacts if item.path == entry.path)
 
 

@@ -6,63 +6,71 @@ packages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.registry.gates.promotion import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
-from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_artifacts
+from onnxreg.registry.log.commit import load_own
+from onnxreg.registry.log.contents import (
+    EVERYTHING,
+    Selection,
+    held_files,
+    selected_paths,
+)
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
-from onnxreg.registry.log.ledger import Ledger, mirror_error
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log, mirror_error
+from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.store.streams import measure
-from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
+from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
-from onnxreg.registry.transfer.copy import TransferResult
-from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
+from onnxreg.registry.transfer.exchange import (
+    SkippedVersion,
+    TransferResult,
+    exchange,
+    exchange_possible,
+)
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
-from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader, load_trust
+from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.pushed import record_push
+from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.errors import (
+    Advice,
+    ConflictError,
+    HostError,
+    NotFoundError,
+    RemoteError,
+    suggest,
+)
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
-from onnxreg.schema.log.events import Expire
-from onnxreg.schema.manifest.vocabulary import FILENAME
+from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.log.events import Expire, check_channel
+from onnxreg.schema.log.state import newest_of, no_channel
 
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
-    from onnxreg.registry.gates.enforce import BlockedChannel
-    from onnxreg.registry.gates.policy_log import PolicyLog
-    from onnxreg.registry.gates.promotion import Promotion
-    from onnxreg.registry.gates.rollouts import Rollouts
-    from onnxreg.registry.gates.statements import AttestResult, SignedEvaluation
     from onnxreg.registry.log.collect import CollectResult
-    from onnxreg.registry.maintain.disk_usage import Usage
     from onnxreg.registry.maintain.repair import RepairResult
     from onnxreg.registry.maintain.verification import VerifyReport
     from onnxreg.registry.publish.add import Publisher
-    from onnxreg.registry.read.versions import PublishedVersion
-    from onnxreg.registry.signing import PrivateKey
-    from onnxreg.registry.trust.signatures import SignedRelease
-    from onnxreg.schema.compare.manifests import ManifestDiff
-    from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
-    from onnxreg.schema.formats.package_layout import PackageLayout
-    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
-    from onnxreg.schema.gates.policy import Policy as GatePolicy
-    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.registry.read.versions import Release
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.log.state import State
     from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device
     from onnxreg.schema.query.requirements import Query
+
+
+_LATE_ERRORS = (HostError, NotFoundError, RemoteError)
+"""Errors after which the copy of a remote's documents is incomplete. The transfer itself has succeeded."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +143,7 @@ class Registry:
                 directory = stack.enter_context(temporary(cache_directory() / "tmp"))
             yield directory
 
-    def add(
-        self, draft: Draft, version: Version | str | None = None, reason: str | None = None
-    ) -> PublishedVersion:
+    def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
         """Publish a draft. The store takes the files of its workspace.
 
         Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest,
@@ -148,35 +154,13 @@ class Registry:
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
-        return self._publisher(requested, reason).add(draft)
+        return self.publisher(requested, reason).add(draft)
 
-    def add_again(self, digest: Digest, version: Version | None = None) -> PublishedVersion | None:
-        """Publish a manifest that the store has already; None if it, or a file that it names, is missing.
-
-        Otherwise like `add`.
-        """
-        return self._publisher(version).add_again(digest)
-
-    def fetch_oci(
-        self,
-        url: str,
-        name: str | None = None,
-        version: Version | None = None,
-        progress: Progress = SILENT,
-        statements: bool | None = None,
-    ) -> PublishedVersion:
-        """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.versions.fetch`."""
-        from onnxreg.registry.oci.target import OciTarget
-        from onnxreg.registry.oci.versions import fetch
-
-        target = OciTarget.parse(url)
-        DirectoryRegistry.create(self.store.root, self.store.disk)
-        return fetch(target, self._publisher(version), name, progress, statements)
-
-    def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
+    def publisher(self, version: Version | None = None, reason: str | None = None) -> Publisher:
+        """The publisher of drafts as a version, or the next one; see `Publisher`."""
         from onnxreg.registry.publish.add import Publisher
 
-        return Publisher(self.store, self.actor, self._refuse_the_past, version, reason, self.yanked_bytes)
+        return Publisher(self.store, self.heads, self.actor, version, reason, self.yanked_bytes)
 
     def _refuse_the_past(self, name: str) -> None:
         check_no_rollback(self.store, self.heads, [name])
@@ -193,100 +177,7 @@ class Registry:
 
         source = CheckedReader(remote or self.store, self.heads)
         check_free(source, _ref(ref).name, tag, remote is not None)
-        return self._decisions_on(_ref(ref).name, remote).tag(_ref(ref), tag, reason)
-
-    def promote(
-        self,
-        ref: Ref | str,
-        channel: str,
-        dry_run: bool = False,
-        reason: str | None = None,
-        remote: RegistryStore | None = None,
-    ) -> Promotion:
-        """Move a governed channel to a version if the policy allows it; see `promotion.promote`."""
-        from onnxreg.registry.gates.promotion import promote
-
-        store, is_remote = remote or self.store, remote is not None
-        return promote(store, self.heads, _ref(ref), channel, dry_run, reason, self.actor, is_remote)
-
-    def rollouts(self, remote: RegistryStore | None = None) -> Rollouts:
-        """Start, advance, halt and finish staged rollouts of channels."""
-        from onnxreg.registry.gates.rollouts import Rollouts
-
-        return Rollouts(remote or self.store, self.heads, self.actor, remote is not None)
-
-    def attest(
-        self,
-        ref: Ref | str,
-        report: bytes,
-        key: PrivateKey | None = None,
-        reason: str | None = None,
-        label: str = "report",
-        remote: RegistryStore | None = None,
-    ) -> AttestResult:
-        """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.statements`."""
-        from onnxreg.registry.gates.statements import attest
-
-        published = self.get(ref, remote)
-        return attest(self._decisions_on(published.name, remote), published, report, key, reason, label)
-
-    def attest_benchmark(self, ref: Ref | str, report: bytes, label: str = "benchmark") -> None:
-        """Record the measured speed of a version's artifacts; see `gates.statements`."""
-        from onnxreg.registry.gates.statements import attest_benchmark
-
-        published = self.get(ref)
-        attest_benchmark(self._decisions_on(published.name), published, report, label)
-
-    def attest_proof(
-        self,
-        ref: Ref | str,
-        report: FaithfulnessReport,
-        key: PrivateKey | None = None,
-        remote: RegistryStore | None = None,
-    ) -> None:
-        """Record the proof that an artifact is its parent, rounded; see `gates.statements`."""
-        from onnxreg.registry.gates.statements import attest_proof
-
-        published = self.get(ref, remote)
-        attest_proof(self._decisions_on(published.name, remote), published, report, key)
-
-    def set_policy(
-        self,
-        policy: GatePolicy,
-        reason: str | None = None,
-        remote: RegistryStore | None = None,
-    ) -> LogLine | None:
-        """Set the policy; None if it is set already. See `policy_log.set_policy`."""
-        from onnxreg.registry.gates.policy_log import set_policy
-
-        store = remote or self.store
-        reader = CheckedReader(store, self.heads)
-        reader.read_index(POLICY_LOG)
-        line = set_policy(store, policy, self.actor, reason)
-        reader.read_index(POLICY_LOG)
-        return line
-
-    def blocked_channels(
-        self, policy: GatePolicy, remote: RegistryReader | None = None
-    ) -> list[BlockedChannel]:
-        """The channels that a policy would stop from resolving; see `enforce.blocked_channels`."""
-        from onnxreg.registry.gates.enforce import blocked_channels
-
-        return list(blocked_channels(CheckedReader(remote or self.store, self.heads), policy))
-
-    def policies(self, remote: RegistryReader | None = None) -> PolicyLog:
-        """Read every policy that a registry ever had."""
-        from onnxreg.registry.gates.policy_log import read_policies
-
-        return read_policies(
-            CheckedReader(self.store, self.heads) if remote is None else self._reader(remote)
-        )
-
-    def untag(
-        self, name: str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
-    ) -> Version:
-        """Remove a channel; return the version that it held."""
-        return self._decisions_on(check_name(name), remote).untag(name, tag, reason)
+        return self.decisions(_ref(ref).name, remote).tag(_ref(ref), tag, reason)
 
     def yank(
         self,
@@ -296,23 +187,7 @@ class Registry:
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
         """Stop a version from being resolved; its digest still finds it."""
-        return self._decisions_on(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
-
-    def pin(
-        self,
-        ref: Ref | str,
-        reason: str | None = None,
-        undo: bool = False,
-        remote: RegistryStore | None = None,
-    ) -> DecisionResult:
-        """Protect a version from every retention policy."""
-        return self._decisions_on(_ref(ref).name, remote).pin(_ref(ref), reason, undo)
-
-    def drop(self, ref: Ref | str, reason: str | None = None) -> DecisionResult:
-        """Remove a version that was never pushed; its number is free again. `gc` frees its bytes."""
-        return self._decisions_on(_ref(ref).name).drop(
-            _ref(ref), lambda located: was_pushed(self.store, located), reason
-        )
+        return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def gc(
         self,
@@ -330,7 +205,7 @@ class Registry:
         from onnxreg.registry.log.delta_log import withdraw_deltas
 
         store = _check_registry(remote or self.store)
-        self._check_logs(store, remote)
+        self.check_logs(remote)
         decisions = Decisions(store, self.actor)
         if not dry_run:
             if remote is None:
@@ -340,7 +215,7 @@ class Registry:
         would: list[Ref] = []
         decide = decisions.expiry(policy or RetentionPolicy())
 
-        def assume(ledger: Ledger) -> None:
+        def assume(ledger: Log) -> None:
             events = decide(ledger)
             gone = [event.version for event in events if isinstance(event, Expire)]
             for event in events:
@@ -351,15 +226,6 @@ class Registry:
 
         return would, survey(store, assume)
 
-    def usage(self, names: Collection[str] = (), remote: RegistryStore | None = None) -> Usage:
-        """Measure the space of models, and what `gc` would free; see `disk_usage.usage`."""
-        from onnxreg.registry.maintain.disk_usage import usage
-
-        store = _check_registry(remote or self.store)
-        if remote is not None:
-            self._check_logs(store, remote)
-        return usage(store, names)
-
     def purge(
         self, refs: Ref | str | Collection[Ref | str], reason: str, remote: RegistryStore | None = None
     ) -> PurgeResult:
@@ -367,12 +233,12 @@ class Registry:
         from onnxreg.registry.log.collect import collect
 
         store = _check_registry(remote or self.store)
-        self._check_logs(store, remote)
+        self.check_logs(remote)
         named = [_ref(ref) for ref in ([refs] if isinstance(refs, Ref | str) else refs)]
         versions, blobs, sharing = Decisions(store, self.actor).purge(named, reason)
         return PurgeResult([located.ref for located in versions], blobs, collect(store, only=blobs), sharing)
 
-    def _decisions_on(self, name: str, remote: RegistryStore | None = None) -> Decisions:
+    def decisions(self, name: str, remote: RegistryStore | None = None) -> Decisions:
         """Decisions about a model, after a check that its log continues its checkpoint; of a remote also
         that it has the signatures that the trust file demands. IntegrityError, ForkError.
         """
@@ -382,13 +248,13 @@ class Registry:
             CheckedReader(remote, self.heads).read_index(name)
         return Decisions(remote or self.store, self.actor)
 
-    def _check_logs(self, store: RegistryStore, remote: RegistryStore | None) -> None:
+    def check_logs(self, remote: RegistryStore | None = None) -> None:
         """Check that every log continues its checkpoint; in a remote also that it has the signatures that the trust
         file demands. IntegrityError, ForkError.
         """
-        names = self.heads.models(store.registry_id)
+        names = self.heads.models((remote or self.store).registry_id)
         if remote is None:
-            check_no_rollback(store, self.heads, names)
+            check_no_rollback(self.store, self.heads, names)
             return
         reader = CheckedReader(remote, self.heads)
         for name in sorted({*names, *remote.names()}):
@@ -403,7 +269,7 @@ class Registry:
     def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> lookup.LocatedVersion:
         return lookup.find(self._reader(remote), _ref(ref))
 
-    def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> PublishedVersion:
+    def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
         """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
         from onnxreg.registry.read.versions import read_version
 
@@ -430,37 +296,6 @@ class Registry:
         reader = checked_reader(remote or self.store, self.heads)
         return resolve(reader, _ref(ref), query or Query(), device, known_heads=self.heads, seed=seed)
 
-    def diff(
-        self,
-        old: Ref | str,
-        new: Ref | str,
-        old_from: RegistryReader | None = None,
-        new_from: RegistryReader | None = None,
-    ) -> ManifestDiff:
-        """Compare two versions, each in this registry or in the given one."""
-        from onnxreg.schema.compare.manifests import diff
-
-        return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
-
-    def preview(self, draft: Draft, version: Version | None = None) -> PublishedVersion:
-        """The version that `add` would publish. Nothing is stored. Raise what `add` raises of its name and number."""
-        return self._publisher(version, None).preview(draft)
-
-    def compare(self, published: PublishedVersion, draft: Draft) -> RebuildComparison:
-        """Compare a draft that was rebuilt by a version's recipe with that version. Nothing is stored."""
-        from onnxreg.schema.compare.rebuild_outcome import compare
-
-        recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
-
-        def contents(path: str) -> tuple[bytes, bytes] | None:
-            try:
-                return read_blob(self.store, recorded[path]), (draft.root / path).read_bytes()
-            except NotFoundError:
-                return None
-
-        rebuilt = draft.manifest(measure(draft.root, draft.paths()))
-        return compare(published.manifest, rebuilt, contents)
-
     def log(self, name: str) -> list[LogLine]:
         """Read the model's whole log and verify its chain."""
         from onnxreg.registry.read.versions import read_log
@@ -478,93 +313,6 @@ class Registry:
 
         store = _check_registry(remote or self.store)
         return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
-
-    def sign(
-        self,
-        ref: Ref | str,
-        key: PrivateKey,
-        reason: str | None = None,
-        remote: RegistryStore | None = None,
-    ) -> DecisionResult:
-        """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
-        idempotent.
-        """
-        from onnxreg.registry.signing import sign_release
-        from onnxreg.schema.signing.dsse import MEDIA_TYPE
-
-        published = self.get(ref, remote)
-        envelope = sign_release(published.name, published.version, published.data, key)
-        decisions = self._decisions_on(published.name, remote)
-        return decisions.attest(published.ref, envelope.encode(), MEDIA_TYPE, reason)
-
-    def sign_bundle(
-        self, ref: Ref | str, key: PrivateKey, path: Path, remote: RegistryReader | None = None
-    ) -> PublishedVersion:
-        """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is
-        ECDSA P-256.
-        """
-        from onnxreg.schema.signing.dsse import make_bundle
-
-        published = self.get(ref, remote)
-        files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
-        data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
-        with host_errors(f"writing {path}"):
-            replace_file(path, data)
-        return published
-
-    def signatures(
-        self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
-    ) -> list[tuple[lookup.LocatedVersion, list[SignedRelease]]]:
-        """The signatures on each version of a model (or on the one that a ref names exactly), with their
-        trust.
-
-        `trust` is the user's trust file by default.
-        """
-        from onnxreg.registry.trust.signatures import signatures
-
-        ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
-        manifests = [version.entry.manifest for version in versions]
-        signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
-        return [
-            (located, [signature for signature in signed if signature.version == located.version])
-            for located in versions
-        ]
-
-    def unsigned(
-        self, name: str, remote: RegistryReader | None = None, trust: Trust | None = None
-    ) -> list[Version]:
-        """The versions of a model without a signature that the trust file requires; see `signatures`."""
-        from onnxreg.registry.trust.requirements import unsigned
-        from onnxreg.registry.trust.signatures import signatures
-
-        ledger, _ = load(remote or self.store, check_name(name))
-        trust = load_trust() if trust is None else trust
-        return unsigned(trust, ledger, list(signatures(ledger, trust)))
-
-    def evaluations(
-        self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
-    ) -> list[tuple[lookup.LocatedVersion, list[SignedEvaluation]]]:
-        """The signatures on later evaluations of each version's artifacts; see `signatures`."""
-        from onnxreg.registry.gates.statements import signed_evaluations
-
-        ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
-        signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
-        return [
-            (located, [evaluation for evaluation in signed if evaluation.manifest == located.entry.manifest])
-            for located in versions
-        ]
-
-    def _selected_versions(
-        self, ref: Ref, reader: RegistryReader
-    ) -> tuple[Ledger, list[lookup.LocatedVersion]]:
-        """The log of a model, and its versions, or the one that a ref names exactly."""
-        ledger, index = load(reader, ref.name)
-        if index is None:
-            raise lookup.unknown_model(ref.name, reader)
-        only = None if ref.is_bare else lookup.find(reader, ref, yanked=True, gone=True).version
-        entries = ledger.entries.items()
-        versions = [lookup.LocatedVersion(ledger.name, version, entry) for version, entry in entries]
-        return ledger, [located for located in versions if only in (None, located.version)]
 
     def repair(
         self,
@@ -615,17 +363,34 @@ class Registry:
         channels: Collection[str] = (),
         layout: LayoutChoice | None = None,
     ) -> TransferResult:
-        """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves
-        nothing.
+        """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
         expired there. `channels` move there to the versions that they hold here, which are copied too. If a
         remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
         remote is always checked. `layout` writes the usual files of the model into a repository on the Hub.
         """
-        return self._exchange(restore).push(
-            _ref(ref), to, progress=progress, heal=heal, channels=channels, layout=layout
-        )
+        ref, home = _ref(ref), self.store
+        log = lookup.read_log(home, ref.name)
+        located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
+        versions = [located.version, *_held_by(log, channels, located.version)]
+        remote = self._destination(to)
+        if layout is not None:
+            layout.begin(remote, log.name)
+        record_push(home, log, versions, remote.registry_id)
+        copy = RemoteCopy(remote.registry_id, remote.url)
+        checked = CheckedReader(remote, self.heads)
+        known_head = self.heads.read(remote.registry_id, log.name)
+        own = load_own(remote, log.name, home, copy.store)
+        checked.accept(log.name, known_head, own[1])
+        request = self._request(log.name, versions, channels, restore, heal or isinstance(remote, LocalStore))
+        result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
+        if layout is not None:
+            layout.end(remote, log.name)
+        with suppress(*_LATE_ERRORS):
+            if result.log is not None:
+                copy.keep_log(result.log)
+        return result
 
     def push_many(
         self,
@@ -637,12 +402,31 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> list[TransferResult]:
-        """Push the newest release of each model that matches, or `every` version of it; see
-        `Exchange.push_many`.
+        """Push the newest release of each model that matches (`every` version of it), and move those of `channels` that it has.
+
+        An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the work.
         """
-        return self._exchange(restore).push_many(
-            glob, to, every=every, progress=progress, heal=heal, channels=channels
-        )
+        names = lookup.matching(self.store, [glob])
+        _check_channels(self.store, names, channels)
+        remote = self._destination(to)
+
+        def choose(log: Log) -> ExchangeRequest:
+            tags = [tag for tag in channels if tag in log.channels]
+            releases = [version for version in newest_of(log.versions) if not version.is_prerelease][:1]
+            newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
+            return self._request(log.name, log.versions if every else newest, tags, restore, heal)
+
+        def remember(log: Log, versions: Collection[Version]) -> None:
+            record_push(self.store, log, versions, remote.registry_id)
+
+        results = []
+        for name in names:
+            result = exchange_possible(self.store, remote, name, choose, remember, progress)
+            if not result.versions and not result.skipped:
+                lack = "version" if every else "usable release: each version is yanked or a pre-release"
+                result.skipped.append(SkippedVersion(name, None, f"{name} has no {lack}"))
+            results.append(result)
+        return results
 
     def pull(
         self,
@@ -662,22 +446,86 @@ class Registry:
         are present. `channels` move here to the versions that they hold there, which are copied too. `deltas`:
         if files may arrive as differences from files that are here; the result says how each arrived.
         """
-        return self._exchange(restore).pull(
-            _ref(ref), source, progress=progress, selection=selection, channels=channels, deltas=deltas
-        )
+        from onnxreg.registry.deliver.resolution import check_version_trust
+
+        ref, home, remotes = _ref(ref), self.store, self.remotes
+        if not home.is_there:
+            home.check_not_foreign()
+        remote = remotes.reach(source)
+        check_distinct(remote, home)
+        reader = RemoteReader(remote, self.heads, RemoteCopy(remote.registry_id, remote.url))
+        own = load_own(home, ref.name, reader) if home.is_there else None
+        with reader.copy.doubted(ref.name):
+
+            def read(index: IndexFile | None) -> tuple[Log, list[Version]]:
+                log = lookup.log_of(reader, ref.name, index, home).check()
+                located = log.find(ref)
+                present = own[0].versions if own else ()
+                versions = [located.version, *_held_by(log, channels, located.version)]
+                is_new = any(version not in present for version in versions)
+                tags = [(Ref(log.name, tag), log.find(Ref(log.name, tag), yanked=True)) for tag in channels]
+                for target, version in [(ref, located), *tags]:
+                    check_version_trust(reader, target, version, index, self.heads, is_new)
+                return log, versions
+
+            log, versions = lookup.read_consistently(reader, ref.name, read)
+            if not home.is_there:
+                selected_paths(log, versions, selection)  # the selection fits before anything is created
+                DirectoryRegistry.create(home.root, home.disk)
+            remotes.remember(source, remote)
+            request = self._request(log.name, versions, channels, restore, True)
+            request = replace(request, selection=selection, deltas=deltas, yanked_bytes=True)
+            result = exchange(reader, home, request, progress, log=log, own=own)
+            with suppress(*_LATE_ERRORS):
+                reader.copy.keep_log(log, promotion_documents(log))
+            return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Keep the index files and whole logs of a remote's models (none: of all) for offline use.
 
-        Returns their states. A name may be a pattern such as `acme/*`. HostError if they cannot be written
-        here.
+        Returns their states. A name may be a pattern such as `acme/*`. HostError if they cannot be written here.
         """
-        return self._exchange().fetch_index(names, source)
+        reader = self.remotes.read(source, self.heads)
 
-    def _exchange(self, restore: bool = False) -> Exchange:
-        return Exchange(self.store, self.heads, self.actor, restore, self.yanked_bytes)
+        def fetch(name: str) -> State:
+            def read(index: IndexFile | None) -> Log:
+                log = lookup.log_of(reader, name, index, self.store).check()
+                if index is not None:
+                    reader.copy.keep(name, index)
+                return log
 
-    def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> PublishedVersion:
+            with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
+                log = lookup.read_consistently(reader, name, read)
+                reader.copy.keep_log(log, promotion_documents(log))
+            return log.state
+
+        return [fetch(name) for name in (lookup.matching(reader, names) if names else reader.names())]
+
+    def _request(
+        self,
+        name: str,
+        versions: Collection[Version],
+        channels: Collection[str],
+        restore: bool,
+        heal: bool,
+    ) -> ExchangeRequest:
+        return ExchangeRequest(
+            name,
+            versions,
+            channels=channels,
+            restore=Decisions(self.store, self.actor).restore if restore else None,
+            heal=heal,
+            actor=self.actor,
+            yanked_bytes=self.yanked_bytes,
+        )
+
+    def _destination(self, to: str | None) -> RegistryStore:
+        """Open a remote to write to; create it if it does not exist."""
+        remote = self.remotes.open(to, create=True)
+        check_distinct(remote, self.store)
+        return remote
+
+    def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> Release:
         """Write the present files of a version into a directory; an earlier export there is replaced as a
         whole.
 
@@ -692,28 +540,6 @@ class Registry:
         materialize(self.store, files, published.data, output, progress)
         return published
 
-    def write_package(
-        self,
-        ref: Ref | str,
-        output: Path,
-        selection: Selection = EVERYTHING,
-        progress: Progress = SILENT,
-    ) -> tuple[PublishedVersion, PackageLayout]:
-        """Write the present or the selected artifacts of a version as a model package of ONNX Runtime.
-
-        An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here,
-        InputError if ONNX Runtime loads none of them.
-        """
-        from onnxreg.registry.transfer.export_files import check_package_target, write_package
-        from onnxreg.schema.formats.package_layout import package
-
-        check_package_target(output, self.store.root)
-        published = self.get(ref)
-        artifacts = selected_artifacts(published.manifest, published.held, selection, str(published.ref))
-        layout = package(published.manifest, published.digest, str(published.version), artifacts)
-        write_package(self.store, layout, output, progress)
-        return published, layout
-
 
 def _check_registry(store: RegistryStore) -> RegistryStore:
     """Check that a store still is the same registry, and return it. NotFoundError, IntegrityError."""
@@ -723,3 +549,33 @@ def _check_registry(store: RegistryStore) -> RegistryStore:
 
 def _ref(ref: Ref | str) -> Ref:
     return Ref.parse(ref) if isinstance(ref, str) else ref
+
+
+def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
+    """The versions that channels of a model hold, without `located`. NotFoundError for an unknown channel."""
+    return sorted({log.channel(tag).version for tag in channels} - {located})
+
+
+def _check_channels(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a
+    version.
+    """
+    known_channels = {tag for name in names for tag in lookup.read_state(store, name).channels}
+    for channel in channels:
+        if check_channel(channel) not in known_channels:
+            if len(names) == 1:
+                raise no_channel(names[0], channel, known_channels)
+            raise NotFoundError(
+                f"none of the {len(names)} models has a channel {channel}",
+                suggest(channel, sorted(known_channels)) if known_channels else Advice("tag-first"),
+            )
+
+
+def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
+    """ConflictError if both are the same registry."""
+
+    def whereabouts(registry: RegistryStore) -> str | Path:
+        return registry.root.resolve() if isinstance(registry, LocalStore) else registry.url
+
+    if whereabouts(remote) == whereabouts(store):
+        raise ConflictError("that remote is this registry itself", Advice("pull-elsewhere"))

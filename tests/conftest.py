@@ -30,7 +30,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.net import requests
-from onnxreg.registry.support import disk, environment
+from onnxreg.registry.support import disk
 
 settings.register_profile("ci", deadline=None, max_examples=15, stateful_step_count=20)
 settings.register_profile("full", deadline=None, max_examples=200, stateful_step_count=20)
@@ -120,8 +120,6 @@ def isolated_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.setenv(f"REG_{what}", str(own / what.lower()))
         for what in ("SIGNING_KEY", "KEY_PASSPHRASE"):
             patch.delenv(f"REG_{what}", raising=False)
-        for former in environment.FORMER.values():
-            patch.delenv(former, raising=False)
         patch.setenv("REG_ACTOR", "")
         yield
 

@@ -26,7 +26,7 @@ from onnxreg.schema.core.ref import Ref, Version
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.registry import Registry
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
 
 Status = Literal["published", "current", "failed", "stopped"]
 BUG = RegError.family
@@ -150,7 +150,7 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     return replace(outcome, status="published" if moved.events else outcome.status, pushed=True, note=note)
 
 
-def _note(published: "PublishedVersion") -> str:
+def _note(published: "Release") -> str:
     if published.yank is not None:
         return words_of(published.yank)
     is_older = not published.new and published.newer is not None
@@ -159,7 +159,7 @@ def _note(published: "PublishedVersion") -> str:
 
 def _finished(
     registry: "Registry", plan: "ExportPlan", version: Version | None, to: str | None
-) -> "PublishedVersion | None":
+) -> "Release | None":
     """The version, if the remote has it, made from this source by this recipe.
 
     ConflictError if it has another one under that number. The cache answers for exports with an evaluation.

@@ -35,6 +35,7 @@ def command(
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
     the report's, state the one that counts from now on.
     """
+    from onnxreg.registry.gates.statements import attest
     from onnxreg.registry.signing import signing_key
     from onnxreg.schema.core.given_file import read_given
 
@@ -42,7 +43,9 @@ def command(
     data = read_given(report)
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)
-    attestation = registry.attest(ref, data, private, reason, str(report), store)
+    release = registry.get(ref, store)
+    decisions = registry.decisions(release.name, store)
+    attestation = attest(decisions, release, data, private, reason, str(report))
     if as_json:
         document = {
             "path": attestation.path,

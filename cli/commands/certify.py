@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
     from onnxreg.schema.log.summary import ArtifactState
@@ -77,7 +77,7 @@ def command(
         session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
 
 
-def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Certificates:
+def _certificates(reader: "RegistryReader", published: "Release") -> Certificates:
     """Each certificate of a version with its artifact.
 
     Raises NotFoundError without any, IntegrityError if one contradicts the manifest.
@@ -135,7 +135,7 @@ def _json(
     }
 
 
-def _show(session: Session, published: "PublishedVersion", certificates: Certificates) -> None:
+def _show(session: Session, published: "Release", certificates: Certificates) -> None:
     from onnxreg.cli.render import manifest_view
 
     states = {item.path: item for item in published.states}

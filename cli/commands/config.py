@@ -122,18 +122,14 @@ def _places(session: Session) -> Iterator[Place]:
 
 
 def _source(variable: str) -> str:
-    return environment.source(variable) or DEFAULT
+    return variable if environment.read(variable) else DEFAULT
 
 
 def _variables() -> Iterator[dict[str, str | None]]:
-    """The variables that are set, by their present names."""
+    """The variables that are set."""
     for name in environment.names():
-        if source := environment.source(name):
-            yield {
-                "name": name,
-                "value": None if _is_secret(name) else environment.read(name),
-                "source": source,
-            }
+        if value := environment.read(name):
+            yield {"name": name, "value": None if _is_secret(name) else value, "source": name}
 
 
 def _is_secret(name: str) -> bool:

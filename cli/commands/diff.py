@@ -23,7 +23,7 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -142,7 +142,7 @@ def _read(reader: "RegistryReader", ref: str) -> DiffSide:
     return DiffSide(reader, read_version(reader, Ref.parse(ref)))
 
 
-def _overruled(side: "PublishedVersion") -> dict[str, str]:
+def _overruled(side: "Release") -> dict[str, str]:
     """The state of each artifact, by path, if the manifest states another one."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
@@ -186,8 +186,8 @@ def _say_rest(session: Session, changes: ManifestDiff, screen: DiffOverview, ful
 def _write_page(
     session: Session,
     target: Path,
-    old: "PublishedVersion",
-    new: "PublishedVersion",
+    old: "Release",
+    new: "Release",
     changes: ManifestDiff,
     screen: DiffOverview,
     deep: list[DeepDiff] | None,

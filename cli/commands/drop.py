@@ -4,6 +4,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ExactRefArgument, Reason
+from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = ("reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",)
 
@@ -13,6 +14,10 @@ def command(context: typer.Context, ref: ExactRefArgument, reason: Reason = None
 
     The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
     """
+    from onnxreg.registry.transfer.pushed import was_pushed
+
     session: Session = context.obj
-    version = session.open().drop(ref, reason)
-    session.say(f"dropped {version.ref}; `reg gc` frees its bytes")
+    registry, target = session.open(), Ref.parse(ref)
+    decisions = registry.decisions(target.name)
+    dropped = decisions.drop(target, lambda located: was_pushed(registry.store, located), reason)
+    session.say(f"dropped {dropped.ref}; `reg gc` frees its bytes")

@@ -79,10 +79,12 @@ def command(
     new_version = None if version is None else Version.parse(version)
     deltas = wants_deltas()
     if source.startswith("oci://"):
+        from onnxreg.registry.oci.versions import fetch_version
+
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
             registry.yanked_bytes = yanked_bytes
-            published = registry.fetch_oci(source, name, new_version, moving, statements)
+            published = fetch_version(registry.publisher(new_version), source, name, moving, statements)
         report_published(session, published, differences=[])
         if deltas and published.new:
             from onnxreg.cli.services.delta_service import offer_deltas

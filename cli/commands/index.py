@@ -67,11 +67,11 @@ def publish(
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
     """The place of this machine's copy of the catalog."""
-    from onnxreg.registry.read.remotes import TrackingCopies
+    from onnxreg.registry.read.remote_reader import RemoteCopy
     from onnxreg.registry.search.published_catalog import COPY
 
     if is_own:
         home = session.remotes().registry
         home.make_scratch()
         return home.root / "local" / COPY
-    return TrackingCopies(store.registry_id, store.url).local_path(COPY)
+    return RemoteCopy(store.registry_id, store.url).local_path(COPY)

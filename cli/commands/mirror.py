@@ -46,8 +46,8 @@ def command(
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
     from onnxreg.registry.support.environment import default_root
-    from onnxreg.registry.transfer.copy import worst
-    from onnxreg.registry.transfer.mirror_registry import mirror, open_both
+    from onnxreg.registry.transfer.exchange import worst
+    from onnxreg.registry.transfer.mirror import mirror, open_both
 
     session: Session = context.obj
     remotes = Remotes.load(DirectoryRegistry(session.registry or default_root()))

@@ -8,6 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Precision, RefArgument
 from onnxreg.cli.render import output
+from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.schema.core.digest import Digest
@@ -44,12 +45,13 @@ def command(
     directory, left_out has the artifacts that ONNX Runtime does not load.
     """
     from onnxreg.registry.log.contents import Selection
+    from onnxreg.registry.transfer.export_files import write_package
 
     session: Session = context.obj
     registry = session.open()
     with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)
-        published, layout = registry.write_package(ref, directory, chosen, progress)
+        published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
     if as_json:
         output.write_json(
             {"ref": str(published.ref), "output": str(directory), **_value(published.digest, layout)}

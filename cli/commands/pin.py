@@ -7,6 +7,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
 from onnxreg.cli.reports.decision_report import report_decision
+from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
@@ -25,7 +26,8 @@ def command(
     """Keep a version forever: `reg gc` does not let it expire."""
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    result = registry.pin(ref, reason, undo, store)
+    target = Ref.parse(ref)
+    result = registry.decisions(target.name, store).pin(target, reason, undo)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     name = result.ref
     report_decision(session, result, f"{name} {news} pinned", f"{name} {status_quo} pinned", store, reason)

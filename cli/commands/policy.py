@@ -12,6 +12,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Reason, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.gates.policy import policy_of, read_policy
 from onnxreg.schema.log.logline import LogLine
 
@@ -121,20 +122,27 @@ def set_policy(
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the
     new line, null if nothing was set.
     """
+    from onnxreg.registry.gates.enforce import blocked_channels
+    from onnxreg.registry.gates.policy_log import read_policies, set_policy
+    from onnxreg.registry.trust.checked_reader import CheckedReader
     from onnxreg.schema.core.given_file import read_given
 
     session: Session = context.obj
     policy = read_policy(read_given(file), str(file))
     registry, store = session.with_remote(remote)
-    log = registry.policies(store)
+    reader = CheckedReader(store or registry.store, registry.heads)
+    log = read_policies(reader)
     is_new = not log.lines or log.policy != policy
-    stopped = registry.blocked_channels(policy, store)
+    stopped = list(blocked_channels(reader, policy))
     if not as_json:
         before, after = list(_rules(log.policy.to_json())), list(_rules(policy.to_json()))
         session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
         session.warn(f"stops: {channel.why}")
-    line = registry.set_policy(policy, reason, store) if yes else None
+    line = None
+    if yes:
+        line = set_policy(store or registry.store, policy, registry.actor, reason)
+        reader.read_index(POLICY_LOG)  # from now on an earlier log of policies is a rollback
     if line is not None and line.sig is None:
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",

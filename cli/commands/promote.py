@@ -14,7 +14,8 @@ from onnxreg.cli.options.shared import (
     check_channel_last,
 )
 from onnxreg.cli.render import output
-from onnxreg.registry.gates.promotion import Promotion
+from onnxreg.registry.gates.promotion import Promotion, promote
+from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg promote acme/pii-small:1.2.0 stable --dry-run",
@@ -43,7 +44,10 @@ def command(
     check_channel_last("promote", ref, channel)
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    promotion = registry.promote(ref, channel, dry_run, reason, store)
+    target, is_remote = store or registry.store, store is not None
+    promotion = promote(
+        target, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor, is_remote
+    )
     if as_json:
         output.write_json(_to_json(promotion))
     else:

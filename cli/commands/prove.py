@@ -84,12 +84,14 @@ def _attest(
     session: Session, ref: Ref, proofs: "list[ArtifactProof]", key: str | None, remote: str | None
 ) -> str:
     """Log the reports, here or in the remote that has the version. Returns what to say about it."""
+    from onnxreg.registry.gates.statements import attest_proof
     from onnxreg.registry.signing import signing_key
 
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)
+    published, decisions = registry.get(ref, store), registry.decisions(ref.name, store)
     for proof in proofs:
-        registry.attest_proof(ref, proof.report, private, store)
+        attest_proof(decisions, published, proof.report, private)
     reports = "1 report" if len(proofs) == 1 else f"{len(proofs)} reports"
     signed = "" if private is None else f", signed with key {private.public.id[:12]}"
     return f"logged {reports} in {ref.name}{session.place(store)}{signed}"

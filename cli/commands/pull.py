@@ -19,7 +19,7 @@ from onnxreg.schema.inputs.lockfile import FILENAME
 if TYPE_CHECKING:
     from onnxreg.registry.lockfile import FetchedEntry
     from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.copy import TransferResult
+    from onnxreg.registry.transfer.exchange import TransferResult
 
 EXAMPLES = (
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
@@ -120,7 +120,7 @@ def command(
         result = registry.pull(ref, remote, progress, restore, chosen, channels, not no_deltas)
     if output is not None:
         _write_out(session, registry, Ref.parse(ref).digest, result, output)
-    held_paths = result.held[result.versions[0]]
+    held_paths = result.artifacts[result.versions[0]]
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
     more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}

@@ -31,7 +31,7 @@ from onnxreg.schema.core.ref import Ref, is_name
 
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.copy import TransferResult
+    from onnxreg.registry.transfer.exchange import TransferResult
 
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
@@ -150,7 +150,7 @@ def _push_many(
     deltas: bool,
     yanked_bytes: bool,
 ) -> None:
-    from onnxreg.registry.transfer.copy import worst
+    from onnxreg.registry.transfer.exchange import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")

@@ -10,10 +10,13 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.shared import AllowCode, Json, RefArgument
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.registry import Registry
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
+    from onnxreg.schema.manifest.draft import Draft
 
 EXAMPLES = (
     "reg rebuild acme/pii-small:1.2.0 --source ./checkpoint",
@@ -81,13 +84,30 @@ def command(
             files = {**parents, **_named(data or ())}
             materials = Materials(source, eval_suite, trust_remote_code, files, allow_code or ())
             draft = rebuild(published.manifest, label, materials, workspace, progress)
-            comparison = registry.compare(published, draft)
+            comparison = _compare(registry, published, draft)
     if as_json:
         output.write_json({"ref": label, "manifest": str(published.digest), **comparison.to_json()})
     else:
         _show(session, label, comparison)
     if not comparison.matches:
         raise _failure(label, comparison)
+
+
+def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "RebuildComparison":
+    """Compare a draft that was rebuilt by a version's recipe with that version."""
+    from onnxreg.registry.log.lookup import read_blob
+    from onnxreg.registry.store.streams import measure
+    from onnxreg.schema.compare.rebuild_outcome import compare
+
+    recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
+
+    def contents(path: str) -> tuple[bytes, bytes] | None:
+        try:
+            return read_blob(registry.store, recorded[path]), (draft.root / path).read_bytes()
+        except NotFoundError:
+            return None
+
+    return compare(published.manifest, draft.manifest(measure(draft.root, draft.paths())), contents)
 
 
 def _named(data: Sequence[str]) -> dict[str, Path]:

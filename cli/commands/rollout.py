@@ -135,8 +135,10 @@ def status(
 
 
 def _rollouts(session: Session, remote: str | None) -> "Rollouts":
+    from onnxreg.registry.gates.rollouts import Rollouts
+
     registry, store = session.with_remote(remote)
-    return registry.rollouts(store)
+    return Rollouts(store or registry.store, registry.heads, registry.actor, store is not None)
 
 
 def _tell(session: Session, status: "RolloutStatus") -> None:

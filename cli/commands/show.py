@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
@@ -77,7 +77,7 @@ def command(
             session.say(*(["", *lines] if lines else []))
 
 
-def _details(published: "PublishedVersion") -> Iterator[list[str]]:
+def _details(published: "Release") -> Iterator[list[str]]:
     """The recipe, remarks, every check and every file."""
     manifest = published.manifest
     yield list(manifest_view.making(manifest))
@@ -86,7 +86,7 @@ def _details(published: "PublishedVersion") -> Iterator[list[str]]:
     yield list(manifest_view.files(manifest))
 
 
-def _production(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
+def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
     from onnxreg.registry.gates.production import in_production
     from onnxreg.registry.log.commit import read_ledger
@@ -111,7 +111,7 @@ def _production(published: "PublishedVersion", reader: "RegistryReader") -> Iter
     yield from [""] if channels else []
 
 
-def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
+def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The proofs on record, one line each."""
     if not published.may_be_attested:
         return

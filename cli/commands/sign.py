@@ -1,7 +1,7 @@
 """`reg sign`: a signature on a version."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 from onnxreg.cli.reports.decision_report import report_decision
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.signing import PrivateKey
 
 EXAMPLES = (
     "reg sign acme/pii-small:1.2.0",
@@ -54,7 +58,8 @@ def command(
     """
     from onnxreg.registry.dossier.dossier import sign_facts
     from onnxreg.registry.read.versions import read_version
-    from onnxreg.registry.signing import signing_key
+    from onnxreg.registry.signing import sign_release, signing_key
+    from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
     session: Session = context.obj
     if facts is not None and bundle is not None:
@@ -62,7 +67,8 @@ def command(
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
-        published = session.open(None).sign_bundle(ref, private, path, session.reader(remote))
+        published = read_version(session.reader(remote), Ref.parse(ref))
+        write_bundle(path, published, private)
         session.say(f"signed the files of {published.ref} in {path}")
         return
     if facts is not None:
@@ -71,8 +77,24 @@ def command(
         session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
     registry, store = session.with_remote(remote)
-    result = registry.sign(ref, private, reason, store)
+    release = registry.get(ref, store)
+    envelope = sign_release(release.name, release.version, release.data, private).encode()
+    decisions = registry.decisions(release.name, store)
+    result = decisions.attest(release.ref, envelope, MEDIA_TYPE, reason)
     by = f"with key {private.public.id[:12]}"
     report_decision(
         session, result, f"signed {result.ref} {by}", f"{result.ref} is already signed {by}", store, reason
     )
+
+
+def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
+    """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is ECDSA P-256."""
+    from onnxreg.registry.log.contents import held_files
+    from onnxreg.registry.support.disk import host_errors, replace_file
+    from onnxreg.schema.manifest.vocabulary import FILENAME
+    from onnxreg.schema.signing.dsse import make_bundle
+
+    files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+    data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+    with host_errors(f"writing {path}"):
+        replace_file(path, data)

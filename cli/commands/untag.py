@@ -22,5 +22,5 @@ def command(
     if parsed.tag is None:
         raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")
     registry, store = session.with_remote(remote)
-    version = registry.untag(parsed.name, parsed.tag, reason, store)
+    version = registry.decisions(parsed.name, store).untag(parsed.name, parsed.tag, reason)
     session.say(f"{parsed.name}:{parsed.tag} is removed{session.place(store)}; it was {version}")

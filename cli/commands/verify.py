@@ -84,7 +84,7 @@ def command(
             raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
         from onnxreg.cli.reports import signature_table as listing
 
-        listing.run(session, registry, store, ref)
+        listing.run(session, store or registry.store, ref)
         return
     repairs: Sequence[Damage] = ()
     with session.progress("verifying") as progress:

@@ -13,7 +13,7 @@ from onnxreg.schema.manifest.vocabulary import UNJUDGED
 from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
     from onnxreg.schema.manifest.parts import Check, Step
@@ -76,7 +76,7 @@ def _members(manifest: Manifest) -> str | None:
     return ", ".join(f"{count} {role}" for role, count in roles.items())
 
 
-def artifacts(version: PublishedVersion) -> Iterator[str]:
+def artifacts(version: Release) -> Iterator[str]:
     """One row for each artifact, in the manifest's order. If some are missing here, a column says which.
 
     Heads of a family that are of one kind share a row.
@@ -133,7 +133,7 @@ def benchmark(document: BenchmarkDocument) -> Iterator[str]:
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
 
 
-def translation(version: PublishedVersion) -> Iterator[str]:
+def translation(version: Release) -> Iterator[str]:
     """A table of the fields of another tool's document and what each became, if the recipe was one."""
     recipe = version.manifest.recipe
     recorded = recipe.parameters.get("recipe") if recipe else None
@@ -146,7 +146,7 @@ def translation(version: PublishedVersion) -> Iterator[str]:
         yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
 
-def remarks(version: PublishedVersion) -> Iterator[str]:
+def remarks(version: Release) -> Iterator[str]:
     """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     manifest = version.manifest
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
@@ -166,7 +166,7 @@ def remarks(version: PublishedVersion) -> Iterator[str]:
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
 
 
-def search(version: PublishedVersion) -> Iterator[str]:
+def search(version: Release) -> Iterator[str]:
     """The candidates of a search with their figures on the suite that it chose on, if the version came from one."""
     recipe = version.manifest.recipe
     record = recipe.parameters.get("search") if recipe else None
@@ -209,7 +209,7 @@ def _loss(figure: Mapping[str, Any]) -> str:
     return f"{printable(figure['metric'])} {number(figure['loss'])}{bounds}"
 
 
-def next_steps(version: PublishedVersion) -> Iterator[str]:
+def next_steps(version: Release) -> Iterator[str]:
     """The next command: to publish a certified artifact, or to get one in place of a refused one."""
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     refused = [item.path for item in version.manifest.artifacts if states[item.path] == "refused"]
@@ -222,12 +222,12 @@ def next_steps(version: PublishedVersion) -> Iterator[str]:
         yield f"next: reg push {version.ref}"
 
 
-def doubts(version: PublishedVersion) -> Iterator[str]:
+def doubts(version: Release) -> Iterator[str]:
     """Verdicts of later evaluations that differ from the manifest."""
     return (printable(artifact_state.remark) for artifact_state in version.states if artifact_state.remark)
 
 
-def doubts_of(sides: Iterable[PublishedVersion]) -> Iterator[str]:
+def doubts_of(sides: Iterable[Release]) -> Iterator[str]:
     """The same of several versions, each line with its version."""
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 

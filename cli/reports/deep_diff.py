@@ -14,7 +14,7 @@ from onnxreg.schema.core.units import measure
 from onnxreg.schema.manifest.manifest import Artifact
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.core.progress import Progress
 
@@ -30,7 +30,7 @@ class DiffSide:
     """A version, and where it was read."""
 
     reader: "RegistryReader"
-    version: "PublishedVersion"
+    version: "Release"
 
 
 def open_pairs(old: DiffSide, new: DiffSide, progress: "Progress") -> list[DeepDiff]:

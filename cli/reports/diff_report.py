@@ -15,7 +15,7 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import SEVERE, ArtifactRow, ArtifactSide, DiffOverview, FactRow
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
 
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
@@ -52,8 +52,8 @@ def lines(screen: DiffOverview) -> Iterator[str]:
 
 
 def markdown(
-    old: "PublishedVersion",
-    new: "PublishedVersion",
+    old: "Release",
+    new: "Release",
     changes: ManifestDiff,
     screen: DiffOverview,
     deep: list[DeepDiff] | None = None,

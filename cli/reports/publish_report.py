@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.registry.log.yanked_bytes import words_of
-from onnxreg.registry.publish.existing import ExistingVersion
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.latency import LatencyTable
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.registry import Registry
     from onnxreg.schema.core.ref import Version
     from onnxreg.schema.log.events import Yank
 
-    Part = Callable[[PublishedVersion], Iterable[str]]
+    Part = Callable[[Release], Iterable[str]]
 
 
-def write_out(registry: "Registry", published: "PublishedVersion", out: Path | None) -> None:
+def write_out(registry: "Registry", published: "Release", out: Path | None) -> None:
     """Write the files of a version, if a directory is given; an error says that the version was published."""
     if out is None:
         return
@@ -35,7 +33,7 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
 
 def report_published(
     session: Session,
-    published: "PublishedVersion",
+    published: "Release",
     out: Path | None = None,
     latency: "LatencyTable | None" = None,
     **more: Any,
@@ -43,7 +41,7 @@ def report_published(
     """The outcome for people, or `{ref, name, version, digest, manifest, states, output}`, `latency` and `more`."""
     if session.as_json or not published.new:
         more |= {} if latency is None else {"latency": latency.to_json()}
-        report_existing(session, published.ref, published.digest, _existing(published), out, **more)
+        report_existing(session, published, out, **more)
     else:
         _report_new(session, published, out)
         if published.yank is not None:
@@ -53,10 +51,10 @@ def report_published(
         session.say("", *map(_latency_line, latency.to_json()))
 
 
-def report_preview(session: Session, published: "PublishedVersion") -> None:
+def report_preview(session: Session, published: "Release") -> None:
     """The version that a dry run would publish, for people, or in the form of `report_published` with `dry_run`."""
     if session.as_json:
-        report_existing(session, published.ref, published.digest, _existing(published), dry_run=True)
+        report_existing(session, published, dry_run=True)
         return
     from onnxreg.cli.render import manifest_view
 
@@ -73,7 +71,7 @@ def _latency_line(item: Mapping[str, Any]) -> str:
     )
 
 
-def _report_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
+def _report_new(session: Session, published: "Release", out: Path | None) -> None:
     from onnxreg.cli.render import manifest_view
 
     parts: tuple[Part, ...] = (
@@ -88,7 +86,7 @@ def _report_new(session: Session, published: "PublishedVersion", out: Path | Non
     _say_written(session, out)
 
 
-def _say_parts(session: Session, published: "PublishedVersion", parts: "Iterable[Part]") -> None:
+def _say_parts(session: Session, published: "Release", parts: "Iterable[Part]") -> None:
     from onnxreg.cli.render import manifest_view
 
     session.say(*manifest_view.artifacts(published))
@@ -97,37 +95,25 @@ def _say_parts(session: Session, published: "PublishedVersion", parts: "Iterable
             session.say("", *lines)
 
 
-def _existing(published: "PublishedVersion") -> ExistingVersion:
-    states, yank, newer = published.states, published.yank, published.newer
-    return ExistingVersion(published.version, published.data, states, yank, newer)
-
-
-def report_existing(
-    session: Session,
-    ref: Ref,
-    digest: Digest,
-    existing: ExistingVersion,
-    out: Path | None = None,
-    **more: Any,
-) -> None:
-    """The same if nothing had to be published. Light: the manifest is not read."""
-    states, yank, newer = existing.states, existing.yank, existing.newer
+def report_existing(session: Session, release: "Release", out: Path | None = None, **more: Any) -> None:
+    """The same if nothing had to be published."""
     if session.as_json:
+        yank = release.yank
         value = {
-            "ref": str(ref),
-            "name": ref.name,
-            "version": ref.tag,
-            "digest": str(digest),
-            "manifest": canonical.decode(existing.manifest, "manifest"),
-            "states": {state.path: state.state for state in states},
+            "ref": str(release.ref),
+            "name": release.name,
+            "version": str(release.version),
+            "digest": str(release.digest),
+            "manifest": canonical.decode(release.data, "manifest"),
+            "states": {state.path: state.state for state in release.states},
             "yanked": None if yank is None else {"version": str(yank.version), "reason": yank.reason},
             "output": None if out is None else str(out),
         }
         output.write_json(value | more)
         return
-    note = output.printable(existing_note(ref, yank, newer))
-    session.say(f"nothing new: {note}", f"manifest {digest}")
-    session.say(*(output.printable(state.remark) for state in states if state.remark))
+    note = output.printable(existing_note(release.ref, release.yank, release.newer))
+    session.say(f"nothing new: {note}", f"manifest {release.digest}")
+    session.say(*(output.printable(state.remark) for state in release.states if state.remark))
     _say_written(session, out)
 
 

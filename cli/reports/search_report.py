@@ -53,7 +53,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 def warn_unfinished(session: Session, reader: RegistryReader) -> None:
     """Warn that an unfinished mirror may lack models."""
     if reader.is_mirror:
-        from onnxreg.registry.transfer.mirror_registry import unfinished_warning
+        from onnxreg.registry.transfer.mirror import unfinished_warning
 
         if message := unfinished_warning(reader):
             session.warn(f"warning: {hints.text(message)}")

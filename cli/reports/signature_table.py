@@ -11,18 +11,16 @@ from onnxreg.schema.core.ref import Ref
 if TYPE_CHECKING:
     from onnxreg.registry.gates.statements import SignedEvaluation
     from onnxreg.registry.log.lookup import LocatedVersion
-    from onnxreg.registry.registry import Registry
-    from onnxreg.registry.store.protocol import RegistryStore
+    from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.trust.signatures import SignedRelease
 
     Listed = tuple[LocatedVersion, list[SignedRelease], list[SignedEvaluation], bool]
     """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
 
 
-def run(session: Session, registry: "Registry", store: "RegistryStore | None", ref: str | None) -> None:
+def run(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     """For the shape of the JSON see `reg verify`."""
-    names = [ref] if ref is not None else list((store or registry.store).names())
-    listed = [item for name in names for item in _listed(registry, name, store)]
+    listed = [item for name in ([ref] if ref else reader.names()) for item in _listed(reader, name)]
     invalid = sum(_wrong(signs) + _wrong(evaluations) for _, signs, evaluations, _ in listed)
     missing = sum(lacks for _, _, _, lacks in listed)
     if session.as_json:
@@ -44,12 +42,31 @@ def run(session: Session, registry: "Registry", store: "RegistryStore | None", r
         )
 
 
-def _listed(registry: "Registry", name: str, store: "RegistryStore | None") -> "list[Listed]":
-    by_version = {located.version: evaluations for located, evaluations in registry.evaluations(name, store)}
-    missing = registry.unsigned(Ref.parse(name).name, store)
+def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
+    """The versions of a model, or the one that a ref names exactly."""
+    from onnxreg.registry.gates.statements import signed_evaluations
+    from onnxreg.registry.log.commit import load
+    from onnxreg.registry.log.lookup import LocatedVersion, unknown_model
+    from onnxreg.registry.trust.checked_reader import load_trust
+    from onnxreg.registry.trust.requirements import unsigned
+    from onnxreg.registry.trust.signatures import signatures
+
+    ref, trust = Ref.parse(name), load_trust()
+    log, index = load(reader, ref.name)
+    if index is None:
+        raise unknown_model(ref.name, reader)
+    only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
+    signed, evaluations = list(signatures(log, trust)), list(signed_evaluations(log, trust))
+    missing = unsigned(trust, log, signed)
     return [
-        (located, signs, by_version.get(located.version, []), located.version in missing)
-        for located, signs in registry.signatures(name, store)
+        (
+            LocatedVersion(log.name, version, entry),
+            [item for item in signed if item.version == version],
+            [item for item in evaluations if item.manifest == entry.manifest],
+            version in missing,
+        )
+        for version, entry in log.versions.items()
+        if only in (None, version)
     ]
 
 

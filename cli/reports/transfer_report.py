@@ -12,7 +12,7 @@ from onnxreg.registry.log.yanked_bytes import words_of
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta import Arrival
-    from onnxreg.registry.transfer.copy import TransferResult
+    from onnxreg.registry.transfer.exchange import TransferResult
 
 
 class Stopwatch:

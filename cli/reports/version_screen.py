@@ -12,7 +12,7 @@ from onnxreg.cli.render.output import counted, size
 from onnxreg.schema.log.summary import RECALL, suite_checks
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
     from onnxreg.schema.manifest.parts import Check
 
@@ -20,7 +20,7 @@ MAX_FIGURES, MAX_LABELS, MAX_OPERATORS, MAX_NAMES = 8, 3, 8, 6
 """Figures of all artifacts, labels with the lowest recall of each, operators of a graph, artifacts in a line."""
 
 
-def lines(version: PublishedVersion, remote: str | None) -> Iterator[str]:
+def lines(version: Release, remote: str | None) -> Iterator[str]:
     """The screen. `remote` is the remote that was read, if any."""
     manifest = version.manifest
     blocks: Sequence[Iterable[str]] = (
@@ -36,12 +36,12 @@ def lines(version: PublishedVersion, remote: str | None) -> Iterator[str]:
             yield from (["", *block] if number else block)
 
 
-def _held(version: PublishedVersion) -> Iterator[str]:
+def _held(version: Release) -> Iterator[str]:
     if version.held is not None:
         yield f"held     partial: reg pull {version.ref} fetches the rest"
 
 
-def _shipping(version: PublishedVersion) -> Iterator[str]:
+def _shipping(version: Release) -> Iterator[str]:
     """The artifacts that may ship as certified and those that may not, with the reasons of each verdict against one."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
@@ -188,7 +188,7 @@ def _operators(names: Sequence[str]) -> str | None:
     return f"{counted(len(names), 'operator')}: {listed}" if names else None
 
 
-def _ways(version: PublishedVersion, remote: str | None) -> Iterator[str]:
+def _ways(version: Release, remote: str | None) -> Iterator[str]:
     """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
-    from onnxreg.registry.read.versions import PublishedVersion
-    from onnxreg.registry.transfer.copy import TransferResult
+    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.transfer.exchange import TransferResult
     from onnxreg.schema.manifest.draft import Draft
 
 BATCH_WIDE_OPTIONS = ("trust_remote_code", "allow_code")
@@ -43,7 +43,7 @@ def publish(
     version: Version | None,
     progress: Progress,
     request: "ExportRequest | None" = None,
-) -> "tuple[PublishedVersion, LatencyTable | None]":
+) -> "tuple[Release, LatencyTable | None]":
     """Run a plan and publish its draft; return the version, and the latency of a family.
 
     A plan is not run again if all its files are in the registry. A family is always run, because its limit of latency
@@ -69,7 +69,7 @@ def preview(
     version: Version | None,
     progress: Progress,
     with_cache: bool,
-) -> "PublishedVersion":
+) -> "Release":
     """Run a plan and return the version that it would publish. Nothing but the results of its steps is kept."""
     from onnxreg.converters.families.family_plan import FamilyPlan
 
@@ -82,7 +82,7 @@ def preview(
             check_memory(plan)
             cache = step_cache() if with_cache else None
             draft = _run(plan, workspace, cache, progress)
-        return registry.preview(draft, version)
+        return registry.publisher(version).preview(draft)
 
 
 def add(
@@ -91,7 +91,7 @@ def add(
     draft: "Draft",
     version: Version | None,
     progress: Progress,
-) -> "PublishedVersion":
+) -> "Release":
     """Publish a draft. A benchmark of its recipe is measured first and recorded afterwards."""
     if plan.recipe.benchmark is None:
         return registry.add(draft, version)
@@ -100,8 +100,15 @@ def add(
     progress.step("timing what was made")
     latency = measure(draft, plan.recipe.benchmark)
     published = registry.add(draft, version)
-    registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
+    _record_latency(registry, published, latency)
     return published
+
+
+def _record_latency(registry: "Registry", published: "Release", latency: "LatencyTable") -> None:
+    from onnxreg.registry.gates.statements import attest_benchmark
+
+    decisions, report = registry.decisions(published.name), latency.document(published.manifest).encode()
+    attest_benchmark(decisions, published, report, "benchmark")
 
 
 def show_earlier_export(
@@ -120,14 +127,12 @@ def show_earlier_export(
     earlier = find_export_of_request(step_cache(), request.values)
     if earlier is None:
         return False
-    from onnxreg.registry.publish.existing import find_existing
+    from onnxreg.registry.publish.add import find_existing
 
     existing = find_existing(session.reader(), earlier.name, earlier.manifest, version)
     if existing is None:
         return False
-    ref = Ref(earlier.name, str(existing.version))
-    report = partial(report_existing, session, ref, earlier.manifest, existing)
-    report_and_push(session, ref, push, report)
+    report_and_push(session, existing.ref, push, partial(report_existing, session, existing))
     return True
 
 
@@ -266,14 +271,14 @@ def _publish_family(
     version: Version | None,
     progress: Progress,
     workspace: Path,
-) -> "tuple[PublishedVersion, LatencyTable]":
+) -> "tuple[Release, LatencyTable]":
     """Export and publish a family; the latency of a new version is put on record."""
     from onnxreg.converters.families.export_family import export_family
 
     draft, latency = export_family(plan, workspace, progress)
     published = registry.add(draft, version)
     if published.new:
-        registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
+        _record_latency(registry, published, latency)
     return published, latency
 
 
@@ -284,7 +289,7 @@ def _publish_cached(
     progress: Progress,
     request: "ExportRequest",
     workspace: Path,
-) -> "PublishedVersion":
+) -> "Release":
     """Publish a plan by the cache.
 
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
@@ -293,7 +298,7 @@ def _publish_cached(
 
     cache, limit = step_cache(), cache_limit()
     earlier = find_export(cache, plan)
-    published = None if earlier is None else registry.add_again(earlier, version)
+    published = None if earlier is None else registry.publisher(version).add_again(earlier)
     if published is None:
         check_memory(plan)
         draft = _run(plan, workspace, cache, progress)

@@ -17,7 +17,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:
     from onnxreg.registry import Registry
-    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 SUFFIXES = (".onnx", ".ort")
@@ -34,7 +34,7 @@ class ArtifactProof:
 
 def prove_version(
     reader: "RegistryReader",
-    version: "PublishedVersion",
+    version: "Release",
     paths: tuple[str, ...] = (),
     parent: Path | None = None,
     progress: Progress = SILENT,
@@ -76,9 +76,7 @@ def _shown(file: Path) -> str:
     return f"./{file}" if file.name == str(file) else str(file)
 
 
-def prove_added(
-    session: Session, registry: "Registry", published: "PublishedVersion"
-) -> list[dict[str, Any]]:
+def prove_added(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
     """The verdict on each artifact of a new version whose parent is in it. A failure is only a warning."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []

@@ -4,6 +4,7 @@ For a device that has older files, estimate also the bytes and the time of its u
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -17,12 +18,11 @@ from onnxreg.registry.deliver.resolution import (
     resolve_in,
     version_candidates,
 )
-from onnxreg.registry.log.lookup import find_in, read_consistently, state_of
+from onnxreg.registry.log.lookup import log_of, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.table import Delta, choose_deltas
-from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
@@ -134,41 +134,28 @@ def coverage(
     """
 
     def read(index: IndexFile | None) -> list[DeviceCoverage]:
-        state = state_of(reader, ref.name, index)
+        log = log_of(reader, ref.name, index)
+        newest = next(version_candidates(reader, log, ref, query), None)
+        members = newest.summary.members if newest and query.member is None else ()
+        questions = [replace(query, member=name) for name in members] or [query]
         rows = []
-        for device, question in product(devices, _questions(reader, state, ref, query)):
-            answer: Resolution | NoAnswerError
+        for device, question in product(devices, questions):
+            update = None
             try:
-                answer = resolve_in(reader, state, ref, question, device)
+                answer: Resolution | NoAnswerError = resolve_in(reader, log, ref, question, device)
             except NoAnswerError as nothing:
                 answer = nothing
-            update = None
             if since is not None and isinstance(answer, Resolution):
-                update = _update(reader, state, answer, since, question, device)
+                before = None
+                with suppress(NoAnswerError):
+                    before = resolve_in(reader, log, Ref(log.name, str(since)), question, device)
+                update = update_cost(answer, before, since)
             rows.append(DeviceCoverage(device, answer, question.member, update))
         answers = [row.answer.located for row in rows if isinstance(row.answer, Resolution)]
         if not answers and ref.tag is not None:
-            answers = [find_in(reader, state, ref)]
+            answers = [log.find(ref)]
         for version in {answer.version: answer for answer in answers}.values():
             check_version_trust(reader, ref, version, index)
         return rows
 
     return read_consistently(reader, ref.name, read)
-
-
-def _update(
-    reader: RegistryReader, state: State, answer: Resolution, since: Version, query: Query, device: Device
-) -> UpdateCost:
-    """Estimate the cost of an answer for a device that has its answer from an older version."""
-    try:
-        before = resolve_in(reader, state, Ref(state.name, str(since)), query, device)
-    except NoAnswerError:
-        before = None
-    return update_cost(answer, before, since)
-
-
-def _questions(reader: RegistryReader, state: State, ref: Ref, query: Query) -> list[Query]:
-    """One query for each member of the newest version, if it is a pipeline and the query names no member."""
-    newest = next(version_candidates(reader, state, ref, query), None)
-    members = newest.summary.members if newest and query.member is None else ()
-    return [replace(query, member=name) for name in members] or [query]

@@ -5,26 +5,19 @@ when they are read. In addition, the version must be signed if the trust file de
 query must keep the policy of its registry. Light, as `lookup`.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.log.lookup import (
-    LocatedVersion,
-    find_in,
-    read_blob,
-    read_consistently,
-    read_summary,
-    state_of,
-)
+from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.lookup import check_summary, log_of, read_blob, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, carried_by, innermost
 from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import (
@@ -181,10 +174,10 @@ def resolve(
     """
 
     def read(index: IndexFile | None) -> Resolution:
-        state = state_of(reader, ref.name, index)
-        resolution = resolve_in(reader, state, ref, query, device, seed)
+        log = log_of(reader, ref.name, index)
+        resolution = resolve_in(reader, log, ref, query, device, seed)
         if verify:
-            check_index(reader, state, resolution.located)
+            check_index(log, resolution.located)
         return replace(resolution, index=index)
 
     resolution = read_consistently(reader, ref.name, read)
@@ -200,20 +193,14 @@ def check_version_trust(
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:
-    """IntegrityError if a version must be signed and is not; GateError as `check_channel_policy`."""
-    check_signed(reader, located)
-    check_channel_policy(reader, ref, located, index, known_heads, look_for_policy)
-
-
-def check_signed(reader: RegistryReader, located: LocatedVersion) -> None:
-    """Raise IntegrityError if the trust file wants this version signed, and it is not."""
+    """IntegrityError if the trust file wants a version signed and it is not; GateError as `check_channel_policy`."""
     trust = trust_if_any()
-    if trust is not None and any(
-        requirement.versions for requirement in trust.required(reader.registry_id, located.name)
-    ):
+    required = () if trust is None else trust.required(reader.registry_id, located.name)
+    if trust is not None and any(requirement.versions for requirement in required):
         from onnxreg.registry.trust.requirements import require_signed
 
         require_signed(reader, located, trust)
+    check_channel_policy(reader, ref, located, index, known_heads, look_for_policy)
 
 
 def check_channel_policy(
@@ -249,7 +236,12 @@ def check_channel_policy(
                 "policy.jsonl was removed: ask the registry's owner",
             )
         return
-    proof = _proof(index, policies) if index is not None and not local else ""
+    proof = ""
+    if (
+        index is not None and not local
+    ):  # the documents by which a channel is judged; they name all others by digest
+        digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
+        proof = Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
     if proof and known_heads.passed(reader.registry_id, ref.name, ref.tag, proof):
         return
     from onnxreg.registry.gates.enforce import check_holder
@@ -259,24 +251,18 @@ def check_channel_policy(
         known_heads.keep_passed(reader.registry_id, ref.name, ref.tag, index, proof)
 
 
-def _proof(index: IndexFile, policies: IndexFile) -> str:
-    """Digest the documents by which a channel was judged. They name all others by digest."""
-    digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
-    return Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
-
-
 def resolve_in(
     reader: RegistryReader,
-    state: State,
+    log: Log,
     ref: Ref,
     query: Query,
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve in a state that was read before."""
-    candidates = version_candidates(reader, state, ref, query, device, seed)
+    """Resolve in a log that was read before."""
+    candidates = version_candidates(reader, log, ref, query, device, seed)
     operators = partial(read_operators, reader)
-    outcome = resolve_among(state, candidates, query, device, operators, ref.is_bare)
+    outcome = resolve_among(log.state, candidates, query, device, operators, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.candidate is None:
         raise NoAnswerError(ref, outcome, query)
@@ -285,34 +271,25 @@ def resolve_in(
     files = tuple(
         (file, reader.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
-    located = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    deltas = _deltas(reader, located, files)
-    rollout = state.rollouts.get(ref.tag or "")
+    deltas: tuple[tuple[Delta, str], ...] = ()
+    if entry.deltas is not None:
+        from onnxreg.registry.log.delta_log import read_deltas
+
+        digests = {file.digest for file, _ in files}
+        offered = [delta for delta in read_deltas(log.fetch, entry.deltas) if delta.new in digests]
+        deltas = tuple((delta, reader.blob_url(delta.digest)) for delta in offered)
+    located = LocatedVersion(log.name, version, entry, log.state.channels.get(ref.tag or ""))
+    rollout = log.state.rollouts.get(ref.tag or "")
     return Resolution(located, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
-
-
-def _deltas(
-    reader: RegistryReader,
-    located: LocatedVersion,
-    files: Collection[tuple[FileSummary, str]],
-) -> tuple[tuple["Delta", str], ...]:
-    """The deltas that make these files. Of a version that offers any, their table is read."""
-    if located.entry.deltas is None:
-        return ()
-    from onnxreg.registry.log.delta_log import read_deltas
-
-    digests = {file.digest for file, _ in files}
-    offered = read_deltas(partial(read_blob, reader), located.entry.deltas)
-    return tuple((delta, reader.blob_url(delta.digest)) for delta in offered if delta.new in digests)
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     """The contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
 
     def read(index: IndexFile | None) -> tuple[LocatedVersion, VersionSummary]:
-        state = state_of(reader, ref.name, index)
-        located = find_in(reader, state, ref)
-        return located, read_summary(reader, state, located)
+        log = log_of(reader, ref.name, index)
+        located = log.find(ref)
+        return located, log.summary(located)
 
     located, summary = read_consistently(reader, ref.name, read)
     artifacts = summary.artifacts
@@ -324,27 +301,27 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 def version_candidates(
     reader: RegistryReader,
-    state: State,
+    log: Log,
     ref: Ref,
     query: Query,
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Iterator[VersionCandidate]:
-    """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first."""
-    rolled_out = rolled_out_to(state, ref.tag, device, seed, ref.digest)
-    versions = releases(state) if ref.is_bare else rolled_out
-    refs = [Ref(state.name, str(version)) for version in versions]
-    for candidate in refs if ref.is_bare and refs else [*refs, ref]:
-        located = find_in(reader, state, candidate)
-        summary = read_summary(reader, state, located, query.member)
-        yield VersionCandidate(located.version, _carried_entry(reader, located), summary)
+    """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first.
 
-
-def _carried_entry(reader: RegistryReader, located: LocatedVersion) -> VersionEntry:
-    """Return the entry of a version. It holds no artifact if the archive does not carry its files."""
+    A version of which an archive does not carry the files holds no artifact.
+    """
+    rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
+    versions = releases(log.state) if ref.is_bare else rolled_out
+    refs = [Ref(log.name, str(version)) for version in versions]
     carried = carried_by(innermost(reader))
-    absent = carried is not None and located.version not in carried.get(located.name, ())
-    return located.entry.replace(held=()) if absent else located.entry
+    for candidate in refs if ref.is_bare and refs else [*refs, ref]:
+        located = log.find(candidate)
+        summary = log.summary(located, query.member)
+        entry = located.entry
+        if carried is not None and located.version not in carried.get(log.name, ()):
+            entry = entry.replace(held=())
+        yield VersionCandidate(located.version, entry, summary)
 
 
 def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
@@ -357,11 +334,9 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
         raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
 
 
-def check_index(reader: RegistryReader, state: State, located: LocatedVersion) -> None:
+def check_index(log: Log, located: LocatedVersion) -> None:
     """IntegrityError if the index file contradicts the manifest of a version."""
-    summary = state.summaries.get(located.version)
+    summary = log.state.summaries.get(located.version)
     if summary is not None:
-        from onnxreg.registry.log.lookup import check_summary
-
         manifest = located.entry.manifest
-        check_summary(summary, read_blob(reader, manifest), manifest, located.name)
+        check_summary(summary, log.fetch(manifest), manifest, located.name)

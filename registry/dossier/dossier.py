@@ -11,7 +11,7 @@ import msgspec
 
 from onnxreg.registry.dossier.cells import RULES, Cell
 from onnxreg.registry.dossier.tables import VersionTables
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.support.disk import replace_file
@@ -197,7 +197,7 @@ class OwnerFile:
         return facts
 
 
-def sign_facts(path: Path, published: PublishedVersion, key: PrivateKey) -> Path:
+def sign_facts(path: Path, published: Release, key: PrivateKey) -> Path:
     """Sign an owner's file for a version; returns the file with the signature.
 
     A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.

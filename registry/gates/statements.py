@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_blob, read_manifest
-from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_for
@@ -145,7 +145,7 @@ class AttestResult:
 
 def attest(
     decisions: Decisions,
-    published: PublishedVersion,
+    published: Release,
     report: bytes,
     key: PrivateKey | None = None,
     reason: str | None = None,
@@ -174,7 +174,7 @@ def attest(
     return AttestResult(published.ref, artifact.path, artifact.certification.state, evaluation, state)
 
 
-def _artifact(published: PublishedVersion, digest: Digest, subject: str) -> Artifact:
+def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
     """The artifact of a version with these bytes. Raise InputError if there is none."""
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
@@ -237,7 +237,7 @@ def audit_evaluations(log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
 
 def attest_proof(
     decisions: Decisions,
-    published: PublishedVersion,
+    published: Release,
     report: FaithfulnessReport,
     key: PrivateKey | None = None,
     reason: str | None = None,
@@ -306,7 +306,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     return latest
 
 
-def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
+def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, RecordedProof]:
     """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
     cannot be read.
     """
@@ -322,7 +322,7 @@ def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[st
 # Benchmarks
 
 
-def attest_benchmark(decisions: Decisions, published: PublishedVersion, report: bytes, label: str) -> None:
+def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
     """Put a benchmark on record, as a blob and an event that no gate looks at. Idempotent.
 
     Raise InputError if the report is malformed, or is about bytes that are not an artifact of the version.

@@ -99,17 +99,19 @@ def commit(
     change: Change,
     *more: BlobReader,
     bring: Bring | None = None,
+    first: tuple[Log, IndexFile | None] | None = None,
 ) -> Log:
     """Apply `change` to the model's log and publish it with every blob that it refers to.
 
-    Refusals that its manifests state are put on record with it. Returns the log as it is then. Raise
-    ConflictError if the change contradicts what is there; NotFoundError if a blob is missing and nobody
-    brings it.
+    Refusals that its manifests state are put on record with it. `first` is the answer of `load_own`, if the log was read
+    already. Returns the log as it is then. Raise ConflictError if the change contradicts what is there; NotFoundError if
+    a blob is missing and nobody brings it.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
         for attempt in range(MAX_COMMIT_TRIES):
-            log, index = load_own(remote, name, *more)
+            log, index = first or load_own(remote, name, *more)
+            first = None
             before = log.seq
             try:
                 digests = change(log)

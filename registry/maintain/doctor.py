@@ -28,7 +28,7 @@ from onnxreg.registry.store.promises import IndexSwapper
 from onnxreg.registry.store.protocol import LocalStore, RegistryStore, TreeFile
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
-from onnxreg.registry.transfer.plan import missing_lines
+from onnxreg.registry.transfer.merge import missing_lines
 from onnxreg.schema.core.errors import (
     Advice,
     ConflictError,

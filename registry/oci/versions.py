@@ -29,12 +29,13 @@ from onnxreg.registry.oci.documents import (
 from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.target import OciTarget, tag_of
 from onnxreg.registry.publish.add import Publisher
-from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import line_signer
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.transfer.copy import BlobMover
+from onnxreg.registry.transfer.blobs import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -58,7 +59,7 @@ MAX_STATEMENTS = 64
 class PublishResult:
     """A version in an OCI repository: its target with tag and digest, what was sent, and the statements there."""
 
-    version: PublishedVersion
+    version: Release
     target: OciTarget
     blobs: int = 0
     size: int = 0
@@ -169,9 +170,7 @@ class _Sender:
             return self.client.upload(blob.digest, blob.size, body, self.mount_from)
 
 
-def _statements(
-    reader: RegistryReader, published: PublishedVersion
-) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
+def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
     """Every attested statement about the version, then its bill of materials. The path is the media type."""
     ledger, _ = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
@@ -181,14 +180,14 @@ def _statements(
     yield _Blob.of(SBOM, canonical.encode(bill(subject))), {}
 
 
-def fetch(
-    target: OciTarget,
+def fetch_version(
     publisher: Publisher,
+    url: str,
     name: str | None = None,
     progress: Progress = SILENT,
     statements: bool | None = None,
-) -> PublishedVersion:
-    """Publish here what `reg publish` published there, under the version that its manifest states.
+) -> Release:
+    """Publish here what `reg publish` published at an `oci://` URL, under the version that its manifest states.
 
     Args:
         statements: record the statements about the version, too. None: unless a key here would sign their lines.
@@ -197,6 +196,8 @@ def fetch(
     and nobody said so. IntegrityError if bytes are not those of their digests. RemoteError for more than
     `MAX_STATEMENTS` statements.
     """
+    target = OciTarget.parse(url)
+    DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
     client = OciClient(target)
     reference = str(target.digest) if target.digest else target.tag
     if reference is None:

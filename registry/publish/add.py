@@ -1,48 +1,41 @@
-"""Publish on this machine: store a draft's files, then append its manifest to the model's log.
+"""Publish on this machine: store a draft's files, then append its manifest to the model's log."""
 
-A file with the same state as when it was added before is not read and hashed again: `known-files/<registry id>.json` in
-the user's state directory has one line for each file, the latest last. If it is lost or damaged, this costs only time.
-"""
-
-import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from onnxreg.registry.log.commit import Bring, commit, load
-from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently, read_manifest
 from onnxreg.registry.log.yanked_bytes import check_not_yanked, yank_of
-from onnxreg.registry.publish.existing import newest, published_as
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.publish.known_files import KnownFiles
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Push
+from onnxreg.registry.store.protocol import IndexFile, Push, RegistryReader
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.support.disk import read_bounded, regular_size, replace_file
+from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.trust.checked_reader import check_no_rollback
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Descriptor, Pieces
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError, RegError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
+from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import artifact_states, operator_set, verdicts_of
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
 FIRST_VERSION = Version(0, 1, 0)
-MAX_KNOWN_FILES = 10_000
-"""Files in the cache."""
-KnownFile = tuple[FileState, Descriptor]
-"""A file's state when it was read, and its descriptor."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +43,26 @@ class Publisher:
     """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0; nothing is published if a
     version has the manifest already.
 
-    `look` gets the model's name before anything is stored, and may refuse. Artifacts of yanked versions are refused
-    without `yanked_bytes`.
+    IntegrityError or ForkError if the model's log went back in time. Artifacts of yanked versions are refused without
+    `yanked_bytes`.
     """
 
     store: DirectoryRegistry
-    actor: str | None
-    look: Callable[[str], None]
+    known_heads: KnownHeads
+    actor: str | None = None
     version: Version | None = None
     reason: str | None = None
     yanked_bytes: bool = False
 
-    def add(self, draft: Draft) -> PublishedVersion:
+    def add(self, draft: Draft) -> Release:
         """Publish a draft; see `Registry.add`."""
-        self.look(check_name(draft.name))
+        check_no_rollback(self.store, self.known_heads, [check_name(draft.name)])
         with self.store.push() as push:
             known_files = KnownFiles(state_directory() / "known-files" / f"{self.store.registry_id}.json")
-            files, reports = _DraftFiles(self.store, push, draft, known_files), _reports(draft)
+            files = _DraftFiles(self.store, push, draft, known_files)
+            refused = {item.verdict.report for item in draft.artifacts if item.verdict.state == "refused"}
+            paths = sorted(draft.root / path for path in refused if path is not None)
+            reports = [path.read_bytes() for path in paths if path.is_file()]  # before the files move away
             manifest = draft.manifest(files.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
@@ -74,35 +70,30 @@ class Publisher:
         known_files.save()
         return published
 
-    def preview(self, draft: Draft) -> PublishedVersion:
+    def preview(self, draft: Draft) -> Release:
         """The version that `add` would publish, with the states of its artifacts. Nothing is stored.
 
         ConflictError if `add` would refuse it.
         """
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         data = manifest.encode()
-        digest, version, new = Digest.of(data), self.version or FIRST_VERSION, True
+        digest, version, refused = Digest.of(data), self.version or FIRST_VERSION, set[Digest]()
         with suppress(NotFoundError):  # no registry yet
-            ledger, _ = load(self.store, check_name(draft.name))
-            version, new = _choose_version(ledger, self.version, digest)
-            if not new:
-                return _published(ledger, version, manifest, data, new)
-            self._check_yanked(ledger, manifest, digest)
-            states = artifact_states(verdicts_of(manifest), {}, ledger.refused)
-            return PublishedVersion(draft.name, version, digest, manifest, data, new, states=states)
-        states = artifact_states(verdicts_of(manifest), {}, ())
-        return PublishedVersion(draft.name, version, digest, manifest, data, new, states=states)
+            log, _ = load(self.store, check_name(draft.name))
+            version, is_new = _choose_version(log, self.version, digest)
+            if not is_new:
+                return _release(log, version, manifest, data, is_new)
+            self._check_yanked(log, manifest, digest)
+            refused = log.refused
+        states = artifact_states(verdicts_of(manifest), {}, refused)
+        return Release(draft.name, version, digest, manifest, data, True, states=states)
 
-    def _check_yanked(self, ledger: Ledger, manifest: Manifest, digest: Digest) -> None:
-        if not self.yanked_bytes:
-            check_not_yanked(ledger, manifest, digest)
-
-    def add_again(self, digest: Digest) -> PublishedVersion | None:
+    def add_again(self, digest: Digest) -> Release | None:
         """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""
         try:
             data = read_blob(self.store, digest)
             manifest = Manifest.decode(data)
-            self.look(manifest.name)
+            check_no_rollback(self.store, self.known_heads, [manifest.name])
             with self.store.push() as push:
                 return self._publish(push, manifest, data)
         except NotFoundError:
@@ -110,15 +101,12 @@ class Publisher:
 
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None]
-    ) -> PublishedVersion:
+    ) -> Release:
         """Publish a manifest from elsewhere. `fetch` puts blobs that it names into a push."""
         manifest = Manifest.decode(data)
-        self.look(check_name(manifest.name))
+        check_no_rollback(self.store, self.known_heads, [check_name(manifest.name)])
         with self.store.push() as push:
-
-            def bring(missing: Collection[Digest]) -> None:
-                fetch(push, manifest, missing)
-
+            bring = partial(fetch, push, manifest)
             files = {file.digest for file in manifest.all_files()}
             bring(files - push.has(files))
             return self._publish(push, manifest, data, bring)
@@ -130,77 +118,97 @@ class Publisher:
         data: bytes,
         bring: Bring | None = None,
         reports: Iterable[bytes] = (),
-    ) -> PublishedVersion:
+    ) -> Release:
         name, digest = manifest.name, Digest.of(data)
-        version, new = FIRST_VERSION, False  # until the ledger is known
-        operators = filter(None, map(operator_set, manifest.artifacts))
-        documents = [data, *operators, *reports]
-        files = {file.digest for file in manifest.all_files()}
+        version, is_new = FIRST_VERSION, False  # until the log is known
+        documents = [data, *filter(None, map(operator_set, manifest.artifacts)), *reports]
 
-        def change(ledger: Ledger) -> Collection[Digest] | None:
-            nonlocal version, new
+        def change(log: Log) -> Collection[Digest] | None:
+            nonlocal version, is_new
             for document in documents:
-                ledger.attach(document)
-            version, new = _choose_version(ledger, self.version, digest)
+                log.attach(document)
+            version, is_new = _choose_version(log, self.version, digest)
             about = stamp(name, self.actor, self.reason)
-            if new:
-                self._check_yanked(ledger, manifest, digest)
-                ledger.append(Publish(**about, version=version, manifest=digest, size=len(data)))
-            elif ledger.entries[version].held is not None:
-                ledger.append(Hold(**about, version=version, manifest=digest))
+            if is_new:
+                self._check_yanked(log, manifest, digest)
+                log.append(Publish(**about, version=version, manifest=digest, size=len(data)))
+            elif log.versions[version].held is not None:
+                log.append(Hold(**about, version=version, manifest=digest))
             else:
                 return None
-            return files
+            return {file.digest for file in manifest.all_files()}
 
-        ledger = commit(self.store, push, name, change, bring=bring)
-        return _published(ledger, version, manifest, data, new)
+        log = commit(self.store, push, name, change, bring=bring)
+        return _release(log, version, manifest, data, is_new)
+
+    def _check_yanked(self, log: Log, manifest: Manifest, digest: Digest) -> None:
+        if not self.yanked_bytes:
+            check_not_yanked(log, manifest, digest)
 
 
-def _published(
-    ledger: Ledger, version: Version, manifest: Manifest, data: bytes, new: bool
-) -> PublishedVersion:
-    """A version of the ledger."""
-    entry, latest = ledger.entries[version], newest(ledger.entries)
-    return PublishedVersion(
-        ledger.name,
+def find_existing(
+    reader: RegistryReader, name: str, manifest: Digest, requested: Version | None
+) -> Release | None:
+    """Find the version that publishing a manifest again would return; None if it would write something.
+
+    Args:
+        requested: the version to publish as; None: the next one after the newest, unless a version has this manifest.
+    """
+
+    def find(index: IndexFile | None) -> Release | None:
+        log = log_of(reader, name, index).check()
+        version = _published_as(log, manifest) if requested is None else requested
+        entry = None if version is None else log.versions.get(version)
+        if version is None or entry is None or entry.manifest != manifest:
+            return None
+        if entry.gone is not None or entry.held is not None:
+            return None
+        data = log.fetch(manifest)
+        return _release(log, version, read_manifest(data, manifest, name), data, False)
+
+    with suppress(NotFoundError):
+        return read_consistently(reader, name, find)
+    return None
+
+
+def _release(log: Log, version: Version, manifest: Manifest, data: bytes, is_new: bool) -> Release:
+    """A version of the log."""
+    entry, latest = log.versions[version], _newest(log.versions)
+    return Release(
+        log.name,
         version,
         entry.manifest,
         manifest,
         data,
-        new,
-        states=artifact_states(verdicts_of(manifest), entry.attested, ledger.refused),
-        yank=yank_of(ledger, version),
+        is_new,
+        states=artifact_states(verdicts_of(manifest), entry.attested, log.refused),
+        yank=yank_of(log, version),
         newer=None if latest == version else latest,
     )
 
 
-class KnownFiles:
-    """Descriptors of files by their path and state."""
+def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tuple[Version, bool]:
+    """Choose the version to publish; the second value is True if it is new."""
+    if requested is not None:
+        entry = log.versions.get(requested)
+        if entry is not None and entry.manifest == digest and entry.gone is not None:
+            raise ConflictError(f"{log.name}:{requested} is {entry.gone.how}", Advice("version-gone"))
+        return requested, entry is None or entry.manifest != digest
+    if (existing := _published_as(log, digest)) is not None:
+        return existing, False
+    latest = _newest(log.versions)
+    return (FIRST_VERSION if latest is None else latest.next_patch()), True
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._new: dict[str, KnownFile] = {}
 
-    @cached_property
-    def _known(self) -> dict[str, KnownFile]:
-        return _read_known_files(self._path)
+def _published_as(log: Log, manifest: Digest) -> Version | None:
+    """The newest version with a manifest whose files are here, if there is one."""
+    entries = log.versions.items()
+    return _newest({v: entry for v, entry in entries if entry.manifest == manifest and entry.gone is None})
 
-    def find(self, path: Path, state: FileState) -> Descriptor | None:
-        known_state, file = self._known.get(str(path.resolve()), (None, None))
-        return file if known_state == state else None
 
-    def note(self, path: Path, state: FileState, file: Descriptor) -> None:
-        """Record a file that had this state before and after it was read; call `save` at the end."""
-        self._new[str(path.resolve())] = state, file
-
-    def save(self) -> None:
-        """Write the new records; earlier states of the same files are forgotten."""
-        if not self._new:
-            return
-        previous = {path: known_file for path, known_file in self._known.items() if path not in self._new}
-        latest = dict([*previous.items(), *self._new.items()][-MAX_KNOWN_FILES:])
-        with suppress(OSError):
-            replace_file(self._path, _encode_known_files(latest))
+def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
+    """The newest version by SemVer precedence, then by the line that published it, usable or not."""
+    return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)
 
 
 @dataclass(frozen=True)
@@ -236,31 +244,17 @@ class _DraftFiles:
         file, recorded_state = self.draft.root / path, self.draft.file_states.get(path)
         if recorded_state is None:
             return _put(self.push, file)
-        settled = _check_unchanged(file, path, recorded_state)
-        descriptor = self.known_files.find(file, recorded_state)
-        if descriptor is not None and self._has(descriptor):
-            self.skipped[descriptor.digest] = file
-            return descriptor
+        is_settled = _check_unchanged(file, path, recorded_state)
+        earlier = self.known_files.find(file, recorded_state)
+        is_stored = earlier is not None and bool(self.push.has([earlier.digest]))
+        if earlier and is_stored and regular_size(self.store.blob_path(earlier.digest)) == earlier.size:
+            self.skipped[earlier.digest] = file
+            return earlier
         descriptor = _put(self.push, file)
         _check_unchanged(file, path, recorded_state)
-        if settled:
+        if is_settled:
             self.known_files.note(file, recorded_state, descriptor)
         return descriptor
-
-    def _has(self, file: Descriptor) -> bool:
-        return (
-            bool(self.push.has([file.digest]))
-            and regular_size(self.store.blob_path(file.digest)) == file.size
-        )
-
-
-def _reports(draft: Draft) -> list[bytes]:
-    """Read the reports of verdicts that refuse, before their files move into the store."""
-    verdicts = [artifact.verdict for artifact in draft.artifacts]
-    paths = {
-        verdict.report for verdict in verdicts if verdict.state == "refused" and verdict.report is not None
-    }
-    return [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
 
 
 def _put(push: Push, path: Path) -> Descriptor:
@@ -269,60 +263,10 @@ def _put(push: Push, path: Path) -> Descriptor:
 
 
 def _check_unchanged(file: Path, path: str, recorded_state: FileState) -> bool:
-    """InputError if a file changed; return True if its state may identify it later."""
-    state, settled = _file_state(file)
+    """InputError if a file (links followed) changed; return True if its state may identify it later."""
+    state = FileState.of(os.stat(file))  # noqa: PTH116
     if state != recorded_state:
         raise InputError(
             f"{path} changed while it was read", "run the command again when nobody writes to it"
         )
-    return settled
-
-
-def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -> tuple[Version, bool]:
-    """Choose the version to publish; the second value is True if it is new."""
-    if requested is not None:
-        entry = ledger.entries.get(requested)
-        if entry is not None and entry.manifest == digest and entry.gone is not None:
-            raise ConflictError(
-                f"{ledger.name}:{requested} is {entry.gone.how}",
-                Advice("version-gone"),
-            )
-        return requested, entry is None or entry.manifest != digest
-    if (existing := published_as(ledger.entries, digest)) is not None:
-        return existing, False
-    latest = newest(ledger.entries)
-    return (FIRST_VERSION if latest is None else latest.next_patch()), True
-
-
-def _file_state(path: Path) -> tuple[FileState, bool]:
-    """A file's current state, links followed; the second value is True if it is settled."""
-    state = FileState.of(os.stat(path))  # noqa: PTH116
-    return state, state.is_settled(time.time_ns())
-
-
-def _encode_known_files(known_files: Mapping[str, KnownFile]) -> bytes:
-    lines = [
-        json.dumps([path, state.to_json(), *_descriptor_to_json(file)])
-        for path, (state, file) in known_files.items()
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _descriptor_to_json(file: Descriptor) -> list[Any]:
-    pieces = file.pieces
-    return [str(file.digest), [pieces.size, *map(str, pieces.digests)] if pieces else None]
-
-
-def _read_known_files(path: Path) -> dict[str, KnownFile]:
-    try:
-        return dict(_decode_known_file(line) for line in read_bounded(path, MAX_DOCUMENT_BYTES).splitlines())
-    except (OSError, RegError, ValueError, TypeError):
-        return {}
-
-
-def _decode_known_file(line: bytes) -> tuple[str, KnownFile]:
-    path, encoded_state, digest, pieces = json.loads(line)
-    state = FileState.from_json(encoded_state)
-    parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
-    file = Descriptor(Digest.parse(digest), state.size, parts)
-    return str(path), (state, file)
+    return state.is_settled(time.time_ns())

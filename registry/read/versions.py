@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.lookup import read_blob, read_consistently, read_manifest
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently, read_manifest, unknown_model
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version, check_name
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PublishedVersion:
-    """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it
-    (`new`).
+class Release:
+    """A version with its manifest and the manifest's exact bytes `data`; `new` if this call published it.
 
-    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each
-    artifact. `index` is the index file that it was read from, if it was read. Of a version that was
-    published, or was there already, `yank` is its yank, and `newer` the newest version if that is another one.
+    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each artifact. `index`
+    is the index file that it was read from, if it was read. Of a version that was published, or was there already,
+    `yank` is its yank, and `newer` the newest version if that is another one.
     """
 
     name: str
@@ -56,18 +55,18 @@ class PublishedVersion:
         return Ref(self.name, str(self.version))
 
 
-def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
+def read_version(reader: RegistryReader, ref: Ref) -> Release:
     """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
 
-    def read(index: IndexFile | None) -> PublishedVersion:
-        state = lookup.state_of(reader, ref.name, index)
-        located = lookup.find_in(reader, state, ref, gone=True)
+    def read(index: IndexFile | None) -> Release:
+        log = log_of(reader, ref.name, index)
+        located = log.find(ref, gone=True)
         entry = located.entry
-        data = read_blob(reader, entry.manifest)
-        manifest = read_manifest(data, entry.manifest, located.name)
-        states = artifact_states(verdicts_of(manifest), entry.attested, state.refused)
-        return PublishedVersion(
-            located.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index
+        data = log.fetch(entry.manifest)
+        manifest = read_manifest(data, entry.manifest, log.name)
+        states = artifact_states(verdicts_of(manifest), entry.attested, log.state.refused)
+        return Release(
+            log.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index
         )
 
     return read_consistently(reader, ref.name, read)
@@ -75,12 +74,10 @@ def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
 
 def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
     """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
-    from onnxreg.registry.log.commit import load
-
-    ledger, index = load(reader, check_name(name))
+    log, index = load(reader, check_name(name))
     if index is None:
-        raise lookup.unknown_model(name, reader)
-    return list(ledger.lines())
+        raise unknown_model(name, reader)
+    return list(log.lines())
 
 
 def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
@@ -88,24 +85,21 @@ def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryE
 
     Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
     """
-    state, entries = lookup.read_versions(reader, name)
-    lines = {line.seq: line for line in read_log(reader, name)}
+    log, index = load(reader, check_name(name))
+    if index is None:
+        raise unknown_model(name, reader)
+    lines = {line.seq: line for line in log.lines()}
     records = []
-    for version in sorted(entries, reverse=True)[:limit]:
-        event = lines[entries[version].seq].event
-        manifest = _read_manifest(reader, name, entries[version])
-        records.append(version_record(state, version, entries[version], manifest, event.time, event.actor))
+    for version in sorted(log.versions, reverse=True)[:limit]:
+        entry, manifest = log.versions[version], None
+        try:
+            manifest = read_manifest(read_blob(reader, entry.manifest), entry.manifest, name)
+        except MissingBlobError:
+            if entry.gone is None:
+                raise
+        event = lines[entry.seq].event
+        records.append(version_record(log.state, version, entry, manifest, event.time, event.actor))
     return records
-
-
-def _read_manifest(reader: RegistryReader, name: str, entry: VersionEntry) -> Manifest | None:
-    """A version's manifest; None if it was taken down."""
-    try:
-        return read_manifest(read_blob(reader, entry.manifest), entry.manifest, name)
-    except MissingBlobError:
-        if entry.gone is None:
-            raise
-        return None
 
 
 def version_record(
@@ -122,5 +116,5 @@ def version_record(
     channels = tuple(sorted(tag for tag, channel in state.channels.items() if channel.version == version))
     verdicts = verdicts_of(manifest) if manifest else ()
     states = artifact_states(verdicts, entry.attested, state.refused)
-    status = entry.status(lookup.held_summary(state, version))
+    status = entry.status(state.effective_summary(version))
     return HistoryEntry(str(version), entry.manifest, time, actor, status, channels, manifest, states)

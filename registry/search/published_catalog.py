@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from onnxreg.registry.read.remotes import TrackedReader
+from onnxreg.registry.read.remote_reader import RemoteReader
 from onnxreg.registry.search.catalog import MAX_LINE_BYTES, Catalog, CatalogError, LaterFormatError
 from onnxreg.registry.store.layout import CATALOG, UPGRADE
 from onnxreg.registry.store.protocol import (
@@ -103,8 +103,8 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
 
 def copy_of(reader: RegistryReader) -> Path | None:
     """The place of this machine's copy of the catalog of a remote."""
-    tracked = (layer for layer in layers(reader) if isinstance(layer, TrackedReader))
-    return next((layer.tracking.local_path(COPY) for layer in tracked), None)
+    tracked = (layer for layer in layers(reader) if isinstance(layer, RemoteReader))
+    return next((layer.copy.local_path(COPY) for layer in tracked), None)
 
 
 class RemoteCatalog:

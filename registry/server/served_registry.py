@@ -177,7 +177,7 @@ class ServedRegistry(DirectoryRegistry):
             log = self.log_of(name, index)
             ref = ref_in(log)
             located = log.find(ref)
-            check_index(self, log.state, located)
+            check_index(log, located)
             check_version_trust(reader, ref, located, index, known_heads)
             return log, located
 

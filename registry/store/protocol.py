@@ -147,7 +147,7 @@ class ReaderWrapper:
 def layers(reader: RegistryReader) -> Iterator[RegistryReader]:
     """Yield a reader, then each reader that it wraps."""
     yield reader
-    if isinstance(reader, ReaderWrapper):
+    if isinstance(reader, ReaderWrapper) and reader.source is not reader:
         yield from layers(reader.source)
 
 

@@ -111,26 +111,15 @@ def first_use(name: str) -> bool:
 
 def _machine_actor() -> str:
     """`user@host`; only one of them if the other is unknown, "" without both."""
-    name = "@".join(filter(None, (_user(), _host())))
-    return "".join(letter if letter.isprintable() else "?" for letter in name)[:MAX_ACTOR_CHARACTERS]
-
-
-def _user() -> str:
     from getpass import getuser
-
-    try:
-        return getuser()
-    except (ImportError, KeyError, OSError):
-        return ""
-
-
-def _host() -> str:
     from socket import gethostname
 
-    try:
-        return gethostname()
-    except OSError:
-        return ""
+    parts = []
+    for part in (getuser, gethostname):
+        with suppress(ImportError, KeyError, OSError):
+            parts.append(part())
+    name = "@".join(filter(None, parts))
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[:MAX_ACTOR_CHARACTERS]
 
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"

@@ -1,8 +1,4 @@
-"""The environment variables of `reg`, the one module that reads them, and the directories they name.
-
-Five variables had the prefix `ONNXREG_` before version 0.2.0. They are still read under that name, and `former_names`
-lists the ones in use so that the command line can warn.
-"""
+"""The environment variables of `reg`, the one module that reads them, and the directories they name."""
 
 import os
 import sys
@@ -30,37 +26,19 @@ VARIABLES = {
 }
 """Each variable and its meaning. `REG_TOKEN_HOST` is one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
-FORMER = {
-    name: f"ONNX{name}"
-    for name in ("REG_SIGNING_KEY", "REG_KEY_PASSPHRASE", "REG_KEYS", "REG_TRUST", "REG_STATE")
-}
-"""The names that variables had before."""
 NO_HOME = Path("/nonexistent")
 """The home of an account that has none: nothing is there, and nothing can be kept there."""
 
 
 def read(name: str) -> str | None:
-    """The value of a variable by its present name; None if it is not set under this name or its former one."""
-    value = os.environ.get(name)
-    return os.environ.get(FORMER[name]) if value is None and name in FORMER else value
-
-
-def source(name: str) -> str | None:
-    """The name under which a variable is set; None if it is not set, or empty."""
-    if not read(name):
-        return None
-    return name if name in os.environ else FORMER[name]
+    """The value of a variable; None if it is not set."""
+    return os.environ.get(name)
 
 
 def names() -> list[str]:
     """The variables of `VARIABLES`, with one for each host whose token is set."""
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
-
-
-def former_names() -> dict[str, str]:
-    """The former names whose values are used, each with the present name."""
-    return {old: name for name, old in FORMER.items() if source(name) == old}
 
 
 def default_root() -> Path:

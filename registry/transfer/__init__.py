@@ -1,10 +1,9 @@
-"""Push, pull, mirror and archive: one copy of versions and their bytes.
+"""Push, pull, mirror and archive: one exchange of versions and their bytes.
 
-A `TransferRequest` names the versions that the destination is to have, `plan` compares the two logs and gives
-a `TransferPlan`, `copy` moves blobs in parallel, then the manifest, then the index, and returns a
-`TransferResult`. `mirror_registry` copies a whole registry, `archive` writes one file, `export_files` writes
-a version as plain files.
+An `ExchangeRequest` names the versions that the destination is to have, `merge` compares the two logs, `exchange` moves
+blobs in parallel, then the manifest, then the index, and returns a `TransferResult`. `mirror` copies a whole registry,
+`archive` writes one file, `export_files` writes a version as plain files.
 
-Start with `copy.py`, then `plan.py`. The rule for two logs: docs/format.md.
+Start with `exchange.py`, then `merge.py`. The rule for two logs: docs/format.md.
 Must not import: `publish`, `maintain`, `server`.
 """

@@ -1,17 +1,16 @@
 """Write files of a version into a directory, verified: a version, one artifact of it, or an ORT package.
 
-A fresh directory is filled, and swapped in as a whole. `unpacked` and `fetched` give one artifact for a while, in a
-temporary directory: `unpacked` with its sidecars and the companions, `fetched` only its main file and external data.
+A fresh directory is filled, and takes the target's place as a whole. `unpacked` and `fetched` give one artifact for a
+while, in a temporary directory: `unpacked` with its sidecars and the companions, `fetched` only its main file and
+external data.
 
 A version that is written into the run directory of a training goes into `exports/`, beside its `checkpoints/`. That is
 Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`, and there it is.
 """
 
-import ctypes
-import errno
 import os
 import re
-import sys
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +19,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from onnxreg.registry.deliver.resolution import Resolution
-from onnxreg.registry.log.contents import ArtifactPaths, download_files
+from onnxreg.registry.log.contents import (
+    EVERYTHING,
+    ArtifactPaths,
+    Selection,
+    download_files,
+    selected_artifacts,
+)
 from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import staging, temporary
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered
@@ -30,14 +37,26 @@ from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, packaged_files
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, package, packaged_files
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
-_CWD = -100
-_EXCHANGE = 2
-"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
+_LITTER = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini", re.IGNORECASE)
+"""The files of Finder and Explorer."""
+
+
+def folder_in(directory: Path) -> Path:
+    """The folder for the files of a version: `exports/` of a run directory, every other directory itself."""
+    is_run = (directory / CHECKPOINTS).is_dir() and not (directory / FILENAME).exists()
+    return directory / EXPORTS if is_run else directory
+
+
+def prefix_in(folder: Path) -> str:
+    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
+    is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
+    return f"{EXPORTS}/" if is_exports else ""
 
 
 def exported(directory: Path) -> set[str]:
@@ -50,6 +69,14 @@ def exported(directory: Path) -> set[str]:
     return {FILENAME, *(entry.path.removeprefix(prefix) for entry in manifest.all_files())}
 
 
+def packaged(directory: Path) -> set[str]:
+    """The files of an earlier package; empty if its manifest cannot be read."""
+    try:
+        return packaged_files((directory / MANIFEST).read_bytes())
+    except OSError:
+        return set()
+
+
 def check_target(
     target: Path,
     registry: Path | None = None,
@@ -58,7 +85,8 @@ def check_target(
 ) -> None:
     """InputError if writing there would lose or hide anything that is not an earlier export.
 
-    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors.
+    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors. HostError if nothing
+    can be created beside the target.
     """
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
@@ -79,7 +107,24 @@ def check_target(
             f"which no earlier {kind} wrote",
             "name a new directory, or move those files away",
         )
-    _check_writable(target, path.parent)
+    with host_errors(f"making {target}"):
+        above = next(parent for parent in path.parents if parent.exists())
+        if not above.is_dir():
+            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
+        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
+
+
+def _others(directory: Path, expected: set[str]) -> list[str]:
+    """Up to four files of a directory that are neither expected nor litter."""
+    names = (
+        Path(parent, name).relative_to(directory).as_posix()
+        for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
+        for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
+    )
+    foreign = (
+        name for name in names if name not in expected and not _LITTER.fullmatch(name.rpartition("/")[2])
+    )
+    return sorted(islice(foreign, 4))
 
 
 def materialize(
@@ -91,15 +136,74 @@ def materialize(
 ) -> None:
     """Write files of a manifest, and the manifest's own bytes `data`, into `target`.
 
-    An earlier export there is replaced as a whole. In `exports/` of a run directory paths
-    lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers
-    of a killed run beside the target are removed.
+    An earlier export there is replaced as a whole. In `exports/` of a run directory paths lose that prefix. InputError
+    for two files that would have one path then. IntegrityError if a blob is damaged: the target then is as it was before.
     """
-    prefix, entries = prefix_in(target.resolve()), list(files)
-    check_apart({entry.path for entry in entries}, prefix)
+    prefix, entries = prefix_in(target.resolve()), {entry.path: entry for entry in files}
+    for path in entries:
+        if path.startswith(prefix) and (name := path.removeprefix(prefix)) != path and name in entries:
+            raise InputError(
+                f"{path} and {name} would be one file in the {EXPORTS} of a run directory",
+                "write the version to another directory",
+            )
     with replacing(target) as fresh:
-        fill(store, entries, fresh, progress, prefix)
+        fill(store, entries.values(), fresh, progress, prefix)
         (fresh / FILENAME).write_bytes(data)
+
+
+def write_package(
+    store: DirectoryRegistry,
+    ref: Ref,
+    target: Path,
+    selection: Selection = EVERYTHING,
+    progress: Progress = SILENT,
+) -> tuple[Release, PackageLayout]:
+    """Write the present or the selected artifacts of a version as a model package of ONNX Runtime.
+
+    An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here, InputError if ONNX
+    Runtime loads none of them. IntegrityError if a blob is damaged: the target then is as it was before.
+    """
+    check_target(target, store.root, packaged, "package")
+    release = read_version(store, ref)
+    artifacts = selected_artifacts(release.manifest, release.held, selection, str(release.ref))
+    layout = package(release.manifest, release.digest, str(release.version), artifacts)
+    with replacing(target) as fresh:
+        fill(store, layout.files, fresh, progress)
+        for path, data in layout.documents.items():
+            (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / path).write_bytes(data)
+    return release, layout
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a fresh directory, which takes the target's place as a whole when it is durable. Not after an error.
+
+    The former directory moves aside first, and comes back if this process is killed before the fresh one is there: the
+    next call sees to that.
+    """
+    path, disk = target.resolve(), Disk()
+    aside = path.with_name(f".{path.name}.former")
+    with host_errors(f"writing {target}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if aside.exists() and not path.exists():
+            aside.rename(path)
+        with staging(path.parent, disk, f".{path.name}.") as fresh:
+            yield fresh
+            for parent, _, files in os.walk(fresh, onerror=refuse_unlisted):
+                for file in files:
+                    disk.sync_file(Path(parent) / file)
+                disk.sync_directory(Path(parent))
+            shutil.rmtree(aside, ignore_errors=True)
+            if path.exists():
+                path.rename(aside)
+            try:
+                fresh.rename(path)
+            except OSError:
+                aside.rename(path)
+                raise
+            disk.sync_directory(path.parent)
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def fill(
@@ -168,7 +272,7 @@ def fetched(
     """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
     verified.
 
-    `present`: the paths of the artifacts that the registry holds, see `PublishedVersion.held`; NotFoundError
+    `present`: the paths of the artifacts that the registry holds, see `Release.held`; NotFoundError
     if this artifact is not one of them.
     """
     if present is not None and artifact.path not in present:
@@ -177,134 +281,3 @@ def fetched(
     with temporary() as scratch:
         fill(reader, parts, scratch, progress)
         yield scratch / artifact.path
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Yield a fresh directory, which replaces the target as a whole when it is durable.
-
-    Not after an error.
-    """
-    path = target.resolve()
-    with host_errors(f"writing {target}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with staging(path.parent, Disk(), f".{path.name}.") as fresh:
-            yield fresh
-            _sync(fresh)
-            _swap(fresh, path)
-
-
-def check_package_target(target: Path, registry: Path | None = None) -> None:
-    """InputError if writing a package there would lose or hide anything that is not an earlier package of
-    ours.
-    """
-    check_target(target, registry, _packaged, "package")
-
-
-def write_package(
-    store: BlobReader, package: PackageLayout, target: Path, progress: Progress = SILENT
-) -> None:
-    """Write a package into `target`; an earlier one there is replaced as a whole.
-
-    IntegrityError if a blob is damaged: the target then is as it was before.
-    """
-    with replacing(target) as fresh:
-        fill(store, package.files, fresh, progress)
-        for path, data in package.documents.items():
-            (fresh / path).parent.mkdir(parents=True, exist_ok=True)
-            (fresh / path).write_bytes(data)
-
-
-def folder_in(directory: Path) -> Path:
-    """The folder for the files of a version: `exports/` of a run directory, every other directory itself."""
-    is_run = (directory / CHECKPOINTS).is_dir() and not (directory / FILENAME).exists()
-    return directory / EXPORTS if is_run else directory
-
-
-def prefix_in(folder: Path) -> str:
-    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
-    is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
-    return f"{EXPORTS}/" if is_exports else ""
-
-
-def check_apart(paths: Iterable[str], prefix: str) -> None:
-    """InputError for two files that would have one path without the prefix."""
-    names: set[str] = set()
-    for path in paths:
-        name = path.removeprefix(prefix)
-        if name in names:
-            raise InputError(
-                f"{prefix}{name} and {name} would be one file in the {EXPORTS} of a run directory",
-                "write the version to another directory",
-            )
-        names.add(name)
-
-
-def _check_writable(target: Path, parent: Path) -> None:
-    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
-    it.
-    """
-    with host_errors(f"making {target}"):
-        above = next(path for path in (parent, *parent.parents) if path.exists())
-        if not above.is_dir():
-            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
-        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
-
-
-_LITTER = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini", re.IGNORECASE)
-
-
-def _others(directory: Path, expected: set[str]) -> list[str]:
-    """Up to four files of a directory that are not expected, without those of Finder and Explorer."""
-    names = (
-        Path(parent, name).relative_to(directory).as_posix()
-        for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
-        for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
-    )
-    foreign = (
-        name for name in names if name not in expected and not _LITTER.fullmatch(name.rpartition("/")[2])
-    )
-    return sorted(islice(foreign, 4))
-
-
-def _sync(directory: Path) -> None:
-    disk = Disk()
-    for parent, _, files in os.walk(directory, onerror=refuse_unlisted):
-        for file in files:
-            disk.sync_file(Path(parent) / file)
-        disk.sync_directory(Path(parent))
-
-
-def _swap(fresh: Path, target: Path) -> None:
-    """Put the fresh directory in the target's place; `fresh` then is the old one, if there was one."""
-    if target.exists():
-        _exchange(fresh, target)
-    else:
-        fresh.rename(target)
-    Disk().sync_directory(target.parent)
-
-
-def _exchange(first: Path, second: Path) -> None:
-    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are undone on failure."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if hasattr(libc, "renameat2"):
-            if libc.renameat2(_CWD, os.fsencode(first), _CWD, os.fsencode(second), _EXCHANGE) == 0:
-                return
-            if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = first.with_name(f"{first.name}.old")
-    second.rename(aside)
-    try:
-        first.rename(second)
-    except OSError:
-        aside.rename(second)
-        raise
-    aside.rename(first)
-
-
-def _packaged(directory: Path) -> set[str]:
-    try:
-        return packaged_files((directory / MANIFEST).read_bytes())
-    except OSError:
-        return set()

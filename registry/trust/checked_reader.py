@@ -45,7 +45,10 @@ class CheckedReader(ReaderWrapper):
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it as `check` does."""
         before = self._known_heads.read(self.source.registry_id, name)
-        index = self.source.read_index(name, cached)
+        return self.accept(name, before, self.source.read_index(name, cached))
+
+    def accept(self, name: str, before: "KnownHead | None", index: IndexFile | None) -> IndexFile | None:
+        """Check an index file that was read after the known head `before`; if it fails, the newest one. Return which passes."""
         return check_or_refresh(self.source, name, index, partial(self.check, name, before))
 
     def check(self, name: str, before: "KnownHead | None", index: IndexFile | None) -> None:

@@ -107,9 +107,8 @@ class KnownHeads:
             near: further places where the sealed parts of the log may be read.
         """
         data = None if index is None else index.data
-        served = ServedIndex(
-            reader.registry_id, name, location(reader), data, fetcher(*near, reader), reader.url
-        )
+        origin = location(reader).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        served = ServedIndex(reader.registry_id, name, origin, data, fetcher(*near, reader), reader.url)
         with name_registry_in_hint(reader.url):
             after = observe(before, served)
         if after is None or data is None:

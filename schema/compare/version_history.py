@@ -12,7 +12,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
-Wanted = Callable[[Artifact], bool]
+ExchangeRequest = Callable[[Artifact], bool]
 """True for the artifacts that a history may choose from."""
 
 
@@ -87,7 +87,7 @@ def model_history(
     name: str,
     records: Sequence[HistoryEntry],
     metric: str | None = None,
-    is_wanted: Wanted = lambda artifact: True,
+    is_wanted: ExchangeRequest = lambda artifact: True,
 ) -> ModelHistory:
     """The history of a model.
 
@@ -110,7 +110,7 @@ def model_history(
     )
 
 
-def _figures(record: HistoryEntry, is_wanted: Wanted) -> Iterator[tuple[bool, str]]:
+def _figures(record: HistoryEntry, is_wanted: ExchangeRequest) -> Iterator[tuple[bool, str]]:
     """The names of the measured qualities and losses of a version, and if each is of the suite of its artifact."""
     for artifact in record.document.artifacts if record.document else ():
         for check in _measured(artifact) if is_wanted(artifact) else ():
@@ -138,7 +138,7 @@ def _chosen(names: Sequence[str], metric: str | None) -> str | None:
     )
 
 
-def _row(record: HistoryEntry, metric: str | None, is_wanted: Wanted) -> HistoryRow:
+def _row(record: HistoryEntry, metric: str | None, is_wanted: ExchangeRequest) -> HistoryRow:
     states = {artifact.path: artifact.state for artifact in record.states}
     artifacts = [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
     by_size = sorted(artifacts, key=lambda item: item.own_size)

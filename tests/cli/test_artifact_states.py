@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+from support.registries import owner
 from support.registries.gated import draft
 from support.servers.regserve import Site, running
 
@@ -53,8 +54,8 @@ def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     add("acme/unbound", "refused", unbound=True)
     add("acme/unknown", "unknown")
     add("acme/certified", "certified")
-    registry.attest("acme/attested:1.0.0", evaluation(add("acme/attested", "certified"), "refused"))
-    registry.attest("acme/lifted:1.0.0", evaluation(add("acme/lifted", "unknown"), "certified"))
+    owner.attest(registry, "acme/attested:1.0.0", evaluation(add("acme/attested", "certified"), "refused"))
+    owner.attest(registry, "acme/lifted:1.0.0", evaluation(add("acme/lifted", "unknown"), "certified"))
     add("acme/settled", "unknown")  # the same bytes on a larger suite
     add("acme/settled", "certified", "1.1.0", license="MIT")
     add("acme/twin", "refused")

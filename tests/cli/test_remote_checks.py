@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.docs.grammar import ROOT
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.cli.reference.verbs import commands
@@ -74,7 +75,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     registry = Registry(tmp_path / "remote")
     for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
         registry.add(write_draft(tmp_path / seed, NAME, seed, 100), version)
-    registry.set_policy(read_policy(Path("policy.toml").read_bytes(), "policy.toml"))
+    owner.set_policy(registry, read_policy(Path("policy.toml").read_bytes(), "policy.toml"))
     return registry
 
 

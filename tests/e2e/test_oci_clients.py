@@ -13,6 +13,7 @@ from benchmarks.peers import installed
 from support.registries.drafts import write_draft
 from support.servers.docker_registry import OciServer, docker_registry
 
+from onnxreg.cli.commands.sign import write_bundle
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish
@@ -101,7 +102,7 @@ def test_model_signing_verifies_what_oras_pulled(
     files, bundle, public = tmp_path / "pii", tmp_path / "pii.sig", tmp_path / "key.pub"
     assert "openmed-onnx.json" in pull(server, files)
     key = generate("ecdsa-p256")
-    registry.sign_bundle("acme/pii", key, bundle)
+    write_bundle(bundle, registry.get("acme/pii"), key)
     public.write_text(key.public.pem)
     command = [program, "verify", "key", "--public_key", public, "--signature", bundle, files]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support import jvm
+from support.registries import owner
 from support.registries.for_devices import publish
 from support.servers import static, web_client
 from support.servers.faults import Proxy, proxy
@@ -133,7 +134,7 @@ def test_no_device_goes_back_to_a_halted_release(
     release("2.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
     call("update", STABLE)
-    rollouts = registry.rollouts()
+    rollouts = owner.rollouts(registry)
     rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
     assert call("update", STABLE)["version"] == "2.0.0"
     rollouts.halt(NAME, "stable")

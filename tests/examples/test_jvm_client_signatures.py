@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support import jvm
+from support.registries import owner
 from support.registries.for_devices import publish
 from support.servers import static
 from support.servers.web_client import Call
@@ -53,9 +54,9 @@ def test_a_release_must_be_signed_by_a_trusted_key(
     publish(registry, tmp_path / "1", "1.0.0", 1000)
     wanted = {"keys": [str(key.public)], "releases": True}
     assert "1.0.0 is not signed by a trusted key" in update(wanted)["message"]
-    registry.sign(f"{NAME}:1.0.0", generate("ed25519"))
+    owner.sign(registry, f"{NAME}:1.0.0", generate("ed25519"))
     assert update(wanted)["error"] == "integrity"
-    registry.sign(f"{NAME}:1.0.0", key)
+    owner.sign(registry, f"{NAME}:1.0.0", key)
     assert update(wanted)["version"] == "1.0.0"
     publish(registry, tmp_path / "2", "1.1.0", 1000)
     assert update(wanted)["error"] == "integrity"
@@ -68,7 +69,7 @@ def test_a_changed_statement_does_not_count(
 ) -> None:
     """The payload names another version; once with the old signature, once with one of the same key over it."""
     publish(registry, tmp_path / "1", "1.0.0", 1000)
-    registry.sign(f"{NAME}:1.0.0", key)
+    owner.sign(registry, f"{NAME}:1.0.0", key)
     tree = Tree(registry.store.root)
     lines = [json.loads(line) for line in tree.index(NAME).read_bytes().splitlines()[1:]]
     (event,) = (line["event"] for line in lines if line["event"].get("media_type") == MEDIA_TYPE)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import jvm
 from support.fuzz.mutation import mutate
+from support.registries import owner
 from support.registries.for_devices import CHECKS, LIES, blob, edit_state, publish
 from support.sampling import sampled
 from support.servers import static
@@ -270,7 +271,7 @@ def two(registry: Registry, tmp_path: Path) -> Registry:
 def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Call, tmp_path: Path) -> None:
     assert call("update", NAME, STABLE)["version"] == "1.0.0"
     assert not (tmp_path / "store" / "seed").exists()
-    rollouts = two.rollouts()
+    rollouts = owner.rollouts(two)
     rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 0.01)
     assert call("update", NAME, STABLE)["version"] == "1.0.0", "one of 10,000 devices is in"
     seed = (tmp_path / "store" / "seed").read_text()
@@ -285,18 +286,18 @@ def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Call, t
 
 def test_a_rollout_that_fails_on_the_device_is_not_taken_again(two: Registry, call: Call) -> None:
     first = call("update", NAME, STABLE)["files"]
-    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
     assert call("update", NAME, STABLE, {"bad_version": "2.0.0"})["error"] == "self-test"
     assert call("present", NAME)["files"] == first
     assert call("update", NAME, STABLE)["version"] == "1.0.0"
-    two.rollouts().finish(NAME, "stable")
+    owner.rollouts(two).finish(NAME, "stable")
     assert call("update", NAME, STABLE)["version"] == "1.0.0", "it failed here, though it is stable now"
 
 
 def test_a_share_that_was_changed_by_hand_is_detected(two: Registry, call: Call) -> None:
-    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
     call("resolve", NAME, STABLE)
-    two.pin(f"{NAME}:1.0.0")
+    owner.pin(two, f"{NAME}:1.0.0")
     edit_state(two, lambda state: state["rollouts"]["stable"].update(percent=100))
     assert "a rollout of" in call("resolve", NAME, STABLE)["message"]
 
@@ -475,7 +476,7 @@ def test_versions_of_sealed_lines_and_of_the_catalog(
             if number in range(4, 10):
                 publish(registry, tmp_path / str(number), f"1.{number}.0", 100)
             else:
-                registry.pin(f"{NAME}:1.0.0", undo=number % 2 == 1)
+                owner.pin(registry, f"{NAME}:1.0.0", undo=number % 2 == 1)
         state = registry.state(NAME)
         assert len(state.segments) == 2
         assert "1.4.0" not in [str(version) for version in state.versions]
@@ -567,7 +568,7 @@ def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp
 def test_a_damaged_index_file_gives_the_right_files_or_an_error(
     two: Registry, client: Call, tmp_path: Path
 ) -> None:
-    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    owner.rollouts(two).start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
     files = publish(two, tmp_path / "3", "3.0.0", checks=CHECKS)
     index = two.store.root / "index" / "acme" / "pii.jsonl"
     right = index.read_bytes()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.for_devices import CHECKS, LIES, artifact, blob, edit_state, publish
 from support.servers import static, web_client
 from support.servers.faults import Proxy, at, proxy
@@ -292,7 +293,7 @@ def test_a_rollout_reaches_a_device_by_its_own_seed(registry: Registry, call: Ca
     registry.tag("acme/pii:1.0.0", "stable")
     stable = {"tag": "stable"}
     assert call("update", "acme/pii", stable)["version"] == "1.0.0"
-    rollouts = registry.rollouts()
+    rollouts = owner.rollouts(registry)
     rollouts.start(Ref.parse("acme/pii:2.0.0"), "stable", 0.01)
     assert call("update", "acme/pii", stable)["version"] == "1.0.0", "one of 10,000 devices is in"
     seed = json.loads((tmp_path / "store" / "seed").read_bytes())
@@ -313,11 +314,11 @@ def test_a_rollout_that_fails_on_the_device_is_not_taken_again(
     registry.tag("acme/pii:1.0.0", "stable")
     stable = {"tag": "stable"}
     call("update", "acme/pii", stable)
-    registry.rollouts().start(Ref.parse("acme/pii:2.0.0"), "stable", 100)
+    owner.rollouts(registry).start(Ref.parse("acme/pii:2.0.0"), "stable", 100)
     assert call("tested", "acme/pii", stable, [])["error"] == "integrity"
     assert call("present", "acme/pii")["files"] == first
     assert call("update", "acme/pii", stable)["version"] == "1.0.0"
-    registry.rollouts().finish("acme/pii", "stable")
+    owner.rollouts(registry).finish("acme/pii", "stable")
     assert call("update", "acme/pii", stable)["version"] == "1.0.0", "it failed here, though it is stable now"
 
 
@@ -392,7 +393,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes
         if number in range(4, 10):
             publish(registry, root / str(number), f"1.{number}.0", 100)
         else:
-            registry.pin("acme/pii:1.0.0", undo=number % 2 == 1)
+            owner.pin(registry, "acme/pii:1.0.0", undo=number % 2 == 1)
         seen.append(index.read_bytes())
     assert len(registry.state("acme/pii").segments) == 2
     return registry, seen

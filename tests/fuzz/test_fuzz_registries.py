@@ -18,8 +18,8 @@ from support.sampling import sampled
 from onnxreg.registry.log.lookup import all_versions, read_state
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 
@@ -115,7 +115,7 @@ def copy_is_right(found: Wrong) -> None:
         try:
             versions = all_versions(source, read_state(source, name))
             chosen = [version for version in versions if versions[version].usable]
-            copy(source, there, TransferRequest(name, chosen))
+            exchange(source, there, ExchangeRequest(name, chosen))
         except RegError:
             assert there.read_index(name) == before, "refused, but not as it was"
             continue

@@ -9,7 +9,7 @@ from support.servers import s3servers
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -58,7 +58,7 @@ def s3_proxy(
 @pytest.fixture(scope="session")
 def pushed_model(
     ministack: s3servers.Server, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, PublishedVersion]:
+) -> tuple[str, Release]:
     """The URL of a registry at MiniStack, for reading only, and the version that was pushed to it."""
     home, url = tmp_path_factory.mktemp("pushed"), ministack.fresh()
     with pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.registries import retrained
+from support.registries import owner, retrained
 from support.servers import static
 from support.servers.faults import Proxy, proxy
 
@@ -20,7 +20,7 @@ from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
@@ -249,7 +249,7 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str)
         banned = source.purge(f"{NAME}:0.1.1", "leaked").blobs
         assert gone <= banned
     else:
-        source.pin(f"{NAME}:0.1.0")
+        owner.pin(source, f"{NAME}:0.1.0")
         expired, _ = source.gc(RetentionPolicy(1))
         assert [str(ref) for ref in expired] == [f"{NAME}:0.1.1"]
     present = {key.digest for key in blob_keys(source.store)}
@@ -268,7 +268,7 @@ def test_a_dry_run_of_gc_counts_them(source: Registry) -> None:
 
 def test_a_dropped_version_may_come_again(source: Registry, tmp_path: Path) -> None:
     before = deltas_of(source, "0.1.2")
-    source.drop(f"{NAME}:0.1.2")
+    owner.drop(source, f"{NAME}:0.1.2")
     assert not verify(source.store).damages
     source.add(retrained.draft(tmp_path / "again", 2))
     assert deltas_of(source, "0.1.2") == {}
@@ -293,7 +293,7 @@ def test_a_lost_table_stops_no_takedown(source: Registry, verb: str) -> None:
     if verb == "purge":
         assert gone <= source.purge(f"{NAME}:0.1.1", "leaked").blobs
     else:
-        source.drop(f"{NAME}:0.1.1")
+        owner.drop(source, f"{NAME}:0.1.1")
         collect(source.store)
     assert {key.digest for key in blob_keys(source.store)}.isdisjoint(gone)
     assert not verify(source.store).damages

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
@@ -52,7 +53,7 @@ def test_it_verifies_byte_for_byte(frozen: Registry) -> None:
 
 
 def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
-    frozen.pin("acme/pii:stable")
+    owner.pin(frozen, "acme/pii:stable")
     frozen.gc(RetentionPolicy(versions=1))
     frozen.push("acme/pii:stable", str(tmp_path / "there"))
     assert not frozen.verify().damages
@@ -74,7 +75,7 @@ def test_a_layout_that_only_later_builds_may_write_is_read(frozen: Registry) -> 
     later = Registry(frozen.store.root)
     assert later.resolve("acme/pii:stable")
     with pytest.raises(HostError, match="newer onnxreg"):
-        later.pin("acme/pii:stable")
+        owner.pin(later, "acme/pii:stable")
 
 
 def test_an_event_of_a_later_build_is_said_to_be_one(frozen: Registry) -> None:

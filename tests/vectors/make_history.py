@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support.registries import owner
 from support.registries.gated import NAME, filled, refusal
 from support.trust.tamper import Tree
 
@@ -32,13 +33,13 @@ def channel(state: Any, tag: str, version: str) -> None:
 
 
 def start(registry: Registry) -> object:
-    return registry.rollouts().start(Ref.parse(f"{NAME}:1.1.0"), "edge", 5, "platform = android")
+    return owner.rollouts(registry).start(Ref.parse(f"{NAME}:1.1.0"), "edge", 5, "platform = android")
 
 
 DEEDS: dict[str, Callable[[Registry], object]] = {
     "nothing": lambda registry: None,
     "a channel is moved": lambda registry: registry.tag(f"{NAME}:1.1.0", "edge"),
-    "a channel is removed": lambda registry: registry.untag(NAME, "edge"),
+    "a channel is removed": lambda registry: owner.untag(registry, NAME, "edge"),
     "a version is yanked": lambda registry: registry.yank(f"{NAME}:1.0.0"),
     "a version is yanked, and not any more": lambda registry: (
         registry.yank(f"{NAME}:1.0.0"),
@@ -46,22 +47,27 @@ DEEDS: dict[str, Callable[[Registry], object]] = {
     ),
     "a version is yanked, and published again": lambda registry: (
         registry.yank(f"{NAME}:1.0.0"),
-        registry.add_again(manifest(registry, "1.0.0"), Version(2, 0, 0)),
+        registry.publisher(Version(2, 0, 0)).add_again(manifest(registry, "1.0.0")),
     ),
     "another version with the bytes is yanked": lambda registry: (
-        registry.add_again(manifest(registry, "1.0.0"), Version(2, 0, 0)),
+        registry.publisher(Version(2, 0, 0)).add_again(manifest(registry, "1.0.0")),
         registry.yank(f"{NAME}:2.0.0"),
     ),
-    "a version is pinned": lambda registry: registry.pin(f"{NAME}:1.0.0"),
-    "a version is dropped": lambda registry: registry.drop(f"{NAME}:1.3.0"),
-    "an artifact is refused": lambda registry: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+    "a version is pinned": lambda registry: owner.pin(registry, f"{NAME}:1.0.0"),
+    "a version is dropped": lambda registry: owner.drop(registry, f"{NAME}:1.3.0"),
+    "an artifact is refused": lambda registry: owner.attest(
+        registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0")
+    ),
     "a rollout is started": lambda registry: start(registry),
     "a rollout is advanced": lambda registry: (
         start(registry),
-        registry.rollouts().advance(NAME, "edge", 20),
+        owner.rollouts(registry).advance(NAME, "edge", 20),
     ),
-    "a rollout is halted": lambda registry: (start(registry), registry.rollouts().halt(NAME, "edge")),
-    "a rollout is finished": lambda registry: (start(registry), registry.rollouts().finish(NAME, "edge")),
+    "a rollout is halted": lambda registry: (start(registry), owner.rollouts(registry).halt(NAME, "edge")),
+    "a rollout is finished": lambda registry: (
+        start(registry),
+        owner.rollouts(registry).finish(NAME, "edge"),
+    ),
     "a yank ends a rollout": lambda registry: (start(registry), registry.yank(f"{NAME}:1.1.0")),
     "a segment is sealed": lambda registry: [
         (registry.tag(f"{NAME}:1.0.0", "beta"), registry.tag(f"{NAME}:1.1.0", "beta")) for _ in range(35)

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.schema.compare.graphs import DeepDiff, TensorChange
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
@@ -85,8 +85,8 @@ def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
 
 
 def report(
-    old: PublishedVersion,
-    new: PublishedVersion,
+    old: Release,
+    new: Release,
     manifest_diff: ManifestDiff,
     screen: DiffOverview,
     deep: Sequence[DeepDiff] | None = None,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 
@@ -101,14 +102,14 @@ def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
     make = ("archive", "create", "all.onnxreg", "--all", "--trust", "copy.toml")
     verify = ("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
     for version in ("0.1.0", "0.2.0"):
-        registry.sign(f"acme/pii:{version}", thief)
+        owner.sign(registry, f"acme/pii:{version}", thief)
     reg(*make)
     refused = reg(*verify)
     assert refused.status == 4
     assert [each["kind"] for each in refused.json["damages"]] == ["signature"] * 2
     assert reg("archive", "verify", "all.onnxreg").status == 0
     for version in ("0.1.0", "0.2.0"):
-        registry.sign(f"acme/pii:{version}", release)
+        owner.sign(registry, f"acme/pii:{version}", release)
     reg(*make)
     assert reg(*verify).json["damages"] == []
     assert reg("archive", "verify", "all.onnxreg", "--trust", "none.toml").status == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
@@ -126,7 +127,7 @@ def test_a_later_refusal_of_the_bytes_is_said(
     digest = registry.get("acme/x").manifest.artifacts[1].digest
     value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(digest)}
     value |= {"suite": str(Digest.of(b"field")), "state": "refused"}
-    registry.attest("acme/x", json.dumps(value).encode())
+    owner.attest(registry, "acme/x", json.dumps(value).encode())
     (certificate,) = reg("certify", "acme/x", "--json").json["certificates"]
     assert (certificate["state"], certificate["stated"]) == ("refused", "certified")
     assert "refused" in reg("certify", "acme/x").out

@@ -56,12 +56,11 @@ def test_a_relative_place_is_shown_in_full(reg: Reg, monkeypatch: pytest.MonkeyP
 
 def test_the_variables_that_are_set(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REG_ACTOR", "ada")
-    monkeypatch.delenv("REG_KEYS")
-    monkeypatch.setenv("ONNXREG_KEYS", "old")
+    monkeypatch.setenv("REG_KEYS", "old")
     monkeypatch.setenv("REG_MAX_AGE", "")
     found = variables(reg("config", "--json").json)
     assert found["REG_ACTOR"] == {"name": "REG_ACTOR", "value": "ada", "source": "REG_ACTOR"}
-    assert found["REG_KEYS"] == {"name": "REG_KEYS", "value": "old", "source": "ONNXREG_KEYS"}
+    assert found["REG_KEYS"] == {"name": "REG_KEYS", "value": "old", "source": "REG_KEYS"}
     assert "REG_MAX_AGE" not in found
 
 

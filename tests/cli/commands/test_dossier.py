@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME
 
 from onnxreg.registry import Registry
@@ -19,7 +20,7 @@ Reg = Callable[..., Any]
 @pytest.fixture
 def registry(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setenv("REG_HOME", str(gated.store.root))
-    gated.promote(f"{NAME}:1.0.0", "stable")
+    owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME, POLICY, draft, refusal
 from support.trust.attack_operations import attack
 from support.trust.world import plain_pem
@@ -224,7 +225,7 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
         (tmp_path / f"{name}.toml").write_text(f'[keys.release]\nkey = "{key.public}"\n')
     (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
     monkeypatch.setenv("REG_TRUST", str(tmp_path / "mine.toml"))
-    registry.sign(f"{NAME}:1.0.0", release)
+    owner.sign(registry, f"{NAME}:1.0.0", release)
     reg("policy", "set", "policy.toml", "--yes")
     assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
     reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
@@ -242,7 +243,7 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
     """One channel that does not meet it, one that was never promoted; one that meets it is not listed."""
     reg("promote", f"{NAME}:1.0.0", "stable")
     reg("tag", f"{NAME}:1.1.0", "beta")
-    before = registry.policies()
+    before = owner.policies(registry)
     rule = '[[rule]]\nchannel = "{}"\nlicenses = ["{}"]\n'
     (tmp_path / "new.toml").write_text(rule.format("stable", "MIT") + rule.format("beta", "Apache-2.0"))
     dry = reg("policy", "set", "new.toml", "--json")
@@ -254,14 +255,14 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
         "beta": "1.1.0",
     }
     assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
-    assert registry.policies() == before
+    assert owner.policies(registry) == before
     refused = reg("policy", "set", "new.toml")
     assert (
         refused.status == 5
         and refused.err.count("stops: ") == 2
         and "it would stop 2 channels" in refused.err
     )
-    assert registry.policies() == before
+    assert owner.policies(registry) == before
     done = reg("policy", "set", "new.toml", "--yes")
     assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
     for channel, each in found.items():
@@ -307,7 +308,7 @@ def test_verify_misses_a_policy_that_the_reader_demands(
 def test_a_policy_shows_what_changes_and_is_set_with_yes(
     reg: Reg, registry: Registry, tmp_path: Path
 ) -> None:
-    before = registry.policies()
+    before = owner.policies(registry)
     (tmp_path / "lax.toml").write_bytes(POLICY.replace(b"0.005", b"0.01").replace(b"breaking = false\n", b""))
     refused = reg("policy", "set", "lax.toml")
     assert refused.status == 5 and "--yes" in refused.err
@@ -318,7 +319,7 @@ def test_a_policy_shows_what_changes_and_is_set_with_yes(
     ]
     asked = reg("policy", "set", "lax.toml", "--json")
     assert (asked.status, asked.json) == (5, {"rules": 1, "seq": None, "stopped": []})
-    assert registry.policies() == before
+    assert owner.policies(registry) == before
     assert reg("policy", "set", "lax.toml", "--yes").out.endswith("policy 2 is in force: 1 rule\n")
     assert reg("policy", "set", "lax.toml").status == 0, "it is in force"
 
@@ -370,10 +371,10 @@ def test_signed_evaluations_are_listed_with_who_signed_them(
     lab, stranger = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
     monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
-    registry.sign(f"{NAME}:1.0.0", lab)
+    owner.sign(registry, f"{NAME}:1.0.0", lab)
     for key in (lab, stranger):
-        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+        owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     listed = {each["version"]: each for each in reg("verify", "--signatures", "--json").json["versions"]}
     found = listed["1.0.0"]["evaluations"]
     artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
@@ -435,10 +436,10 @@ def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -
 
 
 def test_log_says_what_was_attested_and_promoted(reg: Reg, registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].path
     shown = reg("log", NAME).out
-    policy = registry.policies().head
+    policy = owner.policies(registry).head
     assert f"1.0.0 {artifact} refused" in shown
     assert "promote" in shown and f"policy {policy.short}" in shown and "evidence" in shown

@@ -9,12 +9,13 @@ import onnx
 import pytest
 from support.prove.children import dynamic, half, parent
 from support.prove.recorded import read_proofs
+from support.registries import owner
 from support.servers import regserve
 
 from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import PROOF
+from onnxreg.registry.gates.statements import PROOF, attest_proof
 from onnxreg.registry.signing import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
@@ -114,8 +115,8 @@ def test_what_is_not_a_graph_is_not_called_proven(
 
 
 def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
-    registry.set_policy(read_policy(policy, "policy"))
-    findings = registry.promote(Ref.parse(REF), "stable", dry_run=True).findings
+    owner.set_policy(registry, read_policy(policy, "policy"))
+    findings = owner.promote(registry, Ref.parse(REF), "stable", dry_run=True).findings
     return {finding.detail: finding.verdict for finding in findings}
 
 
@@ -197,6 +198,11 @@ def test_the_proofs_of_a_remote_are_logged_there(
     assert len(read_proofs(registry.remotes.open("origin"), ref)) == 2
 
 
+def prove(registry: Registry, report: FaithfulnessReport) -> None:
+    release = registry.get(REF)
+    attest_proof(registry.decisions(release.name), release, report)
+
+
 def test_an_old_report_that_is_logged_again_is_not_newer(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,7 +211,7 @@ def test_an_old_report_that_is_logged_again_is_not_newer(
     taken_back = proven.model_copy(update={"verdict": "not-provable"})
     monkeypatch.setattr("onnxreg.registry.log.decisions._is_stated", lambda *_: False)
     for report in (proven, taken_back, proven):
-        registry.attest_proof(REF, report)
+        prove(registry, report)
     assert [item.report.verdict for item in read_proofs(registry.store, Ref.parse(REF))] == [
         "proven",
         "not-provable",
@@ -224,11 +230,11 @@ def test_a_report_about_another_parent_or_verdict_does_not_count(registry: Regis
     }
     for parent_digest, verdict in ((Digest.of(b"other"), "proven"), (full.digest, "bounded")):
         value = {**report, "parent": str(parent_digest), "verdict": verdict}
-        registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+        prove(registry, FaithfulnessReport.from_json(value))
     assert demands(registry)["model_int8.onnx is bounded from model.onnx"] == "fail"
     with pytest.raises(Exception, match="not an artifact"):
-        registry.attest_proof(
-            REF,
+        prove(
+            registry,
             FaithfulnessReport.from_json(
                 {**report, "artifact": str(Digest.of(b"x")), "parent": str(full.digest), "verdict": "proven"}
             ),
@@ -239,7 +245,7 @@ def test_a_malformed_statement_proves_nothing_and_blocks_nothing(
     registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["prove", REF, "--attest"]) == 0
-    registry._decisions_on("acme/pii").attest(Ref.parse(REF), b'{"verdict": "proven"}', PROOF)
+    registry.decisions("acme/pii").attest(Ref.parse(REF), b'{"verdict": "proven"}', PROOF)
     assert set(demands(registry).values()) == {"pass"}
     capsys.readouterr()
     assert main(["show", REF]) == 0
@@ -333,7 +339,7 @@ def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest
         ("proven", full.digest, RULES - 1),
     ):
         value = {**about, "parent": str(origin), "verdict": verdict, "rules": rules}
-        registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+        prove(registry, FaithfulnessReport.from_json(value))
     assert main(["show", REF]) == 0
     (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("proof: ")]
     assert line == "proof: model_int8.onnx is bounded from model.onnx, unsigned"
@@ -362,7 +368,7 @@ def test_a_signed_proof_is_stated_although_an_unsigned_one_came_later(
         "artifact": str(int8.digest),
     }
     value = {**about, "parent": str(full.digest), "verdict": "bounded"}
-    registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+    prove(registry, FaithfulnessReport.from_json(value))
     capsys.readouterr()
     assert main(["sbom", REF, "--proofs"]) == 0
     printed = capsys.readouterr().out

@@ -35,7 +35,7 @@ def test_one_member_is_pulled(crops: Registry, other: Registry, tmp_path: Path) 
     wanted = Selection(members=("head:species001",))
     done = other.pull(ONE, str(crops.store.root), selection=wanted)
     paths = ("heads/species001-fp16.onnx", "heads/species001-int8.onnx", "heads/species001.onnx")
-    assert done.held == {Version(1, 0, 0): paths}
+    assert done.artifacts == {Version(1, 0, 0): paths}
     other.write_out(f"{NAME}:1.0.0", tmp_path / "out")
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.onnx")}
     assert found == set(paths)
@@ -45,7 +45,7 @@ def test_one_member_is_pulled(crops: Registry, other: Registry, tmp_path: Path) 
 def test_members_and_formats_narrow_each_other(crops: Registry, other: Registry) -> None:
     wanted = Selection(("onnx-int8",), members=("backbone", "head:species001"))
     done = other.pull(ONE, str(crops.store.root), selection=wanted)
-    assert done.held == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
+    assert done.artifacts == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
 
 
 def test_a_member_without_what_is_asked_for_is_named(
@@ -62,7 +62,7 @@ def test_a_member_without_what_is_asked_for_is_named(
     assert caught.value.hint == "it has onnx (float32)"
     other.pull(newest, url, selection=replace(both, members=("backbone",)))
     done = other.pull(newest, url, selection=Selection(members=("head:species001",)))
-    assert done.held == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
+    assert done.artifacts == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from support.dossier import judge as judge_module
 from support.dossier.judge import Judge
 from support.prove.recorded import read_proofs
+from support.registries import owner
 from support.registries.gated import NAME
 from support.sampling import sampled
 from support.trust.attack_operations import attack
@@ -30,7 +31,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
@@ -311,7 +312,7 @@ def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:
 def test_a_version_that_was_taken_down_leaves_its_moves(audited: Audited, tmp_path: Path) -> None:
     registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
     gone = registry.get(f"{NAME}:1.1.0").digest
-    registry.untag(NAME, "nightly")
+    owner.untag(registry, NAME, "nightly")
     purge = Purge(**stamp(NAME), version=Version(1, 1, 0), manifest=gone, blobs=(gone,))
 
     def take_down(ledger: Log) -> list[Digest]:

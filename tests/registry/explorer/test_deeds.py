@@ -24,8 +24,8 @@ from onnxreg.registry.log.lookup import fetcher, read_log
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
@@ -80,7 +80,7 @@ def attest(ours: ObjectRegistry, theirs: ObjectRegistry, version: str, state: st
 
 
 def push(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
-    copy(ours, theirs, TransferRequest(NAME, [Version.parse(version)]))
+    exchange(ours, theirs, ExchangeRequest(NAME, [Version.parse(version)]))
     if verdict(ours, version) == "refused":
         assert verdict(theirs, version) == "refused"
 

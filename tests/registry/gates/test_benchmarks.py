@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import read_benchmarks
+from onnxreg.registry.gates.statements import attest_benchmark, read_benchmarks
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -47,6 +47,11 @@ def document(artifact: Digest, value: float = 1.5, **changes: Any) -> bytes:
     return json.dumps(value_of).encode()
 
 
+def attest(registry: Registry, ref: str, report: bytes) -> None:
+    release = registry.get(ref)
+    attest_benchmark(registry.decisions(release.name), release, report, "benchmark")
+
+
 def digest(registry: Registry, version: str) -> Digest:
     return registry.get(f"acme/net:{version}").manifest.artifacts[0].digest
 
@@ -58,25 +63,25 @@ def values(registry: Registry, version: str) -> list[float | None]:
 
 def test_each_version_has_its_own_oldest_first(registry: Registry) -> None:
     for value in (2.0, 1.0):
-        registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0"), value))
+        attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0"), value))
     assert values(registry, "1.0.0") == [2.0, 1.0]
     assert values(registry, "1.1.0") == []
-    registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0"), 1.0))
+    attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0"), 1.0))
     assert values(registry, "1.0.0") == [2.0, 1.0]
 
 
 def test_it_certifies_and_refuses_nothing(registry: Registry) -> None:
     before = registry.get("acme/net:1.0.0")
-    registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0")))
+    attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0")))
     after = registry.get("acme/net:1.0.0")
     assert (after.data, after.states) == (before.data, before.states)
 
 
 def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
     with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
-        registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.1.0")))
+        attest(registry, "acme/net:1.0.0", document(digest(registry, "1.1.0")))
     with pytest.raises(NotFoundError):
-        registry.attest_benchmark("acme/net:9.9.9", document(digest(registry, "1.0.0")))
+        attest(registry, "acme/net:9.9.9", document(digest(registry, "1.0.0")))
 
 
 @pytest.mark.parametrize(
@@ -92,5 +97,5 @@ def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
 )
 def test_invalid_benchmarks_are_refused(registry: Registry, changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="benchmark is not valid"):
-        registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0"), **changes))
+        attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0"), **changes))
     assert values(registry, "1.0.0") == []

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME
 from support.trust.attack_operations import attack
 
@@ -22,7 +23,7 @@ REF = Ref.parse(STABLE)
 
 @pytest.fixture
 def registry(gated: Registry) -> Registry:
-    gated.promote(f"{NAME}:1.0.0", "stable")
+    owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
 
@@ -34,7 +35,7 @@ class TwoFaced:
         self.withheld = [registry.get(f"{NAME}:1.2.0").digest]
         attack(registry, "forge 1.2.0")
         evil = registry.store.read_index(NAME)
-        registry.promote(f"{NAME}:1.0.0", "stable")
+        owner.promote(registry, f"{NAME}:1.0.0", "stable")
         self._answers = [evil, registry.store.read_index(NAME)]
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:

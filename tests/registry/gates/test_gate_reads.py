@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.registries.gated import LAX, NAME, POLICY, refusal
 from support.servers import static
 from support.servers.faults import Proxy, proxy
@@ -27,7 +28,7 @@ INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
 
 @pytest.fixture
 def registry(gated: Registry) -> Registry:
-    gated.promote(f"{NAME}:1.0.0", "stable")
+    owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
 
@@ -75,17 +76,17 @@ def test_a_pull_of_what_is_here_asks_for_two_files(reader: Path, site: Proxy) ->
 
 def test_another_policy_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
     assert resolve(reader, site) == 0
-    registry.set_policy(read_policy(LAX, "policy"))
+    owner.set_policy(registry, read_policy(LAX, "policy"))
     assert resolve(reader, site) == 0
     assert len(site.seen) > 2
-    registry.set_policy(read_policy(POLICY.replace(b"Apache-2.0", b"MIT"), "policy"))
+    owner.set_policy(registry, read_policy(POLICY.replace(b"Apache-2.0", b"MIT"), "policy"))
     for _ in range(2):
         assert resolve(reader, site) == 8
 
 
 def test_another_index_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
     assert resolve(reader, site) == 0
-    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     for _ in range(2):
         assert resolve(reader, site) == 8
     attack(registry, "move 1.1.0")
@@ -100,9 +101,11 @@ def test_another_trust_file_is_looked_at(
     trust = tmp_path / "trust.toml"
     monkeypatch.setenv("REG_TRUST", str(trust))
     trust.write_text(f'[keys.release]\nkey = "{release.public}"\n')
-    registry.sign(f"{NAME}:1.0.0", release)
-    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy"))
-    registry.promote(f"{NAME}:1.0.0", "stable")
+    owner.sign(registry, f"{NAME}:1.0.0", release)
+    owner.set_policy(
+        registry, read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy")
+    )
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert [resolve(reader, site) for _ in range(2)] == [0, 0]
     assert site.seen == [INDEX, POLICIES]
     trust.write_text(f'[keys.release]\nkey = "{other.public}"\n')
@@ -111,8 +114,8 @@ def test_another_trust_file_is_looked_at(
 
 def test_a_gate_is_checked_for_each_channel(registry: Registry, reader: Path, site: Proxy) -> None:
     registry.tag(f"{NAME}:1.2.0", "beta")
-    registry.set_policy(read_policy(POLICY + POLICY.replace(b"stable", b"beta"), "policy"))
-    registry.promote(f"{NAME}:1.0.0", "stable")
+    owner.set_policy(registry, read_policy(POLICY + POLICY.replace(b"stable", b"beta"), "policy"))
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert resolve(reader, site) == 0
     words = ["--registry", str(reader), "resolve", f"{NAME}:beta", "--remote", site.url]
     assert [main(words) for _ in range(2)] == [8, 8]

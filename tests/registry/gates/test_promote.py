@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.trust.attack_operations import attack
 
@@ -12,7 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.gates import promotion
 from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
 from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -36,16 +37,16 @@ def registry(gated: Registry) -> Registry:
 
 
 def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
-    done = registry.promote(f"{NAME}:1.0.0", "stable")
+    done = owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
     assert not registry.verify().damages
 
 
 def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable", reason="release 1")
+    owner.promote(registry, f"{NAME}:1.0.0", "stable", reason="release 1")
     held = registry.state(NAME).channels["stable"]
-    assert held.policy == registry.policies().head and held.evidence is not None
+    assert held.policy == owner.policies(registry).head and held.evidence is not None
     with registry.store.open_blob(held.evidence) as stream:
         found = PromotionEvidence.decode(stream.read())
     assert (Version.parse(found.version), found.channel, found.before) == (Version(1, 0, 0), "stable", None)
@@ -54,7 +55,7 @@ def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
 
 
 def test_a_failed_gate_moves_nothing(registry: Registry) -> None:
-    done = registry.promote(f"{NAME}:1.2.0", "stable")
+    done = owner.promote(registry, f"{NAME}:1.2.0", "stable")
     assert not done.holds and not done.moved
     assert "certified" in done.refuse().message
     assert not registry.state(NAME).channels
@@ -69,26 +70,26 @@ def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
     measured = replace(int8, fields={"checks": [figures]})
     registry.add(replace(made, artifacts=(model, measured)), "2.0.0")
     rule = '[[rule]]\nchannel = "stable"\nwhere = "metric[\'sts/spearman\'] >= {}"\n'
-    registry.set_policy(read_policy(rule.format("0.82").encode(), "policy"))
-    assert not registry.promote(f"{NAME}:1.0.0", "stable").holds
-    assert registry.promote(f"{NAME}:2.0.0", "stable").moved
+    owner.set_policy(registry, read_policy(rule.format("0.82").encode(), "policy"))
+    assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").holds
+    assert owner.promote(registry, f"{NAME}:2.0.0", "stable").moved
     other = Registry(tmp_path / "other")
     other.pull(STABLE, str(registry.store.root))
-    registry.set_policy(read_policy(rule.format("0.84").encode(), "policy"))
+    owner.set_policy(registry, read_policy(rule.format("0.84").encode(), "policy"))
     with pytest.raises(GateError, match=r"model_int8.onnx does not meet metric\['sts/spearman'\] >= 0.84"):
         registry.resolve(STABLE)
 
 
 def test_a_dry_run_moves_nothing(registry: Registry) -> None:
-    done = registry.promote(f"{NAME}:1.0.0", "stable", dry_run=True)
+    done = owner.promote(registry, f"{NAME}:1.0.0", "stable", dry_run=True)
     assert done.holds and not done.moved and not registry.state(NAME).channels
 
 
 def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    assert not registry.promote(f"{NAME}:1.0.0", "stable").moved
-    registry.set_policy(read_policy(LAX, "policy"))
-    assert registry.promote(f"{NAME}:1.0.0", "stable").moved
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
+    owner.set_policy(registry, read_policy(LAX, "policy"))
+    assert owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
 
 
 def test_a_channel_that_another_user_moves_meanwhile_stays_there(
@@ -98,29 +99,29 @@ def test_a_channel_that_another_user_moves_meanwhile_stays_there(
 
     def judge_and_lose(*arguments: Any) -> promotion.JudgedVersion:
         if next(calls) == 0:
-            Registry(registry.store.root).promote(f"{NAME}:1.1.0", "stable")
+            owner.promote(Registry(registry.store.root), f"{NAME}:1.1.0", "stable")
         return judge(*arguments)
 
     monkeypatch.setattr(promotion, "judge_version", judge_and_lose)
     with pytest.raises(ConflictError, match="stable"):
-        registry.promote(f"{NAME}:1.0.0", "stable")
+        owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert registry.state(NAME).channels["stable"].version == Version(1, 1, 0)
 
 
 def test_breaking_changes_are_looked_for_against_the_holder(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    assert registry.promote(f"{NAME}:1.1.0", "stable").moved
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    assert owner.promote(registry, f"{NAME}:1.1.0", "stable").moved
     assert [
         each.requirement
-        for each in registry.promote(f"{NAME}:1.3.0", "stable").findings
+        for each in owner.promote(registry, f"{NAME}:1.3.0", "stable").findings
         if each.verdict == "fail"
     ] == ["breaking"]
 
 
 def test_taking_the_channel_away_hides_no_breaking_change(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.untag(NAME, "stable")
-    assert not registry.promote(f"{NAME}:1.3.0", "stable").holds
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    owner.untag(registry, NAME, "stable")
+    assert not owner.promote(registry, f"{NAME}:1.3.0", "stable").holds
 
 
 def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry, tmp_path: Path) -> None:
@@ -140,17 +141,17 @@ def test_other_channels_stay_free(registry: Registry) -> None:
     registry.tag(f"{NAME}:1.2.0", "beta")
     assert registry.resolve(f"{NAME}:beta").located.version == Version(1, 2, 0)
     with pytest.raises(InputError, match="no policy governs"):
-        registry.promote(f"{NAME}:1.0.0", "beta")
+        owner.promote(registry, f"{NAME}:1.0.0", "beta")
     with pytest.raises(NotFoundError, match=r"no version 9\.9\.9 in "):
-        registry.promote(f"{NAME}:9.9.9", "beta")
+        owner.promote(registry, f"{NAME}:9.9.9", "beta")
 
 
 def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    owner.set_policy(registry, read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
     with pytest.raises(GateError, match="licenses"):
         registry.resolve(STABLE)
-    registry.set_policy(Policy())
+    owner.set_policy(registry, Policy())
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
 
 
@@ -158,16 +159,16 @@ def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: P
     registry = Registry(tmp_path / "home")
     registry.add(draft(tmp_path / "a", "a"), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
-    registry.set_policy(read_policy(POLICY, "policy"))
+    owner.set_policy(registry, read_policy(POLICY, "policy"))
     with pytest.raises(GateError, match="without a promotion"):
         registry.resolve(STABLE)
-    assert registry.promote(f"{NAME}:1.0.0", "stable").moved
+    assert owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
     registry.resolve(STABLE)
 
 
 def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.1.0", "stable")
-    done = registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.promote(registry, f"{NAME}:1.1.0", "stable")
+    done = owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     assert (done.stated, done.evaluation.state) == ("certified", "refused")
     with pytest.raises(GateError, match="a later evaluation says refused"):
         registry.resolve(STABLE)
@@ -176,8 +177,8 @@ def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
 
 def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
     before = registry.resolve(f"{NAME}:1.1.0").artifact
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     after = registry.resolve(f"{NAME}:1.1.0", None).outcome.looked_at[0][0].summary.artifacts[1]
     assert (before.state, after.state, after.stated) == ("certified", "refused", "certified")
     assert [line.event.artifact for line in registry.log(NAME) if isinstance(line.event, Attest)].count(
@@ -187,7 +188,7 @@ def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
 
 def test_a_report_about_other_bytes_is_refused(registry: Registry) -> None:
     with pytest.raises(InputError, match="which is not an artifact of"):
-        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.1.0"))
+        owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.1.0"))
 
 
 def test_a_report_against_another_parent_is_refused(registry: Registry) -> None:
@@ -195,20 +196,20 @@ def test_a_report_against_another_parent_is_refused(registry: Registry) -> None:
 
     value = json.loads(refusal(registry, "1.0.0")) | {"parent": str(Digest.of(b"another"))}
     with pytest.raises(InputError, match="made from"):
-        registry.attest(f"{NAME}:1.0.0", json.dumps(value).encode())
+        owner.attest(registry, f"{NAME}:1.0.0", json.dumps(value).encode())
 
 
 def test_a_refused_version_is_not_dropped(registry: Registry) -> None:
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     with pytest.raises(ConflictError, match="on record"):
-        registry.drop(f"{NAME}:1.1.0")
+        owner.drop(registry, f"{NAME}:1.1.0")
 
 
 def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     for number in range(40):
-        registry.pin(f"{NAME}:1.0.0", undo=bool(number % 2))
+        owner.pin(registry, f"{NAME}:1.0.0", undo=bool(number % 2))
         registry.tag(f"{NAME}:1.{number % 2}.0", "beta")
     assert not registry.verify().damages
     assert registry.state(NAME).versions[Version(1, 1, 0)].attested
@@ -216,18 +217,18 @@ def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry
 
 
 def test_refusals_travel_with_a_version_and_policies_do_not(registry: Registry, tmp_path: Path) -> None:
-    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    owner.attest(registry, f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
     other = Registry(tmp_path / "other")
     other.pull(f"{NAME}:1.1.0", str(registry.store.root))
     assert other.state(NAME).versions[Version(1, 1, 0)].attested
-    assert not other.policies().lines and not other.verify().damages
+    assert not owner.policies(other).lines and not other.verify().damages
 
 
 def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path: Path) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
-    assert read_policies(copy) == registry.policies()
+    assert read_policies(copy) == owner.policies(registry)
     assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, Policy())
@@ -241,15 +242,15 @@ def test_a_mirror_with_other_policies_is_a_fork(registry: Registry) -> None:
 
 
 def test_setting_the_same_policy_does_nothing(registry: Registry) -> None:
-    assert registry.set_policy(read_policy(POLICY, "policy")) is None
-    line = registry.set_policy(Policy(), "free again")
+    assert owner.set_policy(registry, read_policy(POLICY, "policy")) is None
+    line = owner.set_policy(registry, Policy(), "free again")
     assert line is not None and (line.seq, line.event.reason) == (2, "free again")
-    assert registry.policies().policy == Policy()
+    assert owner.policies(registry).policy == Policy()
 
 
 def test_collection_keeps_the_evidence(registry: Registry) -> None:
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.promote(f"{NAME}:1.1.0", "stable")
+    owner.promote(registry, f"{NAME}:1.0.0", "stable")
+    owner.promote(registry, f"{NAME}:1.1.0", "stable")
     registry.gc()
     registry.resolve(STABLE)
     assert not registry.verify().damages
@@ -262,10 +263,10 @@ def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_pat
     source = Registry(tmp_path / "source")
     source.add(draft(tmp_path / "x", "x"), "1.0.0")
     source.tag(f"{NAME}:1.0.0", "stable")
-    from onnxreg.registry.transfer.copy import copy
-    from onnxreg.registry.transfer.plan import TransferRequest
+    from onnxreg.registry.transfer.exchange import exchange
+    from onnxreg.registry.transfer.merge import ExchangeRequest
 
-    copy(source.store, far, TransferRequest(NAME, [Version(1, 0, 0)], channels=["stable"]))
+    exchange(source.store, far, ExchangeRequest(NAME, [Version(1, 0, 0)], channels=["stable"]))
     asked: list[str] = []
     get = far.store.get
     far.store.get = lambda key, known=None: (asked.append(key), get(key, known))[1]  # type: ignore[method-assign]
@@ -276,7 +277,7 @@ def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_pat
 def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
     far = memory_remote(registry.id)
     mirror(registry.store, far)
-    done = registry.promote(f"{NAME}:1.0.0", "stable", remote=far)
+    done = owner.promote(registry, f"{NAME}:1.0.0", "stable", remote=far)
     assert done.moved
     registry.heads.reset(registry.id)
     with pytest.raises(GateError):
@@ -290,12 +291,12 @@ def test_a_policy_log_with_a_broken_chain_is_refused(tmp_path: Path) -> None:
     path = registry.store.root / "policy.jsonl"
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
     with pytest.raises(IntegrityError):
-        registry.set_policy(read_policy(LAX, "policy"))
+        owner.set_policy(registry, read_policy(LAX, "policy"))
 
 
 def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path) -> None:
     registry = filled(tmp_path)
-    registry.set_policy(read_policy(LAX, "policy"))
+    owner.set_policy(registry, read_policy(LAX, "policy"))
     path = registry.store.root / "policy.jsonl"
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905", 1))
     with pytest.raises(IntegrityError, match=r"^policy\.jsonl is broken at line 2$"):
@@ -310,10 +311,12 @@ def republished(registry: Registry, tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("first", ["published", "refused"])
 def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first: str) -> None:
     """To publish refused bytes with another licence is no way out, before the refusal or after it."""
-    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    owner.set_policy(
+        registry, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy")
+    )
     steps = [
         lambda: republished(registry, tmp_path, "1.9.0"),
-        lambda: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+        lambda: owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
     ]
     for step in steps if first == "published" else reversed(steps):
         step()
@@ -322,7 +325,7 @@ def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first
     assert [item.state for item in registry.get(f"{NAME}:1.9.0").states if item.path == found.path] == [
         "refused"
     ]
-    assert not registry.promote(f"{NAME}:1.9.0", "stable").holds
+    assert not owner.promote(registry, f"{NAME}:1.9.0", "stable").holds
     assert found.digest in registry.state(NAME).refused
     assert not registry.verify().damages
 
@@ -330,7 +333,7 @@ def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first
 def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path) -> None:
     other, place = Registry(tmp_path / "other"), str(registry.store.root)
     other.pull(f"{NAME}:1.0.0", place)
-    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     other.pull(f"{NAME}:1.3.0", place)
     assert other.state(NAME).versions[Version(1, 0, 0)].attested
     assert not other.verify().damages
@@ -346,7 +349,7 @@ def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Regis
     republished(registry, tmp_path, "1.9.0")
     other, place = Registry(tmp_path / "other"), str(registry.store.root)
     other.pull(f"{NAME}:1.9.0", place)
-    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     other.pull(f"{NAME}:1.3.0", place)
     assert "refused" in [item.state for item in other.get(f"{NAME}:1.9.0").states]
     assert not other.verify().damages

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME, draft, refusal
 from support.trust.tamper import Tree
 
@@ -14,7 +15,7 @@ from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob, read_state
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.mirror_registry import mirror, open_both
+from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -43,7 +44,7 @@ def free(gated: Registry) -> Registry:
 @pytest.fixture
 def governed(free: Registry) -> Registry:
     """`stable` is 1.0.0, promoted."""
-    free.promote(f"{NAME}:1.0.0", STABLE)
+    owner.promote(free, f"{NAME}:1.0.0", STABLE)
     return free
 
 
@@ -52,17 +53,17 @@ def version(registry: Registry, channel: str, seed: str | None = SEED) -> str:
 
 
 def start(registry: Registry, channel: str = EDGE, share: float = 100, **more: Any) -> None:
-    registry.rollouts().start(NEXT, channel, share, **more)
+    owner.rollouts(registry).start(NEXT, channel, share, **more)
 
 
 def test_from_start_to_finish(free: Registry) -> None:
     start(free, share=5)
     rollout = free.state(NAME).rollouts[EDGE]
     assert (str(rollout.to), rollout.percent) == ("1.1.0", 5)
-    status = free.rollouts().advance(NAME, EDGE, 100)
+    status = owner.rollouts(free).advance(NAME, EDGE, 100)
     assert status.rollout is not None and status.rollout.salt == rollout.salt
     assert (version(free, EDGE), version(free, EDGE, None)) == ("1.1.0", "1.0.0")
-    done = free.rollouts().finish(NAME, EDGE)
+    done = owner.rollouts(free).finish(NAME, EDGE)
     assert (str(done.version), done.rollout) == ("1.1.0", None)
     assert version(free, EDGE, None) == "1.1.0" and not free.state(NAME).rollouts
     kinds = [line.event.kind for line in free.log(NAME)][-3:]
@@ -80,10 +81,10 @@ def test_a_digest_names_the_manifest_also_during_a_rollout(free: Registry) -> No
 def test_a_halt_brings_the_release_before_back(free: Registry) -> None:
     start(free)
     assert version(free, EDGE) == "1.1.0"
-    free.rollouts().halt(NAME, EDGE, "crashes")
+    owner.rollouts(free).halt(NAME, EDGE, "crashes")
     assert version(free, EDGE) == "1.0.0"
     with pytest.raises(NotFoundError, match="nothing is rolled out"):
-        free.rollouts().halt(NAME, EDGE)
+        owner.rollouts(free).halt(NAME, EDGE)
     start(free)
     salts = {line.event.salt for line in free.log(NAME) if isinstance(line.event, RolloutStep)}
     assert len(salts - {None}) == 2, "each rollout has a salt of its own"
@@ -100,14 +101,14 @@ def test_a_yank_of_the_new_version_halts_it(free: Registry) -> None:
 REFUSED = {
     "tag": lambda registry: registry.tag(f"{NAME}:1.2.0", EDGE),
     "tag to the new version": lambda registry: registry.tag(NEXT, EDGE),
-    "untag": lambda registry: registry.untag(NAME, EDGE),
+    "untag": lambda registry: owner.untag(registry, NAME, EDGE),
     "a second start": lambda registry: start(registry, share=1),
-    "a start of another version": lambda registry: registry.rollouts().start(
+    "a start of another version": lambda registry: owner.rollouts(registry).start(
         Ref.parse(f"{NAME}:1.3.0"), EDGE, 1
     ),
-    "drop of the new version": lambda registry: registry.drop(NEXT),
+    "drop of the new version": lambda registry: owner.drop(registry, NEXT),
     "purge of the new version": lambda registry: registry.purge(NEXT, "leak"),
-    "drop of the version before": lambda registry: registry.drop(f"{NAME}:1.0.0"),
+    "drop of the version before": lambda registry: owner.drop(registry, f"{NAME}:1.0.0"),
     "purge of the version before": lambda registry: registry.purge(f"{NAME}:1.0.0", "leak"),
 }
 
@@ -119,7 +120,7 @@ def test_commands_refused_during_a_rollout(deed: str, free: Registry) -> None:
     with pytest.raises(ConflictError):
         REFUSED[deed](free)
     assert len(free.log(NAME)) == before
-    free.rollouts().halt(NAME, EDGE)
+    owner.rollouts(free).halt(NAME, EDGE)
     free.tag(NEXT, EDGE)
 
 
@@ -134,11 +135,11 @@ def test_no_retention_policy_expires_either_version(free: Registry, tmp_path: Pa
 BAD = {
     "no channel": (lambda registry: start(registry, "beta"), NotFoundError),
     "the version that the channel holds": (
-        lambda registry: registry.rollouts().start(Ref.parse(f"{NAME}:1.0.0"), EDGE, 5),
+        lambda registry: owner.rollouts(registry).start(Ref.parse(f"{NAME}:1.0.0"), EDGE, 5),
         ConflictError,
     ),
     "no such version": (
-        lambda registry: registry.rollouts().start(Ref.parse(f"{NAME}:9.0.0"), EDGE, 5),
+        lambda registry: owner.rollouts(registry).start(Ref.parse(f"{NAME}:9.0.0"), EDGE, 5),
         NotFoundError,
     ),
     "a share of 0": (lambda registry: start(registry, share=0), InputError),
@@ -146,10 +147,13 @@ BAD = {
     "a cohort that cannot be read": (lambda registry: start(registry, where="platform ="), InputError),
     "a cohort over artifacts": (lambda registry: start(registry, where="opset <= 18"), InputError),
     "an advance without a rollout": (
-        lambda registry: registry.rollouts().advance(NAME, EDGE, 5),
+        lambda registry: owner.rollouts(registry).advance(NAME, EDGE, 5),
         NotFoundError,
     ),
-    "a finish without a rollout": (lambda registry: registry.rollouts().finish(NAME, EDGE), NotFoundError),
+    "a finish without a rollout": (
+        lambda registry: owner.rollouts(registry).finish(NAME, EDGE),
+        NotFoundError,
+    ),
 }
 
 
@@ -166,45 +170,45 @@ def test_refused_rollouts(case: str, free: Registry) -> None:
 def test_a_share_only_grows(share: float, free: Registry) -> None:
     start(free, share=20)
     with pytest.raises(InputError, match="20 %"):
-        free.rollouts().advance(NAME, EDGE, share)
+        owner.rollouts(free).advance(NAME, EDGE, share)
 
 
 def test_a_governed_rollout_is_a_promotion(governed: Registry) -> None:
     with pytest.raises(GateError, match=r"breaking|certified"):
-        governed.rollouts().start(Ref.parse(f"{NAME}:1.2.0"), STABLE, 5)
+        owner.rollouts(governed).start(Ref.parse(f"{NAME}:1.2.0"), STABLE, 5)
     start(governed, STABLE)
     rollout = governed.state(NAME).rollouts[STABLE]
     assert rollout.policy and rollout.evidence
     assert version(governed, STABLE) == "1.1.0"
     with pytest.raises(ConflictError):
-        governed.promote(NEXT, STABLE)
-    governed.rollouts().finish(NAME, STABLE)
+        owner.promote(governed, NEXT, STABLE)
+    owner.rollouts(governed).finish(NAME, STABLE)
     last = governed.log(NAME)[-1].event
     assert isinstance(last, Tag) and last.evidence and version(governed, STABLE, None) == "1.1.0"
 
 
 def test_every_reader_that_is_in_judges_again(governed: Registry) -> None:
     start(governed, STABLE)
-    governed.attest(NEXT, refusal(governed, "1.1.0"))
+    owner.attest(governed, NEXT, refusal(governed, "1.1.0"))
     with pytest.raises(GateError, match="does not meet the policy"):
         version(governed, STABLE)
     assert version(governed, STABLE, None) == "1.0.0"
     with pytest.raises(GateError):
-        governed.rollouts().finish(NAME, STABLE)
+        owner.rollouts(governed).finish(NAME, STABLE)
 
 
 def test_an_advance_repeats_the_check(governed: Registry) -> None:
     start(governed, STABLE, share=5)
-    governed.attest(NEXT, refusal(governed, "1.1.0"))
+    owner.attest(governed, NEXT, refusal(governed, "1.1.0"))
     with pytest.raises(GateError):
-        governed.rollouts().advance(NAME, STABLE, 50)
+        owner.rollouts(governed).advance(NAME, STABLE, 50)
 
 
 def test_a_rollout_that_nobody_promoted_is_refused(governed: Registry) -> None:
     """A policy that came after the start governs the rollout too."""
     start(governed, EDGE)
     rules = b'[[rule]]\nchannel = "edge"\nlicenses = ["Apache-2.0"]\n'
-    governed.set_policy(read_policy(rules, "policy"))
+    owner.set_policy(governed, read_policy(rules, "policy"))
     with pytest.raises(GateError, match="without a promotion"):
         version(governed, EDGE)
 
@@ -212,13 +216,13 @@ def test_a_rollout_that_nobody_promoted_is_refused(governed: Registry) -> None:
 def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """The times are those that the events claim."""
     rules = b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n'
-    governed.set_policy(read_policy(rules, "policy"))
-    assert [finding.detail for finding in governed.promote(NEXT, STABLE).findings] == [
+    owner.set_policy(governed, read_policy(rules, "policy"))
+    assert [finding.detail for finding in owner.promote(governed, NEXT, STABLE).findings] == [
         "it was not rolled out"
     ]
     start(governed, STABLE)
     with pytest.raises(GateError, match=r"rolled out for 0\.0 hours, at least 1"):
-        governed.rollouts().finish(NAME, STABLE)
+        owner.rollouts(governed).finish(NAME, STABLE)
 
     def two_hours_later(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
         about = stamp(name, actor, reason)
@@ -226,7 +230,7 @@ def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest
         return about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     monkeypatch.setattr(rollouts, "stamp", two_hours_later)
-    governed.rollouts().finish(NAME, STABLE)
+    owner.rollouts(governed).finish(NAME, STABLE)
     assert version(governed, STABLE, None) == "1.1.0"
 
 
@@ -234,7 +238,7 @@ def test_a_clock_that_was_never_set_rolls_nothing_out(
     governed: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step is not older than the lines before it."""
-    governed.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n', "policy"))
+    owner.set_policy(governed, read_policy(b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n', "policy"))
 
     def long_ago(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
         return stamp(name, actor, reason) | {"time": "1970-01-01T00:00:00Z"}
@@ -243,7 +247,7 @@ def test_a_clock_that_was_never_set_rolls_nothing_out(
         patch.setattr(rollouts, "stamp", long_ago)
         start(governed, STABLE)
     with pytest.raises(GateError, match=r"rolled out for 0\.0 hours"):
-        governed.rollouts().finish(NAME, STABLE)
+        owner.rollouts(governed).finish(NAME, STABLE)
 
 
 LIES = {

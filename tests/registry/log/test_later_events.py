@@ -20,7 +20,7 @@ from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.archive import choose, create_archive
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from support.registries import owner
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
@@ -21,9 +22,9 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.mirror_registry import mirror
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
@@ -129,7 +130,7 @@ def test_one_format_comes_with_its_companions_and_is_on_record(
 ) -> None:
     done = other.pull(ONE, str(whole.store.root), selection=Selection(("onnx-int8",)))
     assert done.events == 2 and kinds(other) == ["publish", "hold"]
-    assert done.held == {V1: (INT8,)} and held(other) == (INT8,)
+    assert done.artifacts == {V1: (INT8,)} and held(other) == (INT8,)
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
     assert done.blobs == 6
     assert other.find(ONE).entry.status(None) == "partial"
@@ -388,11 +389,11 @@ def test_two_pulls_at_once_add_up(
     then: tuple[str, ...], expected: tuple[str, ...] | None, whole: Registry, other: Registry
 ) -> None:
     def pull_too() -> None:
-        copy(whole.store, other.store, TransferRequest(NAME, [V1], Selection(then)))
+        exchange(whole.store, other.store, ExchangeRequest(NAME, [V1], Selection(then)))
 
     source = cast(RegistryStore, Meanwhile(whole.store, pull_too))
-    done = copy(source, other.store, TransferRequest(NAME, [V1], Selection(("onnx-int8",))))
-    assert held(other) == expected == done.held[V1]
+    done = exchange(source, other.store, ExchangeRequest(NAME, [V1], Selection(("onnx-int8",))))
+    assert held(other) == expected == done.artifacts[V1]
     assert kinds(other).count("publish") == 1
     assert not verify(other.store).damages
 
@@ -435,7 +436,7 @@ def test_the_selection_outlives_a_sealing(other: Registry, pull: Pull) -> None:
     pull("onnx-int8")
     for _ in range(33):
         other.tag(ONE, "latest")
-        other.untag(NAME, "latest")
+        owner.untag(other, NAME, "latest")
     assert other.state(NAME).checkpoint is not None
     assert held(other) == (INT8,) and not verify(other.store).damages
 

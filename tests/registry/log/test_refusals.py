@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME, draft
 
 from onnxreg.registry import Registry
@@ -18,8 +19,8 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
@@ -34,7 +35,7 @@ INT8 = Query(formats=("onnx-int8",))
 
 
 def promote(registry: Registry, version: str) -> Promotion:
-    return registry.promote(f"{NAME}:{version}", "stable")
+    return owner.promote(registry, f"{NAME}:{version}", "stable")
 
 
 @pytest.fixture
@@ -80,16 +81,16 @@ def test_the_record_of_a_refusal_survives_a_dead_collector(
     with monkeypatch.context() as before:
         before.setattr(committing, "record_refusals", lambda ledger, since: None)
         refused_then_certified(home, tmp_path)
-    request = TransferRequest(NAME, [Version.parse("1.1.0")])
+    request = ExchangeRequest(NAME, [Version.parse("1.1.0")])
     places = memory_remote(), memory_remote()
-    copy(home.store, places[0], request)
+    exchange(home.store, places[0], request)
     (statement,) = [
         line.event.statement for line in load(places[0], NAME)[0].tail if line.event.kind == "attest"
     ]
     with places[1].push() as push:
         push.put(BytesIO(read_blob(places[0], statement)))
     places[1].add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
-    copy(home.store, places[1], request)
+    exchange(home.store, places[1], request)
     assert load(places[1], NAME)[0].refused == load(places[0], NAME)[0].refused != set()
 
 
@@ -103,11 +104,11 @@ def test_a_refusal_is_recorded_if_its_line_is_sealed_at_once(
         for number in range(4):  # so 1.1.0 is not among the newest four
             home.add(draft(tmp_path / f"later-{number}", f"later-{number}"), f"2.{number}.0")
     remote = memory_remote()
-    send = partial(copy, home.store, remote)
-    send(TransferRequest(NAME, [Version.parse("1.0.0")]))
+    send = partial(exchange, home.store, remote)
+    send(ExchangeRequest(NAME, [Version.parse("1.0.0")]))
     while load(remote, NAME)[0].seq < SEGMENT_LINES - 1:
         Decisions(remote).tag(Ref(NAME, "1.0.0"), f"channel-{load(remote, NAME)[0].seq}")
-    send(TransferRequest(NAME, [Version.parse(f"{text}.0") for text in ("1.1", "2.0", "2.1", "2.2", "2.3")]))
+    send(ExchangeRequest(NAME, [Version.parse(f"{text}.0") for text in ("1.1", "2.0", "2.1", "2.2", "2.3")]))
     assert load(remote, NAME)[0].refused
 
 
@@ -118,9 +119,9 @@ def test_a_registry_from_before_gets_it_with_the_next_write(
         before.setattr(committing, "record_refusals", lambda ledger, since: None)
         refused_then_certified(home, tmp_path)
     assert home.resolve(NAME, INT8).artifact.state == "certified"
-    home.pin(f"{NAME}:1.2.0")
+    owner.pin(home, f"{NAME}:1.2.0")
     assert home.resolve(NAME, INT8).artifact.state == "refused"
-    home.pin(f"{NAME}:1.2.0", undo=True)
+    owner.pin(home, f"{NAME}:1.2.0", undo=True)
     assert len(attests(home)) == 1 and not home.verify().damages
 
 
@@ -132,7 +133,7 @@ def test_two_registries_that_each_put_it_on_record_tell_each_other_nothing(
         refused_then_certified(home, tmp_path)
     other = Registry(tmp_path / "other")
     home.push(f"{NAME}:1.1.0", str(other.store.root))
-    home.pin(f"{NAME}:1.2.0")
+    owner.pin(home, f"{NAME}:1.2.0")
     home.push(f"{NAME}:1.1.0", str(other.store.root))
     assert len(attests(other)) == len(attests(home)) == 1
 
@@ -201,7 +202,9 @@ def test_a_refusal_without_a_suite_travels(home: Registry, claim: Digest, tmp_pa
 
 
 def test_a_refusal_without_a_suite_stops_a_channel(home: Registry, claim: Digest) -> None:
-    home.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    owner.set_policy(
+        home, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy")
+    )
     (finding,) = promote(home, "1.2.0").findings
     assert finding.detail == "model.onnx is unknown, a later evaluation says refused"
 
@@ -216,7 +219,7 @@ def test_a_version_that_is_on_record_is_not_read_again(
         "read_manifest",
         lambda data, digest, name: read.append(digest) or before(data, digest, name),
     )
-    home.pin(f"{NAME}:1.2.0")
+    owner.pin(home, f"{NAME}:1.2.0")
     assert read == []
 
 
@@ -240,7 +243,7 @@ def test_a_policy_names_the_suites_that_must_be_passed(
 ) -> None:
     home.add(draft(tmp_path / "a", "a"), "1.0.0")
     rule = f'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsuites = ["{Digest.of(suite)}"]\n'
-    home.set_policy(read_policy(rule.encode(), "policy"))
+    owner.set_policy(home, read_policy(rule.encode(), "policy"))
     (finding,) = [each for each in promote(home, "1.0.0").findings if each.requirement == "suites"]
     if passes:
         assert finding.verdict == "pass"
@@ -249,13 +252,15 @@ def test_a_policy_names_the_suites_that_must_be_passed(
     artifact = home.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
     value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact)}
     report = json.dumps({**value, "suite": str(Digest.of(suite)), "state": "certified"}).encode()
-    home.attest(f"{NAME}:1.0.0", report)
+    owner.attest(home, f"{NAME}:1.0.0", report)
     assert promote(home, "1.0.0").moved
 
 
 def test_a_refusal_names_its_suite(home: Registry, tmp_path: Path) -> None:
     refused_then_certified(home, tmp_path)
-    home.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    owner.set_policy(
+        home, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy")
+    )
     (finding,) = promote(home, "1.2.0").findings
     assert finding.verdict == "fail"
     assert finding.detail.endswith(f"a later evaluation says refused on suite {Digest.of(b'suite').short}")

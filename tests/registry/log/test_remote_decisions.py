@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.gated import NAME, refusal
 from support.sampling import sampled
 from support.servers import hub, regserve, s3servers, static
@@ -22,7 +23,7 @@ from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryStore
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.archive import choose, create_archive
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.errors import ConflictError, RemoteError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.signing.dsse import read_sig
@@ -119,7 +120,7 @@ def test_neither_the_next_push_nor_the_next_pull_conflicts(
 ) -> None:
     home.tag(f"{NAME}:1.0.0", "beta", remote=there)
     home.yank(f"{NAME}:1.1.0", remote=there)
-    home.attest(f"{NAME}:1.0.0", refusal(home, "1.0.0"), remote=there)
+    owner.attest(home, f"{NAME}:1.0.0", refusal(home, "1.0.0"), remote=there)
     home.push(f"{NAME}:1.3.0", url, channels=())
     home.tag(f"{NAME}:1.0.0", "beta")
     home.push(f"{NAME}:1.0.0", url, channels=["beta"])
@@ -141,7 +142,7 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
     assert reg("tag", f"{NAME}:1.0.0", "stable") == 8
     assert "reg promote acme/pii:VERSION stable\n" in capfd.readouterr().err
     assert reg("tag", f"{NAME}:1.0.0", "stable", "--remote", url) == 0
-    home.set_policy(home.policies().policy, remote=there)
+    owner.set_policy(home, owner.policies(home).policy, remote=there)
     assert reg("tag", f"{NAME}:1.1.0", "stable", "--remote", url) == 8
     assert (
         f"promote instead: reg promote {NAME}:VERSION stable --remote {there.url}" in capfd.readouterr().err
@@ -180,7 +181,7 @@ def test_after_a_lost_race_it_decides_again(
     assert kinds(url)[-2:] == ["pin", "tag"]
     rival(monkeypatch, lambda: Decisions(open_url(url)).tag(Ref(NAME, "1.0.0"), "beta"))
     with pytest.raises(ConflictError, match=f"channel beta of {NAME} holds 1.0.0 by now"):
-        home.untag(NAME, "beta", remote=there)
+        owner.untag(home, NAME, "beta", remote=there)
     assert kinds(url)[-3:] == ["pin", "tag", "tag"]
 
 
@@ -192,7 +193,7 @@ def test_a_place_that_went_back_gets_no_event(
     home.push(f"{NAME}:1.0.0", str(share))
     there = home.remotes.open(str(share))
     old = shutil.copytree(share, tmp_path / "old")
-    home.set_policy(home.policies().policy, remote=there)
+    owner.set_policy(home, owner.policies(home).policy, remote=there)
     governed = (share / "policy.jsonl").read_bytes()
     assert reg("yank", f"{NAME}:1.0.0", "--remote", str(share)) == 0
     assert reg("resolve", NAME, "--remote", str(share)) == 3

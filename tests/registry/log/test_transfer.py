@@ -14,8 +14,8 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import share
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
@@ -123,21 +123,21 @@ def test_a_copy_with_the_same_id_gets_the_lines_verbatim(
     mirror = clone(registry, tmp_path / "mirror")
     for seed in "abc":
         registry.add(make_draft(seed=seed))
-        copy(registry.store, mirror, TransferRequest("acme/pii", []))
+        exchange(registry.store, mirror, ExchangeRequest("acme/pii", []))
         name = Path("index/acme/pii.jsonl")
         assert (mirror.root / name).read_bytes() == (registry.store.root / name).read_bytes()
-    assert copy(mirror, registry.store, TransferRequest("acme/pii", [])).events == 0
+    assert exchange(mirror, registry.store, ExchangeRequest("acme/pii", [])).events == 0
 
 
 def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
     registry.add(make_draft(seed="a"))
     twin = clone(registry, tmp_path / "twin")
-    copy(registry.store, twin, TransferRequest("acme/pii", []))
+    exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
     registry.add(make_draft(seed="b"))
     forked = Registry(twin.root)
     forked.add(make_draft(seed="c"))
     with pytest.raises(IntegrityError, match="different histories"):
-        copy(registry.store, twin, TransferRequest("acme/pii", []))
+        exchange(registry.store, twin, ExchangeRequest("acme/pii", []))
     assert len(forked.log("acme/pii")) == 2
 
 

@@ -19,9 +19,9 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.copy import TransferResult, copy
-from onnxreg.registry.transfer.mirror_registry import mirror
-from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
+from onnxreg.registry.transfer.exchange import TransferResult, exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
@@ -90,7 +90,7 @@ def send(
 ) -> TransferResult:
     chosen = [Version.parse(version) for version in versions]
     bring_back = Decisions(destination).restore if restore else None
-    return copy(source, destination, TransferRequest(NAME, chosen, selection, restore=bring_back))
+    return exchange(source, destination, ExchangeRequest(NAME, chosen, selection, restore=bring_back))
 
 
 Act = Callable[[RegistryStore], object]
@@ -286,9 +286,9 @@ def test_a_channel_push_sends_files_again_that_expire_meanwhile(
 
     monkeypatch.setattr(destination, "push", late)
     back = Decisions(destination).restore
-    wish = TransferRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, ["stable"], back, heal=False)
-    done = copy(source, destination, wish)
-    assert str(done.ledger.channels["stable"].version) == "1.0.0"
+    wish = ExchangeRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, ["stable"], back, heal=False)
+    done = exchange(source, destination, wish)
+    assert str(done.log.channels["stable"].version) == "1.0.0"
     assert not verify(destination).damages
 
 

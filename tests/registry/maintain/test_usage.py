@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, survey
@@ -44,7 +45,7 @@ def test_unique_bytes_are_freed_with_the_model(filled: Registry) -> None:
 
 def test_unreferenced_bytes_are_freed_by_a_collection(filled: Registry) -> None:
     filled.gc(RetentionPolicy(versions=1), dry_run=True)
-    filled.drop("acme/pii:0.1.1")
+    owner.drop(filled, "acme/pii:0.1.1")
     found, collected = usage(filled.store), survey(filled.store)
     assert found.unreferenced == {"blobs": len(collected.freed), "bytes": collected.size}
     assert collected.freed

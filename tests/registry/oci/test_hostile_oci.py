@@ -5,16 +5,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.servers import oci
 from support.servers.oci import Handler, Oci
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.commit import load
 from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
 from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, publish
+from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.signatures import signatures as signatures_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -57,7 +61,7 @@ def kinds(registry: Registry) -> list[str]:
 
 def test_a_version_comes_with_its_statements(server: Oci, index: str, other: Registry) -> None:
     server.refer(index, envelope(1), ENVELOPE)
-    assert other.fetch_oci(server.url("acme/pii:1.0.0")).new
+    assert fetch_version(other.publisher(), server.url("acme/pii:1.0.0")).new
     assert kinds(other) == ["publish", "attest"]
 
 
@@ -68,11 +72,11 @@ def test_signatures_and_their_version_come_back(
     server.has_referrers = has_referrers
     registry.add(make_draft(), "1.0.0")
     for _ in range(3):
-        registry.sign("acme/pii:1.0.0", generate("ed25519"))
+        owner.sign(registry, "acme/pii:1.0.0", generate("ed25519"))
         send(registry, server)
-    other.fetch_oci(server.url("acme/pii:1.0.0"))
+    fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.get("acme/pii").digest == registry.get("acme/pii").digest
-    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
     assert len(signatures) == 3
 
 
@@ -82,9 +86,9 @@ def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(
     for number in range(MAX_STATEMENTS + 1):
         server.refer(index, envelope(number), ENVELOPE)
     with pytest.raises(RemoteError, match="statements"):
-        other.fetch_oci(server.url("acme/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.names() == []
-    other.fetch_oci(server.url("acme/pii:1.0.0"), statements=False)
+    fetch_version(other.publisher(), server.url("acme/pii:1.0.0"), statements=False)
     assert kinds(other) == ["publish"]
 
 
@@ -94,7 +98,7 @@ def test_many_layers_of_one_referrer_are_many_statements(server: Oci, index: str
     server.manifests[oci.digest_of(data)] = data, ""
     server.referrers[index] = [{"digest": oci.digest_of(data), "artifactType": ENVELOPE}]
     with pytest.raises(RemoteError):
-        other.fetch_oci(server.url("acme/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.names() == []
 
 
@@ -105,7 +109,7 @@ def test_referrers_without_statements_are_bounded_too(server: Oci, index: str, o
         descriptor = {"digest": oci.digest_of(data), "artifactType": ENVELOPE}
         server.referrers.setdefault(index, []).append(descriptor)
     with pytest.raises(RemoteError):
-        other.fetch_oci(server.url("acme/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.names() == []
 
 
@@ -119,9 +123,9 @@ def test_statements_are_signed_only_if_asked(
     monkeypatch.setenv("REG_SIGNING_KEY", "ci")
     url = server.url("acme/pii:1.0.0")
     with pytest.raises(InputError):
-        other.fetch_oci(url)
+        fetch_version(other.publisher(), url)
     assert other.names() == []
-    other.fetch_oci(url, statements=True)
+    fetch_version(other.publisher(), url, statements=True)
     assert kinds(other) == ["publish", "attest"]
 
 
@@ -157,7 +161,7 @@ def test_a_document_is_at_most_4_mib(server: Oci, index: str, other: Registry, p
 
     server.hook = large
     with pytest.raises(RemoteError):
-        other.fetch_oci(server.url("acme/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.names() == []
 
 
@@ -272,6 +276,6 @@ def test_a_malformed_statement_stops_the_import(
 ) -> None:
     server.refer(index, statement, ENVELOPE)
     with pytest.raises(IntegrityError):
-        other.fetch_oci(server.url("acme/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.names() == []
-    assert other.fetch_oci(server.url("acme/pii:1.0.0"), statements=False).new
+    assert fetch_version(other.publisher(), server.url("acme/pii:1.0.0"), statements=False).new

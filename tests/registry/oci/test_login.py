@@ -19,7 +19,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.login import Credential, Login, find_credential
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.oci.versions import publish
+from onnxreg.registry.oci.versions import fetch_version, publish
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -96,7 +96,10 @@ def test_basic(
             push(registry, server.url("acme/pii"))
         auth_file.write_text(json.dumps({"auths": {server.host: encoded("me", "secret")}}))
         push(registry, server.url("acme/pii"))
-        assert other.fetch_oci(server.url("acme/pii:1.0.0")).digest == registry.get("acme/pii").digest
+        assert (
+            fetch_version(other.publisher(), server.url("acme/pii:1.0.0")).digest
+            == registry.get("acme/pii").digest
+        )
 
 
 class TokenServer:
@@ -211,7 +214,7 @@ def test_bearer_tokens(
             assert [(way, scopes) for way, scopes, _ in tokens.requests] == [
                 (method, ["repository:acme/pii:pull,push"])
             ]
-            fetched = other.fetch_oci(server.url("acme/pii:1.0.0"))
+            fetched = fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
             assert fetched.digest == registry.get("acme/pii").digest
 
 

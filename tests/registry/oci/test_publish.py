@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.servers.docker_registry import OciServer, docker_registry
 from support.servers.referrers import PAGE, with_referrers
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.commit import load
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.documents import MODEL_PACK
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, publish
+from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, fetch_version, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.signatures import signatures as signatures_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -43,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
 @pytest.fixture
 def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
     registry.add(make_draft(), "1.0.0")
-    registry.sign("acme/pii:1.0.0", generate("ed25519"))
+    owner.sign(registry, "acme/pii:1.0.0", generate("ed25519"))
     return registry
 
 
@@ -57,19 +61,19 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(
     url = server.url("same/pii")
     result = send(filled, url)
     assert (result.target.tag, result.referrers) == ("1.0.0", 2)
-    fetched = other.fetch_oci(f"{url}:1.0.0")
+    fetched = fetch_version(other.publisher(), f"{url}:1.0.0")
     assert (fetched.digest, str(fetched.version)) == (filled.get("acme/pii").digest, "1.0.0")
     assert other.verify().damages == []
-    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
     assert len(signatures) == 1
-    assert not other.fetch_oci(f"{url}@{result.target.digest}").new
+    assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new
 
 
 def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
     filled: Registry, other: Registry, server: OciServer
 ) -> None:
     for _ in range(PAGE):
-        filled.sign("acme/pii:1.0.0", generate("ed25519"))
+        owner.sign(filled, "acme/pii:1.0.0", generate("ed25519"))
     with with_referrers(server) as modern:
         url = modern.url("modern/pii")
         result = send(filled, url)
@@ -78,8 +82,8 @@ def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
         client = OciClient(OciTarget.parse(url))
         assert len(client.referrers(result.target.digest, {*STATEMENTS, SBOM})) == PAGE + 2
         assert client.find_manifest(f"sha256-{result.target.digest.hex}") is None
-        other.fetch_oci(f"{url}:1.0.0")
-    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+        fetch_version(other.publisher(), f"{url}:1.0.0")
+    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
     assert len(signatures) == PAGE + 1
 
 
@@ -136,26 +140,26 @@ def test_the_documents_of_a_version_never_change(gated: Registry, server: OciSer
     """A later evaluation is one more referrer."""
     url = server.url("gates/later")
     first = publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
-    gated.attest("acme/pii:1.0.0", evaluation(gated, "1.0.0"))
+    owner.attest(gated, "acme/pii:1.0.0", evaluation(gated, "1.0.0"))
     second = publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
     assert (second.target, second.referrers) == (first.target, first.referrers + 1)
 
 
 def test_a_governed_channel_is_judged(gated: Registry, server: OciServer) -> None:
-    gated.promote("acme/pii:1.1.0", "stable")
+    owner.promote(gated, "acme/pii:1.1.0", "stable")
     url = server.url("gates/stable")
     assert publish(gated.store, Ref.parse("acme/pii:stable"), OciTarget.parse(url)).target.tag == "1.1.0"
     report = evaluation(gated, "1.1.0")
-    gated.attest("acme/pii:1.1.0", report)
+    owner.attest(gated, "acme/pii:1.1.0", report)
     with pytest.raises(GateError):
         publish(gated.store, Ref.parse("acme/pii:stable"), OciTarget.parse(url))
 
 
 def test_evaluations_come_back(gated: Registry, other: Registry, server: OciServer) -> None:
-    gated.attest("acme/pii:1.0.0", evaluation(gated, "1.0.0"))
+    owner.attest(gated, "acme/pii:1.0.0", evaluation(gated, "1.0.0"))
     url = server.url("gates/evaluated")
     publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
-    other.fetch_oci(f"{url}:1.0.0")
+    fetch_version(other.publisher(), f"{url}:1.0.0")
     assert [item.state for item in other.get("acme/pii").states] == [
         item.state for item in gated.get("acme/pii:1.0.0").states
     ]
@@ -191,9 +195,9 @@ def test_a_killed_publish_is_finished_by_the_next(
     process.kill()
     process.wait()
     with pytest.raises(NotFoundError):
-        other.fetch_oci(f"{url}:1.0.0")
+        fetch_version(other.publisher(), f"{url}:1.0.0")
     send(registry, url)
-    assert other.fetch_oci(f"{url}:1.0.0").digest == registry.get("acme/pii").digest
+    assert fetch_version(other.publisher(), f"{url}:1.0.0").digest == registry.get("acme/pii").digest
 
 
 def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: OciServer) -> None:
@@ -205,11 +209,11 @@ def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: Oc
     file.write_bytes(b"x" * len(good))
     try:
         with pytest.raises(IntegrityError):
-            other.fetch_oci(f"{url}:1.0.0")
+            fetch_version(other.publisher(), f"{url}:1.0.0")
     finally:
         file.write_bytes(good)
     assert other.names() == []
-    assert other.fetch_oci(f"{url}:1.0.0").new
+    assert fetch_version(other.publisher(), f"{url}:1.0.0").new
 
 
 @pytest.mark.parametrize(
@@ -226,7 +230,7 @@ def test_a_malformed_manifest_is_refused(
 ) -> None:
     monkeypatch.setattr(OciClient, "manifest", lambda client, reference: document)
     with pytest.raises((IntegrityError, InputError)):
-        other.fetch_oci(server.url("any/pii:1.0.0"))
+        fetch_version(other.publisher(), server.url("any/pii:1.0.0"))
 
 
 def test_skopeo_reads_and_copies_the_version(
@@ -243,7 +247,10 @@ def test_skopeo_reads_and_copies_the_version(
     options = ["--insecure-policy", "copy", "--src-tls-verify=false"]
     copy_place = f"docker://{server.host}/skopeo/copy:1.0.0"
     subprocess.run([skopeo, *options, "--dest-tls-verify=false", docker_url, copy_place], check=True)
-    assert other.fetch_oci(server.url("skopeo/copy:1.0.0")).digest == filled.get("acme/pii").digest
+    assert (
+        fetch_version(other.publisher(), server.url("skopeo/copy:1.0.0")).digest
+        == filled.get("acme/pii").digest
+    )
     subprocess.run([skopeo, *options, docker_url, f"dir:{tmp_path / 'dir'}"], check=True)
     for file in filled.get("acme/pii").manifest.all_files():
         assert Digest.of((tmp_path / "dir" / file.digest.hex).read_bytes()) == file.digest

@@ -12,8 +12,8 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.publish import add as publishing
-from onnxreg.registry.publish.add import KnownFiles
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.publish.known_files import KnownFiles
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.environment import state_directory
@@ -65,7 +65,7 @@ def seen(folder: Path) -> dict[str, FileState]:
     return {name: FileState.of((folder / name).stat()) for name in FILES}
 
 
-def add(registry: Registry, folder: Path, states: dict[str, FileState] | None = None) -> PublishedVersion:
+def add(registry: Registry, folder: Path, states: dict[str, FileState] | None = None) -> Release:
     """As `reg add` does: the workspace has links."""
     with registry.workspace() as workspace:
         for name in FILES:
@@ -105,7 +105,7 @@ def test_changed_files_are_read(registry: Registry, folder: Path, read: list[str
     assert second.new and second.digest != first.digest
     read.clear()
     assert not add(registry, folder).new and read == []
-    assert len(cache(registry).read_text().splitlines()) == len(FILES), "the old state is forgotten"
+    assert cache(registry).read_text().count('"path"') == len(FILES), "the old state is forgotten"
 
 
 @pytest.mark.usefixtures("settled")
@@ -206,9 +206,9 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 def test_it_does_not_grow_without_end(
     registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onnxreg.registry.publish.add.MAX_KNOWN_FILES", 2)
+    monkeypatch.setattr("onnxreg.registry.publish.known_files.MAX_KNOWN_FILES", 2)
     add(registry, folder)
-    assert len(cache(registry).read_text().splitlines()) == 2
+    assert cache(registry).read_text().count('"path"') == 2
 
 
 @pytest.mark.usefixtures("settled")

@@ -38,7 +38,7 @@ from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow.parquet
 import pytest
 from support.progress import RecordedSteps
-from support.registries import grow
+from support.registries import grow, owner
 from support.registries.opened import opened
 
 from onnxreg.registry import Registry
@@ -208,10 +208,10 @@ def test_a_list_of_models_reads_no_manifest(home: DirectoryRegistry) -> None:
 CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "a yank": lambda home: Registry(home.root).yank(f"{FIRST}:{OLD}"),
     "a yank of the newest": lambda home: Registry(home.root).yank(f"{FIRST}:1.11.0"),
-    "a pin": lambda home: Registry(home.root).pin(f"{FIRST}:{OLD}"),
+    "a pin": lambda home: owner.pin(Registry(home.root), f"{FIRST}:{OLD}"),
     "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:{OLD}", "beta"),
-    "a channel taken away": lambda home: Registry(home.root).untag(FIRST, "stable"),
-    "a drop": lambda home: Registry(home.root).drop(f"{FIRST}:{OLD}"),
+    "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
+    "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:{OLD}"),
     "a purge": lambda home: Registry(home.root).purge(f"{FIRST}:{OLD}", "leaked"),
     "an expiry": lambda home: Registry(home.root).gc(RetentionPolicy(versions=3)),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 7, True),
@@ -259,7 +259,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
 
     def late(source: Any, digest: Any, *more: Any) -> bytes:
         if digest == lost and OLD in map(str, lookup.read_versions(home, FIRST)[1]):
-            registry.drop(f"{FIRST}:{OLD}")
+            owner.drop(registry, f"{FIRST}:{OLD}")
             registry.gc()
         return read_blob(source, digest, *more)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.registries import grow
+from support.registries import grow, owner
 from support.registries.opened import opened
 from support.sampling import sampled
 
@@ -16,7 +16,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.local_catalog import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -99,7 +99,7 @@ def test_a_question_over_all_models_opens_no_index_file_twice(
     with opened(large.store.root) as stale:
         assert LocalCatalog(large.store).refresh().models[NAME].channels["beta"] == "1.19.0"
     assert index_files(stale) == [index_path(NAME)]
-    large.untag(NAME, "beta")
+    owner.untag(large, NAME, "beta")
 
 
 def index_files(opened: list[str]) -> list[str]:
@@ -143,7 +143,7 @@ def written(before: Files, after: Files) -> tuple[list[str], list[str]]:
     return new, sorted(path for path, seen in before.items() if after[path] != seen)
 
 
-def blobs_of(registry: Registry, published: PublishedVersion, sealed: int) -> set[str]:
+def blobs_of(registry: Registry, published: Release, sealed: int) -> set[str]:
     """Where the blobs of a version lie, and with it those of the history that was sealed since."""
     state = registry.state(NAME)
     found = {published.digest, *refers_to(published.manifest), *state.segments[sealed:]}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries import grow
+from support.registries import grow, owner
 from support.registries.opened import opened
 
 from onnxreg.registry import Registry
@@ -119,7 +119,7 @@ def _keeping_times(home: DirectoryRegistry) -> None:
     """A restore that gives back size and time of modification of what it replaces, as `rsync --times` does."""
     file = home.root / index_path(FIRST)
     before, above = file.stat(), file.parent.stat()
-    Registry(home.root).untag(FIRST, "stable")
+    owner.untag(Registry(home.root), FIRST, "stable")
     file.write_bytes(file.read_bytes()[: before.st_size].ljust(before.st_size))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     os.utime(file.parent, ns=(above.st_atime_ns, above.st_mtime_ns))
@@ -149,8 +149,8 @@ CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "nothing": lambda home: None,
     "a yank": lambda home: Registry(home.root).yank(f"{FIRST}:1.5.0"),
     "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:1.2.0", "beta"),
-    "a channel taken away": lambda home: Registry(home.root).untag(FIRST, "stable"),
-    "a drop": lambda home: Registry(home.root).drop(f"{FIRST}:1.5.0"),
+    "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
+    "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:1.5.0"),
     "a purge": lambda home: Registry(home.root).purge(f"{FIRST}:1.5.0", "leaked"),
     "a model of a new organisation": lambda home: grow.add_model(Registry(home.root), 100, 3, False),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 3, False),

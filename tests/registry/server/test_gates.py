@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.registries.gated import LAX, NAME
 from support.servers.regserve import Site, running
 from support.trust.attack_operations import attack
@@ -18,12 +19,12 @@ def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> 
     asked = {"ref": "acme/pii:stable"}
     assert site.get("/policy.jsonl").status == 404
     assert site.resolve(asked).json["version"] == "0.1.0"
-    filled.set_policy(read_policy(LAX, "policy"))
+    owner.set_policy(filled, read_policy(LAX, "policy"))
     refused = site.resolve(asked)
     assert (refused.status, refused.error["family"]) == (409, "gate")
     assert site.get("/policy.jsonl").status == 200
     assert site.resolve({"ref": "acme/pii:0.1.0"}).json["version"] == "0.1.0"
-    filled.set_policy(Policy())
+    owner.set_policy(filled, Policy())
     assert site.resolve(asked).json["version"] == "0.1.0"
 
 
@@ -54,7 +55,7 @@ def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry)
 
 @pytest.fixture
 def governed(gated: Registry) -> Registry:
-    gated.promote(f"{NAME}:1.0.0", "stable")
+    owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
 
 
@@ -83,5 +84,5 @@ def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> 
     with running(governed.store.root) as site:
         reader.pull(STABLE, site.url)
         url = site.url
-    found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=True))
+    found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=lambda name, age: None))
     assert str(found.located.version) == "1.0.0"

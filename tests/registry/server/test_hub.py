@@ -14,6 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from support.registries import owner
 from support.registries.drafts import write_draft
 from support.registries.gated import LAX, draft
 from support.servers.regserve import Site, running, wait
@@ -242,7 +243,7 @@ def test_many_files_in_deep_folders_are_listed_at_once(filled: Registry, tmp_pat
 
 def test_a_policy_bars_a_channel(api: HfApi, filled: Registry) -> None:
     assert api.model_info(NAME, revision="stable").sha
-    filled.set_policy(read_policy(LAX, "policy"))
+    owner.set_policy(filled, read_policy(LAX, "policy"))
     with pytest.raises(GatedRepoError):
         api.model_info(NAME, revision="stable")
     assert api.model_info(NAME, revision="0.1.0").sha

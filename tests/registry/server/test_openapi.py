@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from starlette.routing import Route
+from support.registries import owner
 from support.sampling import sampled
 from support.servers.regserve import Answer, Site, running
 
@@ -114,7 +115,7 @@ CONDITIONAL = (
 def test_answers_are_as_described(site: Site, filled: Registry, damaged: bool) -> None:
     requests = list(cases(filled))
     filled.yank("acme/pii:0.1.0", "broken")
-    filled.pin("acme/pii:0.2.0")
+    owner.pin(filled, "acme/pii:0.2.0")
     if damaged:
         (site.root / "index/acme/pii.jsonl").write_bytes(b"{}\n")
     statuses = set()

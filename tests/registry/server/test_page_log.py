@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.dossier.audited import make_audited
+from support.registries import owner
 from support.registries.drafts import write_draft
 from support.servers.regserve import Site, running
 
@@ -27,8 +28,8 @@ def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> t
     """A governed channel, signed lines and versions, a rollout that was halted; and the public key."""
     key = generate("ed25519")
     registry = make_audited(tmp_path_factory.mktemp("audited"), key, generate("ed25519"))
-    registry.rollouts().start(Ref.parse(f"{NAME}:1.1.0"), "nightly", 5)
-    registry.rollouts().halt(NAME, "nightly", "too many crashes")
+    owner.rollouts(registry).start(Ref.parse(f"{NAME}:1.1.0"), "nightly", 5)
+    owner.rollouts(registry).halt(NAME, "nightly", "too many crashes")
     return registry, str(key.public)
 
 

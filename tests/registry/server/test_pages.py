@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries import retrained
+from support.registries import owner, retrained
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
 
@@ -422,8 +422,8 @@ def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
 
 
 def test_a_version_that_expired_says_so(room: Registry) -> None:
-    room.untag("acme/pii", "stable")
-    room.pin("acme/pii:1.0.0", undo=True)
+    owner.untag(room, "acme/pii", "stable")
+    owner.pin(room, "acme/pii:1.0.0", undo=True)
     room.gc(RetentionPolicy(versions=1))
     with running(room.store.root) as site:
         page = read(site, "/models/acme/pii:1.0.0")

@@ -34,7 +34,7 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support import parallel
-from onnxreg.registry.transfer.mirror_registry import mirror, open_both
+from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

@@ -27,8 +27,8 @@ from onnxreg.registry.store.hub.hub_errors import StaleParentError
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.requests import UnansweredError
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -182,8 +182,8 @@ def play(source: Registry, seed: int) -> MemoryHub:
         return HubRegistry(hub)  # type: ignore[arg-type]
 
     programs: dict[str, Callable[[], object]] = {
-        f"program push {name}": lambda name=name: copy(
-            source.store, remote(), TransferRequest(name, [Version(1, 0, 0)])
+        f"program push {name}": lambda name=name: exchange(
+            source.store, remote(), ExchangeRequest(name, [Version(1, 0, 0)])
         )  # type: ignore[misc]
         for name in NAMES
     }

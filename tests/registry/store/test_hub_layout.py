@@ -13,6 +13,7 @@ import pytest
 import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import close_session
+from support.registries import owner
 from support.registries.drafts import write_draft
 from support.registries.gated import draft as judged_draft
 from support.servers.hub import Hub, running
@@ -131,7 +132,7 @@ def test_decisions_that_are_written_there_move_it(hub: Hub, registry: Registry) 
     registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
     registry.tag(f"{NAME}:0.1.0", "stable", remote=open_url(URL))
     assert hub.read(REPO, "model.onnx") == b"fp32 a " * 100
-    registry.untag(NAME, "stable", remote=open_url(URL))
+    owner.untag(registry, NAME, "stable", remote=open_url(URL))
     assert shown(hub) == set()
 
 

@@ -15,7 +15,7 @@ from support.servers.faults import LIES, Proxy, proxy
 from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
@@ -112,7 +112,7 @@ REMOTE_FAULTS = (
 @pytest.mark.parametrize("part", ("index", pytest.param("blob", marks=pytest.mark.more)))
 @pytest.mark.parametrize("fault", sampled(REMOTE_FAULTS, 2))
 def test_a_lying_s3_server(
-    pushed_model: tuple[str, PublishedVersion],
+    pushed_model: tuple[str, Release],
     s3_proxy: Proxy,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -19,7 +19,7 @@ from support.servers import static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory import directory_push, partial_download
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
@@ -43,7 +43,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made(registry: Registry, tmp_path: Path) -> PublishedVersion:
+def made(registry: Registry, tmp_path: Path) -> Release:
     """A version with one large file."""
     root = tmp_path / "large"
     root.mkdir()
@@ -52,7 +52,7 @@ def made(registry: Registry, tmp_path: Path) -> PublishedVersion:
 
 
 @pytest.fixture
-def weights(made: PublishedVersion) -> Digest:
+def weights(made: Release) -> Digest:
     return made.manifest.artifacts[0].digest
 
 
@@ -96,14 +96,12 @@ def arriving(registry: Registry, digest: Digest) -> Path:
     return registry.store.root / "local" / "partial" / digest.hex
 
 
-def is_intact(registry: Registry, made: PublishedVersion) -> bool:
+def is_intact(registry: Registry, made: Release) -> bool:
     found = registry.get(made.ref)
     return found.digest == made.digest and not registry.verify().damages
 
 
-def test_goes_on_where_it_was_cut_off(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
-) -> None:
+def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Release, weights: Digest) -> None:
     site.plan = cut(blob_path(weights), "reset")
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
@@ -128,7 +126,7 @@ Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
 
 
-def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: PublishedVersion, weights: Digest) -> None:
+def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: Release, weights: Digest) -> None:
     site.plan = cut(blob_path(weights), "stalled")
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(other.store.root), site.url])
     while "stalled" not in site.met:
@@ -170,7 +168,7 @@ class Limited(io.FileIO):
 
 
 def test_goes_on_after_a_full_disk_as_the_hint_says(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+    other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
     other.store.disk = FullDisk(7 * MIB)
     with pytest.raises(HostError) as caught:
@@ -219,7 +217,7 @@ def test_small_files_that_arrived_are_not_fetched_again(
     ids=["empty", "zeros", "short", "same size", "too long"],
 )
 def test_a_torn_file_is_not_believed(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, byte: bytes, size: int
+    other: Registry, site: Proxy, made: Release, weights: Digest, byte: bytes, size: int
 ) -> None:
     arriving(other, weights).parent.mkdir(parents=True)
     arriving(other, weights).write_bytes(byte * size)
@@ -230,7 +228,7 @@ def test_a_torn_file_is_not_believed(
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])
 def test_a_link_in_its_place_leads_no_write_elsewhere(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, tmp_path: Path, link: str
+    other: Registry, site: Proxy, made: Release, weights: Digest, tmp_path: Path, link: str
 ) -> None:
     victim = tmp_path / "tool"
     victim.write_bytes(b"somebody else's")
@@ -246,7 +244,7 @@ def test_a_link_in_its_place_leads_no_write_elsewhere(
 
 
 def test_a_complete_unpublished_file_is_not_fetched_again(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+    other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
     site.plan = lambda method, path: "error" if blob_path(made.digest) in path else None
     with pytest.raises(RemoteError):
@@ -263,7 +261,7 @@ def test_a_complete_unpublished_file_is_not_fetched_again(
 
 @pytest.mark.parametrize("spot", [0.3, 0.9])
 def test_only_the_piece_with_garbled_bytes_is_fetched_again(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, spot: float
+    other: Registry, site: Proxy, made: Release, weights: Digest, spot: float
 ) -> None:
     site.plan, site.spot = once("garbled", blob_path(weights)), spot
     other.pull("acme/large", site.url)
@@ -272,7 +270,7 @@ def test_only_the_piece_with_garbled_bytes_is_fetched_again(
 
 
 def test_pieces_that_are_wrong_do_no_harm(
-    other: Registry, site: Proxy, weights: Digest, made: PublishedVersion, monkeypatch: pytest.MonkeyPatch
+    other: Registry, site: Proxy, weights: Digest, made: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [Piece(0, SIZE, Digest.of(b"lie"))])
     site.plan = once("garbled", blob_path(weights))
@@ -281,7 +279,7 @@ def test_pieces_that_are_wrong_do_no_harm(
 
 
 def test_a_file_without_pieces_is_fetched_again_as_a_whole(
-    other: Registry, site: Proxy, weights: Digest, made: PublishedVersion, monkeypatch: pytest.MonkeyPatch
+    other: Registry, site: Proxy, weights: Digest, made: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of manifests that were written before there were any."""
     monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [])
@@ -291,7 +289,7 @@ def test_a_file_without_pieces_is_fetched_again_as_a_whole(
     assert is_intact(other, made)
 
 
-def test_the_manifest_has_the_pieces_of_large_files(made: PublishedVersion) -> None:
+def test_the_manifest_has_the_pieces_of_large_files(made: Release) -> None:
     data = random.Random(1).randbytes(SIZE)
     pieces = made.manifest.artifacts[0].pieces
     assert pieces is not None
@@ -320,7 +318,7 @@ def test_no_file_has_too_many_pieces() -> None:
 
 
 def test_a_source_that_is_damaged_is_given_up(
-    registry: Registry, other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+    registry: Registry, other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
     path = registry.store.root / blob_path(weights)
     path.chmod(0o644)
@@ -332,7 +330,7 @@ def test_a_source_that_is_damaged_is_given_up(
 
 
 def test_two_pulls_at_once_do_not_share_a_file(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+    other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
     held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
@@ -343,7 +341,7 @@ def test_two_pulls_at_once_do_not_share_a_file(
 
 
 def test_a_collection_clears_what_nobody_goes_on_with(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+    other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
     site.plan = cut(blob_path(weights), "reset")
     with pytest.raises(RemoteError):
@@ -360,7 +358,7 @@ def test_a_collection_clears_what_nobody_goes_on_with(
 
 
 def test_a_full_disk_is_noticed_before_anything_is_fetched(
-    registry: Registry, site: Proxy, made: PublishedVersion, weights: Digest, tmp_path: Path
+    registry: Registry, site: Proxy, made: Release, weights: Digest, tmp_path: Path
 ) -> None:
     small = tmp_path / "small"
     small.mkdir()

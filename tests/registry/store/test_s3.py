@@ -23,7 +23,7 @@ from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 from onnxreg.schema.manifest.draft import Draft

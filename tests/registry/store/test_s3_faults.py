@@ -15,7 +15,7 @@ from support.servers.faults import FAULTS, Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
@@ -103,7 +103,7 @@ def test_a_blob_that_no_server_took_is_not_held_to_be_there(
     ("fault", "number", "burst"), table(range(PULL_REQUESTS), *FAULTS, "expired", sample=23)
 )
 def test_a_pull_is_whole_or_invisible(
-    pushed_model: tuple[str, PublishedVersion],
+    pushed_model: tuple[str, Release],
     s3_proxy: Proxy,
     registry: Registry,
     fault: str,
@@ -118,7 +118,7 @@ def test_a_pull_is_whole_or_invisible(
     ("fault", "number", "burst"), table(range(0, PULL_REQUESTS, 2), "stalled", sample=12)
 )
 def test_a_pull_that_stalls_is_whole_or_invisible(
-    pushed_model: tuple[str, PublishedVersion],
+    pushed_model: tuple[str, Release],
     s3_proxy: Proxy,
     registry: Registry,
     monkeypatch: pytest.MonkeyPatch,
@@ -137,7 +137,7 @@ def test_a_pull_that_stalls_is_whole_or_invisible(
     "spot", [pytest.param(n / 40, marks=[pytest.mark.large] if n % 40 != 8 else []) for n in range(41)]
 )
 def test_a_wrong_byte_is_never_taken_for_the_right_one(
-    pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy, registry: Registry, part: str, spot: float
+    pushed_model: tuple[str, Release], s3_proxy: Proxy, registry: Registry, part: str, spot: float
 ) -> None:
     """Wherever it is, and however often the same bytes come down."""
     blobs = {"manifest": pushed_model[1].digest, "weights": Digest.of(b"fp32 a " * 100)}
@@ -147,7 +147,7 @@ def test_a_wrong_byte_is_never_taken_for_the_right_one(
     check_pull(registry, pushed_model, s3_proxy)
 
 
-def check_pull(reader: Registry, pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy) -> None:
+def check_pull(reader: Registry, pushed_model: tuple[str, Release], s3_proxy: Proxy) -> None:
     """Pull in bad weather, then in good weather."""
     url, made = pushed_model
     try:

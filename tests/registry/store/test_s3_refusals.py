@@ -10,7 +10,7 @@ from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import blob_path, keys_of, new_identity
@@ -235,7 +235,7 @@ def test_a_repair_deletes_nothing_that_could_not_be_read(
 
 @pytest.mark.parametrize("status", ["403 AccessDenied", "405 MethodNotAllowed", "501 NotImplemented"])
 def test_a_server_that_refuses_head_is_asked_for_a_byte(
-    pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy, status: str
+    pushed_model: tuple[str, Release], s3_proxy: Proxy, status: str
 ) -> None:
     url, _ = pushed_model
     s3_proxy.plan = lambda method, path: status if method == "HEAD" else None

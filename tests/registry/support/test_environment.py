@@ -30,31 +30,10 @@ def test_no_other_module_reads_a_variable_of_ours() -> None:
     assert [path for path in CODE if direct.search(path.read_text("utf-8"))] == []
 
 
-def test_every_former_name_belongs_to_a_variable() -> None:
-    assert environment.FORMER.keys() <= environment.VARIABLES.keys()
-
-
 @pytest.mark.parametrize("name", PLACES)
-def test_a_former_name_counts_until_the_present_one_is_set(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv(name, raising=False)
-    assert environment.source(name) is None
-    monkeypatch.setenv(f"ONNX{name}", str(tmp_path / "former"))
-    assert PLACES[name]() == tmp_path / "former"
-    assert environment.source(name) == f"ONNX{name}"
-    assert environment.former_names() == {f"ONNX{name}": name}
+def test_a_variable_names_a_place(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(name, str(tmp_path / "present"))
     assert PLACES[name]() == tmp_path / "present"
-    assert environment.source(name) == name
-    assert environment.former_names() == {}
-
-
-def test_a_variable_that_never_had_another_name_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REG_HOME", raising=False)
-    monkeypatch.setenv("ONNXREG_HOME", "elsewhere")
-    assert environment.read("REG_HOME") is None
-    assert environment.former_names() == {}
 
 
 def test_an_account_without_a_home(

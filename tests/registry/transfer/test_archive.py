@@ -25,7 +25,7 @@ from onnxreg.registry.store.archive_reader import ABOUT, HEADER_BYTES, TRUST, op
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
-from onnxreg.registry.transfer.mirror_registry import mirror, open_both
+from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

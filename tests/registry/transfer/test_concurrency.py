@@ -67,7 +67,7 @@ PULL = """
 COLLECT = "registry.gc()"
 FLICKER = """
     made = publish(f"flicker {number // 3}")
-    registry.drop(str(made.ref))
+    owner.drop(registry, str(made.ref))
 """
 """Versions that come and go, so that collectors find what other publishers are about to need again."""
 

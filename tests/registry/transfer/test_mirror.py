@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.registries import growing
+from support.registries import growing, owner
 from support.servers import static
 from support.servers.faults import Plan, Proxy
 
@@ -24,9 +24,9 @@ from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.mirror_registry import MirrorResult, mirror, open_both, unfinished_warning
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.mirror import MirrorResult, mirror, open_both, unfinished_warning
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress
@@ -101,10 +101,10 @@ def test_a_model_that_another_mirroring_brought_meanwhile(
     """The listing is old: the swap is refused, and the index file is read."""
     remote = memory_remote(filled.id, mirror=True)
     target = remote.through(ListingStore(remote.store, ("index/", "blobs/"), ()))
-    copy(filled.store, remote, TransferRequest("small", [Version(0, 1, 0)]))
+    exchange(filled.store, remote, ExchangeRequest("small", [Version(0, 1, 0)]))
     assert target.read_index("small") is None and remote.read_index("small") is not None
     filled.add(make_draft(name="small", seed="next"))
-    result = copy(filled.store, target, TransferRequest("small", [Version(0, 1, 0), Version(0, 1, 1)]))
+    result = exchange(filled.store, target, ExchangeRequest("small", [Version(0, 1, 0), Version(0, 1, 1)]))
     assert result.events == 1
     assert remote.read_index("small") == target.read_index("small") != None
     assert load(remote, "small")[0].head == load(filled.store, "small")[0].head
@@ -134,10 +134,10 @@ def test_a_model_that_somebody_seals_meanwhile_is_whole(registry: Registry, make
     ]
     store = BusyStore()
     remote = ObjectRegistry.create(store)
-    copy(registry.store, remote, TransferRequest("m", versions[:1]))
+    exchange(registry.store, remote, ExchangeRequest("m", versions[:1]))
     for name in ("new", "newer"):
         registry.add(make_draft(name=name, seed=name))
-    store.write = lambda: copy(registry.store, remote, TransferRequest("m", versions))
+    store.write = lambda: exchange(registry.store, remote, ExchangeRequest("m", versions))
     done = mirror(registry.store, remote)
     assert store.write is None and load(remote, "m")[0].segments
     assert done.skipped == [] and done.versions == 2
@@ -203,7 +203,7 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied
     mirror(filled.store, copied)
     entries = filled.state("acme/pii").versions.values()
     weights = {filled.get(f"acme/pii@{entry.manifest}").manifest.artifacts[0].digest for entry in entries}
-    filled.untag("acme/pii", "stable")
+    owner.untag(filled, "acme/pii", "stable")
     filled.gc(RetentionPolicy(versions=1))
     filled.purge("acme/pii:0.1.2", "leaked")
     done = mirror(filled.store, copied)
@@ -248,10 +248,10 @@ def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied:
     """The log with the takedown arrived, and then the lights went out."""
     mirror(filled.store, copied)
     filled.purge("acme/pii:0.1.2", "leaked")
-    from onnxreg.registry.transfer.copy import copy
-    from onnxreg.registry.transfer.plan import TransferRequest
+    from onnxreg.registry.transfer.exchange import exchange
+    from onnxreg.registry.transfer.merge import ExchangeRequest
 
-    copy(filled.store, copied, TransferRequest("acme/pii", []))
+    exchange(filled.store, copied, ExchangeRequest("acme/pii", []))
     assert indexes(copied) == indexes(filled.store)
     assert len(mirror(filled.store, copied).freed.freed) == 2
 
@@ -337,10 +337,10 @@ def test_a_mirror_is_read_only(
         lambda: copied.add(make_draft(seed="x")),
         lambda: copied.add(make_draft(name="new")),
         lambda: copied.tag("small:0.1.0", "stable"),
-        lambda: copied.untag("acme/pii", "stable"),
+        lambda: owner.untag(copied, "acme/pii", "stable"),
         lambda: copied.yank("small:0.1.0"),
-        lambda: copied.pin("small:0.1.0"),
-        lambda: copied.drop("small:0.1.0"),
+        lambda: owner.pin(copied, "small:0.1.0"),
+        lambda: owner.drop(copied, "small:0.1.0"),
         lambda: copied.purge("small:0.1.0", "why"),
         lambda: copied.gc(RetentionPolicy(versions=1)),
         lambda: copied.pull("mine", str(other.store.root)),
@@ -448,7 +448,7 @@ def test_a_damaged_model_does_not_keep_the_others_back(filled: Registry, copied:
 def test_a_version_that_left_by_mirror_is_not_dropped(filled: Registry, other: Registry) -> None:
     mirror(filled.store, other.store)
     with pytest.raises(ConflictError, match="known to other registries"):
-        filled.drop("small:0.1.0")
+        owner.drop(filled, "small:0.1.0")
 
 
 def test_opening_both(filled: Registry, other: Registry, tmp_path: Path) -> None:

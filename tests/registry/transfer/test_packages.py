@@ -7,7 +7,9 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
+from onnxreg.registry.transfer.export_files import write_package
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -25,8 +27,8 @@ def test_bytes_are_those_of_the_version_and_the_same_again(
     draft = make_draft()
     sources = {path: (draft.root / path).read_bytes() for path in draft.paths()}
     registry.add(draft)
-    published, made = registry.write_package("acme/pii", tmp_path / "one")
-    registry.write_package("acme/pii", tmp_path / "two")
+    published, made = write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "one")
+    write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "two")
     found = tree(tmp_path / "one")
     assert found == tree(tmp_path / "two")
     assert {Path(path).name: data for path, data in found.items() if Path(path).name in sources} == sources
@@ -40,9 +42,9 @@ def test_an_earlier_package_is_replaced_as_a_whole(
     registry.add(make_draft())
     registry.add(make_draft(seed="b"))
     out, fresh = tmp_path / "out", tmp_path / "fresh"
-    registry.write_package("acme/pii:0.1.0", out)
-    registry.write_package("acme/pii:0.1.1", out, Selection(("onnx-int8",)))
-    registry.write_package("acme/pii:0.1.1", fresh, Selection(("onnx-int8",)))
+    write_package(registry.store, Ref.parse("acme/pii:0.1.0"), out)
+    write_package(registry.store, Ref.parse("acme/pii:0.1.1"), out, Selection(("onnx-int8",)))
+    write_package(registry.store, Ref.parse("acme/pii:0.1.1"), fresh, Selection(("onnx-int8",)))
     assert tree(out) == tree(fresh)
     assert not any("model.onnx" in path for path in tree(out))
 
@@ -52,13 +54,13 @@ def test_files_of_others_are_left_alone(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path, foreign: str
 ) -> None:
     registry.add(make_draft())
-    registry.write_package("acme/pii", tmp_path / "out")
+    write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
     path = tmp_path / "out" / foreign
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
     before = tree(tmp_path / "out")
     with pytest.raises(InputError, match=f"holds {foreign}, which no earlier package wrote"):
-        registry.write_package("acme/pii", tmp_path / "out")
+        write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
     assert tree(tmp_path / "out") == before
 
 
@@ -70,13 +72,13 @@ def test_a_package_of_another_tool_is_no_package_of_ours(
     (tmp_path / "out").mkdir()
     (tmp_path / "out/manifest.json").write_text(manifest)
     with pytest.raises(InputError, match=r"holds manifest\.json"):
-        registry.write_package("acme/pii", tmp_path / "out")
+        write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "out")
 
 
 def test_not_inside_the_registry(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
     with pytest.raises(InputError, match="is inside the registry"):
-        registry.write_package("acme/pii", registry.store.root / "out")
+        write_package(registry.store, Ref.parse("acme/pii"), registry.store.root / "out")
 
 
 def test_damage_leaves_the_earlier_package_and_nothing_beside_it(
@@ -85,16 +87,16 @@ def test_damage_leaves_the_earlier_package_and_nothing_beside_it(
     digest = registry.add(make_draft()).manifest.artifacts[0].digest
     (tmp_path / "apart").mkdir()
     out = tmp_path / "apart/out"
-    registry.write_package("acme/pii", out)
+    write_package(registry.store, Ref.parse("acme/pii"), out)
     before = tree(out)
     blob = next(registry.store.root.rglob(digest.hex))
     blob.chmod(0o644)
     blob.write_bytes(blob.read_bytes()[:-1] + b"!")
     with pytest.raises(IntegrityError, match=r"model\.onnx"):
-        registry.write_package("acme/pii", out)
+        write_package(registry.store, Ref.parse("acme/pii"), out)
     assert tree(out) == before
     with pytest.raises(IntegrityError):
-        registry.write_package("acme/pii", tmp_path / "apart/new")
+        write_package(registry.store, Ref.parse("acme/pii"), tmp_path / "apart/new")
     assert [path.name for path in (tmp_path / "apart").iterdir()] == ["out"]
 
 
@@ -103,10 +105,10 @@ def test_of_a_partial_version_what_is_held(
 ) -> None:
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root), selection=Selection(("onnx-int8",)))
-    _, made = other.write_package("acme/pii", tmp_path / "out")
+    _, made = write_package(other.store, Ref.parse("acme/pii"), tmp_path / "out")
     assert [item.artifact.path for item in made.variants] == ["model_int8.onnx"]
     with pytest.raises(NotFoundError, match=r"model\.onnx of acme/pii:0\.1\.0 is not held here"):
-        other.write_package("acme/pii", tmp_path / "all", Selection(("onnx-android",)))
+        write_package(other.store, Ref.parse("acme/pii"), tmp_path / "all", Selection(("onnx-android",)))
     with pytest.raises(NotFoundError, match="has no ort"):
-        other.write_package("acme/pii", tmp_path / "all", Selection(("ort",)))
+        write_package(other.store, Ref.parse("acme/pii"), tmp_path / "all", Selection(("ort",)))
     assert not (tmp_path / "all").exists()

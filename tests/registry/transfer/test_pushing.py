@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.registries import owner
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
@@ -12,8 +13,8 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote, share
-from onnxreg.registry.transfer.copy import SkippedVersion, copy, worst
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import SkippedVersion, exchange, worst
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,
@@ -73,7 +74,7 @@ def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, ot
 def test_a_version_that_was_pushed_with_others_is_not_dropped(filled: Registry, other: Registry) -> None:
     filled.push_many("small", str(other.store.root), every=True)
     with pytest.raises(ConflictError, match="known to other registries"):
-        filled.drop("small:0.1.0")
+        owner.drop(filled, "small:0.1.0")
 
 
 def test_refused_versions_are_listed_and_the_rest_is_sent(
@@ -81,7 +82,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
 ) -> None:
     other.add(make_draft(seed="z"), "0.1.2")
     damage(filled, "acme/ner")
-    filled.untag("acme/pii", "stable")
+    owner.untag(filled, "acme/pii", "stable")
     filled.gc(RetentionPolicy(versions=1))
     sent = {model.name: model for model in filled.push_many(to=str(other.store.root), every=True)}
     reasons = {item.tag: item for item in sent["acme/pii"].skipped}
@@ -121,7 +122,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
         asked.append(1)
         raise HostError("the disk is full")
 
-    monkeypatch.setattr("onnxreg.registry.transfer.exchange.copy", broken)
+    monkeypatch.setattr("onnxreg.registry.transfer.exchange.exchange", broken)
     with pytest.raises(HostError):
         filled.push_many(to=share("memory:broken"), every=True)
     assert len(asked) == 1
@@ -210,10 +211,10 @@ def test_version_and_channel_become_visible_at_once(
 ) -> None:
     remote = memory_remote()
     swapped = swaps_of(remote, monkeypatch, lambda: None)
-    copy(
+    exchange(
         filled.store,
         remote,
-        TransferRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]),
+        ExchangeRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]),
     )
     assert len(swapped) == 1
     assert load(remote, "acme/pii")[0].channels.keys() == {"stable"}
@@ -225,12 +226,12 @@ def test_a_channel_that_somebody_moves_meanwhile(
 ) -> None:
     remote = memory_remote()
     every = [Version.parse(version) for version in ("0.1.1", "0.1.2")]
-    copy(filled.store, remote, TransferRequest("acme/pii", every))
+    exchange(filled.store, remote, ExchangeRequest("acme/pii", every))
     somebody = Decisions(remote, "somebody")
     swaps_of(remote, monkeypatch, lambda: somebody.tag(Ref("acme/pii", theirs), "stable"))
 
     def publish() -> None:
-        copy(filled.store, remote, TransferRequest("acme/pii", every, channels=["stable"]))
+        exchange(filled.store, remote, ExchangeRequest("acme/pii", every, channels=["stable"]))
 
     if theirs == "0.1.1":
         publish()

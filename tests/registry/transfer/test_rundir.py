@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from onnxreg.registry.transfer.export_files import check_apart, folder_in, prefix_in
-from onnxreg.schema.core.errors import InputError
+from onnxreg.registry.transfer.export_files import folder_in, prefix_in
 
 
 def test_only_a_directory_with_checkpoints_is_one(tmp_path: Path) -> None:
@@ -21,9 +18,3 @@ def test_an_earlier_export_with_checkpoints_of_its_own_is_none(tmp_path: Path) -
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "openmed-onnx.json").write_text("{}")
     assert folder_in(tmp_path) == tmp_path
-
-
-def test_two_files_of_one_name_are_refused() -> None:
-    check_apart(["exports/a", "b"], "exports/")
-    with pytest.raises(InputError, match="exports/a and a would be one file"):
-        check_apart(["exports/a", "a"], "exports/")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.trust.world import MODEL, World
 
+from onnxreg.cli.commands.sign import write_bundle
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate, is_valid
 from onnxreg.schema.core.errors import InputError
@@ -32,7 +33,7 @@ def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
     registry, key = Registry(world.tree), generate("ecdsa-p256")
     out, bundle, public = tmp_path / "pii", tmp_path / "pii.sig", tmp_path / "key.pub"
     registry.write_out(MODEL, out)
-    registry.sign_bundle(MODEL, key, bundle)
+    write_bundle(bundle, registry.get(MODEL), key)
     public.write_text(key.public.pem)
 
     def accepted(public: Path) -> bool:
@@ -55,7 +56,7 @@ def test_the_tool_accepts_a_pulled_directory_and_nothing_else(
 def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
     registry, key = Registry(world.tree), generate("ecdsa-p256")
     registry.write_out(MODEL, tmp_path / "out")
-    registry.sign_bundle(MODEL, key, tmp_path / "sig")
+    write_bundle(tmp_path / "sig", registry.get(MODEL), key)
     envelope = Envelope.decode(
         json.dumps(json.loads((tmp_path / "sig").read_bytes())["dsseEnvelope"]).encode()
     )
@@ -67,6 +68,6 @@ def test_a_bundle_lists_every_file(world: World, tmp_path: Path) -> None:
 
 def test_a_bundle_wants_p256(world: World, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
-        Registry(world.tree).sign_bundle(MODEL, world.release, tmp_path / "sig")
+        write_bundle(tmp_path / "sig", Registry(world.tree).get(MODEL), world.release)
     assert "ecdsa-p256" in error.value.hint
     assert not (tmp_path / "sig").exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.cli import hints
@@ -217,7 +218,7 @@ def test_nothing_is_added_where_the_log_went_back(published: Registry, lost: str
     published.tag(f"{NAME}:0.1.0", "stable")
     index = published.store.root / "index" / f"{NAME}.jsonl"
     before = index.read_bytes()
-    published.add_again(published.get(f"{NAME}:0.1.1").digest, Version(0, 2, 0))
+    published.publisher(Version(0, 2, 0)).add_again(published.get(f"{NAME}:0.1.1").digest)
     look(published)
     if lost == "the model":
         index.unlink()
@@ -285,15 +286,15 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
 def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Registry, tmp_path: Path) -> None:
     """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
     root = published.store.root
-    published.set_policy(read_policy(b'[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n', "policy"))
+    owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n', "policy"))
     mirror = Registry(shutil.copytree(root, tmp_path / "mirror"))
-    published.set_policy(read_policy(b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n', "policy"))
+    owner.set_policy(published, read_policy(b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n', "policy"))
     with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
-        mirror.policies()
+        owner.policies(mirror)
     assert "brought up to date" in error.value.hint and "reset" not in error.value.hint
     shutil.copy(mirror.store.root / "policy.jsonl", root / "policy.jsonl")
     with pytest.raises(IntegrityError, match="put back") as error:
-        published.policies()
+        owner.policies(published)
     assert hints.text(error.value.advice).endswith(f"reg trust reset {published.id} {POLICY_LOG}")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.cli.main import main
@@ -42,7 +43,7 @@ def office_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp("office")
     registry = Registry(root / "registry")
     registry.add(write_draft(root / "draft", "acme/pii", "seed", 10), "1.0.0")
-    registry.set_policy(read_policy(STRICT.encode(), "policy.toml"))
+    owner.set_policy(registry, read_policy(STRICT.encode(), "policy.toml"))
     return Office(registry)
 
 
@@ -131,7 +132,7 @@ def test_a_key_that_replaces_another_counts_where_that_is_named_and_as_one(
     demand = ("[[require]]", 'models = ["acme/*"]', "versions = true", 'keys = ["release"]')
     (own_user / "trust").write_text(office.trust(*demand))
     own = ["--registry", str(tmp_path / "own"), "resolve", "acme/pii", "--remote", office.registry.store.url]
-    office.registry.sign("acme/pii:1.0.0", newer)
+    owner.sign(office.registry, "acme/pii:1.0.0", newer)
     assert main(own) == 4
     for number, keys in enumerate(((office.keys["release"], new), (new, newer))):
         statement = tmp_path / str(number)

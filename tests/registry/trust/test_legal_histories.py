@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
@@ -47,7 +48,7 @@ class World:
         self.registry.tag(f"{NAME}:{version}", "stable")
 
     def untag(self, version: str, state: str) -> None:
-        self.registry.untag(NAME, "stable")
+        owner.untag(self.registry, NAME, "stable")
 
     def yank(self, version: str, state: str) -> None:
         self.registry.yank(f"{NAME}:{version}")
@@ -56,13 +57,13 @@ class World:
         self.registry.yank(f"{NAME}:{version}", undo=True)
 
     def pin(self, version: str, state: str) -> None:
-        self.registry.pin(f"{NAME}:{version}")
+        owner.pin(self.registry, f"{NAME}:{version}")
 
     def unpin(self, version: str, state: str) -> None:
-        self.registry.pin(f"{NAME}:{version}", undo=True)
+        owner.pin(self.registry, f"{NAME}:{version}", undo=True)
 
     def drop(self, version: str, state: str) -> None:
-        self.registry.drop(f"{NAME}:{version}")
+        owner.drop(self.registry, f"{NAME}:{version}")
 
     def expire(self, version: str, state: str) -> None:
         self.registry.gc(RetentionPolicy(versions=1))
@@ -74,7 +75,7 @@ class World:
         artifact = self.registry.get(f"{NAME}:{version}").manifest.artifacts[1].digest
         value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact)}
         report = json.dumps({**value, "suite": str(Digest.of(b"suite")), "state": state}).encode()
-        self.registry.attest(f"{NAME}:{version}", report)
+        owner.attest(self.registry, f"{NAME}:{version}", report)
 
     def push(self, version: str, state: str) -> None:
         self.registry.push(f"{NAME}:{version}", str(self.other.store.root))
@@ -84,8 +85,8 @@ class World:
 
     def seal(self, version: str, state: str) -> None:
         for _ in range(SEGMENT_LINES // 2 + 1):
-            self.registry.pin(f"{NAME}:{version}")
-            self.registry.pin(f"{NAME}:{version}", undo=True)
+            owner.pin(self.registry, f"{NAME}:{version}")
+            owner.pin(self.registry, f"{NAME}:{version}", undo=True)
 
     def read_both(self, reader: KnownHeads, newcomer: KnownHeads) -> None:
         for registry in (self.registry, self.other):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 from support.trust.world import plain_pem
 
 from onnxreg.cli.main import main
@@ -142,8 +143,8 @@ class TestLines:
             registry.add(make_draft(seed=seed))
         registry.tag(NAME, "stable")
         registry.yank(f"{NAME}:0.1.0")
-        registry.pin(f"{NAME}:0.1.1")
-        registry.sign(f"{NAME}:0.1.1", signing)
+        owner.pin(registry, f"{NAME}:0.1.1")
+        owner.sign(registry, f"{NAME}:0.1.1", signing)
         registry.push(f"{NAME}:0.1.1", str(other.store.root), channels=["stable"])
         for place in (registry, other):
             assert all(line.sig is not None for line in place.log(NAME))
@@ -220,7 +221,7 @@ class TestVersions:
         registry.add(make_draft())
         with pytest.raises(IntegrityError, match="nobody signed it"):
             other.pull(NAME, str(registry.store.root))
-        assert [registry.sign(f"{NAME}:0.1.0", key).is_logged for _ in range(2)] == [True, False]
+        assert [owner.sign(registry, f"{NAME}:0.1.0", key).is_logged for _ in range(2)] == [True, False]
         assert len(registry.log(NAME)) == 2
         other.pull(NAME, str(registry.store.root))
         assert str(other.resolve(NAME).located.version) == "0.1.0"
@@ -247,7 +248,7 @@ class TestVersions:
         assert main([*home, "verify", "--signatures", "--json"]) == 4
         said = json.loads(capsys.readouterr().out)
         assert (said["ok"], [each["missing"] for each in said["versions"]]) == (False, [True])
-        registry.sign(f"{NAME}:0.1.0", key)
+        owner.sign(registry, f"{NAME}:0.1.0", key)
         assert [main([*home, *words]) for words in asking] == [0, 8, 0], "its opset is not recorded"
         assert str(registry.resolve(NAME).located.version) == "0.1.0"
 
@@ -255,7 +256,7 @@ class TestVersions:
         self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey
     ) -> None:
         registry.add(make_draft())
-        registry.sign(NAME, signing)
+        owner.sign(registry, NAME, signing)
         assert [line.event.kind for line in registry.log(NAME)] == ["publish", "attest"]
 
 

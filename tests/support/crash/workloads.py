@@ -9,6 +9,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.contents import Selection
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from support.registries import owner
 
 Command = Callable[[Path], object]
 """One command on the registries below a directory: `home`, and the others that it names."""
@@ -66,7 +67,7 @@ def yank(version: str) -> Command:
 
 
 def drop(version: str) -> Command:
-    return lambda base: home(base).drop(f"{MODEL}:{version}")
+    return lambda base: owner.drop(home(base), f"{MODEL}:{version}")
 
 
 def push(version: str, name: str = MODEL, source: str = "home", restore: bool = False) -> Command:

@@ -20,6 +20,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
 from support.dossier.audited import release
+from support.registries import owner
 from support.registries import retrained as retrained_drafts
 from support.registries.judged import judged_draft
 from support.servers.s3servers import Server
@@ -261,10 +262,10 @@ def audited(world: World) -> None:
     registry = Registry(home)
     page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
     plan = page.partition("```toml planned.toml\n")[2].partition("```")[0]
-    registry.set_policy(read_policy(plan.encode(), "planned.toml"))
+    owner.set_policy(registry, read_policy(plan.encode(), "planned.toml"))
     for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
         registry.add(release(world.scratch / f"draft{number}", str(number), 0.001 * number), version)
-        registry.promote(f"acme/pii:{version}", "stable", reason="monthly retrain")
+        owner.promote(registry, f"acme/pii:{version}", "stable", reason="monthly retrain")
 
 
 def _judged(root: Path, version: str, **metadata: Any) -> Draft:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.gates.statements import attest_benchmark, attest_proof
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
+from support.registries import owner
 from support.registries.gated import NAME, draft, refusal
 from support.trust.world import plain_pem
 
@@ -71,18 +73,19 @@ def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REG_SIGNING_KEY", plain_pem(key))
         registry = Registry(root / "home", actor="ada@<lab>")
-        registry.set_policy(read_policy(PLAN, "policy"), reason="plan of 2026")
+        owner.set_policy(registry, read_policy(PLAN, "policy"), reason="plan of 2026")
         for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0", "1.3.0")):
             licence = {} if number < 3 else {"license": "Apache-2.0", "labels": ["NAME", "DATE"]}
             registry.add(release(root / version, version[2], 0.002 + number / 1000, **licence), version)
-            registry.sign(f"{NAME}:{version}", key)
+            owner.sign(registry, f"{NAME}:{version}", key)
             if number < 3:
-                registry.promote(f"{NAME}:{version}", "stable", reason="<b>monthly</b>")
-        registry.sign(f"{NAME}:1.2.0", other)
-        registry.promote(f"{NAME}:1.3.0", "beta")
-        registry.attest_benchmark(f"{NAME}:1.2.0", _benchmark(registry))
-        registry.attest_proof(f"{NAME}:1.2.0", _proof(registry), key)
-        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
+                owner.promote(registry, f"{NAME}:{version}", "stable", reason="<b>monthly</b>")
+        owner.sign(registry, f"{NAME}:1.2.0", other)
+        owner.promote(registry, f"{NAME}:1.3.0", "beta")
+        newest, decisions = registry.get(f"{NAME}:1.2.0"), registry.decisions(NAME)
+        attest_benchmark(decisions, newest, _benchmark(registry), "benchmark")
+        attest_proof(decisions, newest, _proof(registry), key)
+        owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
         registry.yank(f"{NAME}:1.0.0", "refused in the field")
         for number in range(SEALED_MOVES):
             registry.tag(f"{NAME}:1.{number % 2 + 1}.0", "nightly")

@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IndexFile, Push
-from onnxreg.registry.transfer import copy
+from onnxreg.registry.transfer import exchange
 from support.explorer.explorer import Run
 from support.explorer.scenarios import pusher
 
@@ -35,7 +35,7 @@ def forgetful_pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
             again(0)
             return commit(*args, **kwargs)
 
-        with patch.object(copy, "commit", first), patch("time.sleep", again):
+        with patch.object(exchange, "commit", first), patch("time.sleep", again):
             return pusher(name, tries)(store)
 
     return run

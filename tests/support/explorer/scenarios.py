@@ -20,8 +20,8 @@ from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import ObjectStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
@@ -90,7 +90,7 @@ def pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
     def run(store: ObjectStore) -> Hashable:
         with patch.object(committing, "MAX_COMMIT_TRIES", tries):
             try:
-                copy(origin(), ObjectRegistry(store), TransferRequest(name, [Version.parse("1.0.0")]))
+                exchange(origin(), ObjectRegistry(store), ExchangeRequest(name, [Version.parse("1.0.0")]))
             except LostRaceError:
                 return "gave up", name
         return "pushed", name
@@ -104,7 +104,7 @@ def puller(name: str, version: str) -> Run:
     def run(store: ObjectStore) -> Hashable:
         ours = memory_remote("c" * 32)
         try:
-            copy(ObjectRegistry(store), ours, TransferRequest(name, [Version.parse(version)]))
+            exchange(ObjectRegistry(store), ours, ExchangeRequest(name, [Version.parse(version)]))
         except NotFoundError as error:
             return "not there yet" if "has no version" in error.message else "not found", name, version
         right = all(read_blob(ours, Digest.of(data)) == data for data in (SHARED, manifest(name)))

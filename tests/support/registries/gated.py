@@ -8,6 +8,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from support.registries import owner
 
 NAME = "acme/pii"
 POLICY = b"""
@@ -46,7 +47,7 @@ def filled(root: Path) -> Registry:
     registry.add(draft(root / "c", "c", "refused"), "1.2.0")
     registry.add(draft(root / "d", "d", labels=["DATE"]), "1.3.0")
     registry.add(draft(root / "e", "e", labels=["DATE"]), "1.4.0")
-    registry.set_policy(read_policy(POLICY, "policy"))
+    owner.set_policy(registry, read_policy(POLICY, "policy"))
     return registry
 
 

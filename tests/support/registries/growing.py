@@ -30,13 +30,13 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.mirror_registry import mirror
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from support.made_once import made_once, stock
-from support.registries import grow
+from support.registries import grow, owner
 from support.registries.opened import opened
 
 NAME = grow.model_name(0)
@@ -251,7 +251,7 @@ def _push(
         registry = copy_of(make, size, Path(directory) / "home")
         versions = every_version(registry.store)
         with counted(registry.store.root) as found:
-            copy(registry.store, remote, TransferRequest(NAME, versions))
+            exchange(registry.store, remote, ExchangeRequest(NAME, versions))
     return found | store.counts(), store.objects
 
 
@@ -261,7 +261,7 @@ def pull_blobs(size: int, root: Path) -> Counts:
     versions = every_version(remote)
     store.requests = store.received = store.sent = 0
     with counted(other.store.root) as found:
-        copy(remote, other.store, TransferRequest(NAME, versions))
+        exchange(remote, other.store, ExchangeRequest(NAME, versions))
     return found | store.counts()
 
 
@@ -287,7 +287,7 @@ def collect_blobs(size: int, root: Path) -> Counts:
     """Everything is dropped and goes."""
     registry = copy_of(make_blobs, size, root / "home")
     (version,) = every_version(registry.store)
-    registry.drop(f"{NAME}:{version}")
+    owner.drop(registry, f"{NAME}:{version}")
     with counted(registry.store.root) as found:
         registry.gc()
     return found
@@ -315,7 +315,7 @@ def push_newest(size: int, root: Path) -> Counts:
     store = CountingStore(_push(make_whole_versions, size, PROFILED)[1])
     version = add(registry, seed="next")
     with counted(registry.store.root) as found:
-        copy(registry.store, ObjectRegistry(store), TransferRequest(NAME, [version]))
+        exchange(registry.store, ObjectRegistry(store), ExchangeRequest(NAME, [version]))
     return found | store.counts()
 
 
@@ -416,8 +416,8 @@ def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
 
     def push(number: int) -> None:
         begun.wait()
-        wish = TransferRequest(name(number), [Version(1, number, 0)])
-        copy(machines[number].store, ObjectRegistry(store), wish)
+        wish = ExchangeRequest(name(number), [Version(1, number, 0)])
+        exchange(machines[number].store, ObjectRegistry(store), wish)
 
     threads = [threading.Thread(target=push, args=(number,)) for number in range(size)]
     store.requests = store.sent = store.received = 0

@@ -6,6 +6,7 @@ from typing import Any
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from support.registries import owner
 
 SUITE = Digest.of(b"a suite of sentences")
 BASE = Digest.of(b"a base model")
@@ -112,7 +113,7 @@ def fill(root: Path, scratch: Path) -> Registry:
     other.yank("acme/pii:1.1.0", "PHONE recall fell by five points: do not ship")
     other.tag("acme/pii:1.2.0", "stable", "two weeks in beta without a report")
     other.tag("acme/pii:1.3.0", "beta")
-    other.pin("acme/pii:1.0.0", "the version in the app of 2025")
+    owner.pin(other, "acme/pii:1.0.0", "the version in the app of 2025")
     for name, recall in {
         "acme/deid-notes": BETTER,
         "acme/langid": None,

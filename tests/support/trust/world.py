@@ -9,6 +9,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.schema.signing.keys import PublicKey
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 MODEL, OTHER, LONG = "acme/pii", "acme/ner", "acme/long"
@@ -81,9 +82,9 @@ def _publish(registry: Registry, work: Path, world: World) -> None:
         registry.add(
             write_draft(work / f"{name}-{version}".replace("/", "-"), name, f"{name} {version}", 100), version
         )
-        registry.sign(f"{name}:{version}", world.release)
+        owner.sign(registry, f"{name}:{version}", world.release)
     registry.tag(f"{MODEL}:1.0.0", "stable")
     registry.add(write_draft(work / "long", LONG, "long 2", 100), "1.1.0")
-    registry.sign(f"{LONG}:1.1.0", world.release)
+    owner.sign(registry, f"{LONG}:1.1.0", world.release)
     for number in range(66):
         registry.tag(f"{LONG}:1.{number % 2}.0", "stable")

@@ -1,0 +1,129 @@
+"""Blobs on their way from one registry to another: several at a time, verified while they stream, by deltas if possible."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, DeltaTransfer
+from onnxreg.registry.log.contents import Reference
+from onnxreg.registry.store.net.waits import one_file
+from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, LocalPush, Push, local_file
+from onnxreg.registry.store.streams import metered
+from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, name_registry_in_hint
+from onnxreg.schema.core.progress import Advance, Progress
+from onnxreg.schema.delta.table import Delta
+
+
+@dataclass
+class BlobMover:
+    """Moves blobs, several at a time, the large ones first.
+
+    Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
+    """
+
+    source: BlobReader
+    progress: Progress
+    deltas: DeltaPlan = field(default_factory=DeltaPlan)
+    arrivals: list[Arrival] = field(default_factory=list)
+    """The arrival of each blob so far."""
+
+    def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
+        """Stream blobs into a push. The first failure stops the rest."""
+        files = sorted(moving.values(), key=lambda file: (-(file.size or 0), file.digest))
+        self.progress.plan(len(files), sum(file.size or 0 for file in files))
+        self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
+
+    def _fetch(self, push: Push, file: Reference) -> Arrival:
+        """Fetch a blob by a delta, or else whole."""
+        with self.progress.file(file.path, file.size) as advance, one_file():
+            blob = BlobTransfer(self.source, file, advance)
+            delta, reason = self.deltas.chosen.get(file.digest), self.deltas.reason
+            since, is_doubt = None, reason.startswith(NO_NUMPY)
+            if delta is not None and isinstance(push, LocalPush):
+                incoming = DeltaTransfer(blob, delta, blob.open_delta, push.local_file)
+                try:
+                    _store(push, incoming)
+                    since, is_doubt = delta.since, incoming.is_patched
+                    reason = f"{delta.size / blob.size:.1%} of the file"
+                    if is_doubt:
+                        reason = (
+                            f"parts of {file.path} were fetched whole: the delta or an old file is damaged"
+                        )
+                except IntegrityError as error:
+                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
+            if since is None:
+                try:
+                    _store(push, blob)
+                except IntegrityError:
+                    with name_registry_in_hint(self.source.url):
+                        _store(push, blob)
+            return Arrival(file.path, file.digest, blob.size, blob.moved, since, reason, is_doubt)
+
+
+def _store(push: Push, blob: IncomingBlob) -> None:
+    """Store a blob. IntegrityError if it has another digest or size than its manifest says."""
+    size = push.fetch(blob)
+    if size != blob.size:
+        raise IntegrityError(f"blob {blob.digest} has {size} bytes, its manifest says {blob.size}")
+
+
+@dataclass
+class BlobTransfer:
+    """A blob at its source that counts its bytes as they arrive, including those before the offset of the first read.
+
+    `moved` are the bytes that the source sent.
+    """
+
+    source: BlobReader
+    file: Reference
+    advance: Advance
+    counted: int = 0
+    moved: int = 0
+
+    @property
+    def digest(self) -> Digest:
+        return self.file.digest
+
+    @property
+    def size(self) -> int:
+        return self.file.size or 0
+
+    @property
+    def path(self) -> Path | None:
+        return local_file(self.source, self.digest)
+
+    def pieces(self) -> Sequence[Piece]:
+        return self.file.pieces
+
+    def open(self, start: int) -> BinaryIO:
+        self._count(start - self.counted)
+        stream = self.source.open_blob(self.digest, start)
+        return metered(stream, self._receive, self._action(self.digest), self.size - start)
+
+    def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
+        """See `delta.WholeBlob`."""
+        self._count(start - self.counted)
+        return metered(stream, self._count, self._action(self.digest), self.size - start)
+
+    def open_delta(self, delta: Delta) -> BinaryIO:
+        """The bytes of a delta at the source."""
+        stream = self.source.open_blob(delta.digest)
+        return metered(stream, self._arrive, self._action(delta.digest), delta.size)
+
+    def _action(self, digest: Digest) -> str:
+        return f"reading blob {digest} from {self.source.url}"
+
+    def _arrive(self, count: int) -> None:
+        self.moved += count
+
+    def _receive(self, count: int) -> None:
+        self._arrive(count)
+        self._count(count)
+
+    def _count(self, count: int) -> None:
+        self.counted += count
+        self.advance(count)

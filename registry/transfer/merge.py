@@ -1,0 +1,337 @@
+"""Merge two logs of a model: what a destination lacks to have the versions and channels of a request.
+
+The rule. Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids:
+chains are never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
+A merge is made again whenever the destination's log has changed.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from onnxreg.registry.log.commit import check_tombstones
+from onnxreg.registry.log.contents import (
+    EVERYTHING,
+    ArtifactPaths,
+    Reference,
+    Selection,
+    check_fits,
+    check_held,
+    documents,
+    files,
+    hold_events,
+    paths_after,
+    selected_paths,
+    versions_to_update,
+)
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import check_summary, read_manifest
+from onnxreg.registry.log.yanked_bytes import check_not_yanked
+from onnxreg.registry.support.actor import TIME_FORMAT, stamp
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
+from onnxreg.schema.log.logline import LogLine, Via
+from onnxreg.schema.log.state import Channel, VersionEntry
+
+MakeRestore = Callable[[str, Version, VersionEntry], Restore]
+"""Creates the event that brings a version of a model back, given its entry."""
+
+
+@dataclass(frozen=True)
+class ExchangeRequest:
+    """The versions of a model, and its channels, that a destination is to have.
+
+    Args:
+        selection: copy only these artifacts, beside those already there; an event records which are held.
+        channels: channels that are to hold one of these versions, as in the source, by events of the destination.
+        restore: creates the event that brings back a version that the destination expired, with its files.
+        heal: copy again files that the destination has lost; without it, a destination whose log is complete
+            is believed to have them, and is not asked.
+        actor: the claimed author of the events that record which artifacts are held, and that move channels.
+        deltas: if files may arrive by deltas.
+        yanked_bytes: if a version may have artifacts that only yanked versions have at the destination. Yanks that the
+            source has too do not count: it decided in their knowledge.
+    """
+
+    name: str
+    versions: Collection[Version]
+    selection: Selection = EVERYTHING
+    channels: Collection[str] = ()
+    restore: MakeRestore | None = None
+    heal: bool = True
+    actor: str | None = None
+    deltas: bool = False
+    yanked_bytes: bool = True
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The difference between a request and a destination's log at `head`.
+
+    `lines` are the source's lines that it lacks, `returning` the versions to bring back, `artifacts` the artifacts of each
+    version that it holds afterwards, `moves` the events of channels, `blobs` all blobs that it must have for this.
+    """
+
+    request: ExchangeRequest
+    source: Log
+    head: Digest
+    lines: list[LogLine]
+    returning: list[Version]
+    artifacts: Mapping[Version, ArtifactPaths]
+    moves: list[Tag]
+    blobs: Mapping[Digest, Reference]
+    is_change: bool
+    """True if the destination's log lacks anything."""
+
+    def apply(self, destination: Log) -> int:
+        """Append to the log that this merge was made for; return the number of new lines."""
+        before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
+        is_copy = self.source.registry == destination.registry
+        for line in self.lines:
+            if is_copy:
+                destination.append_line(line)
+            else:
+                destination.append(line.event, Via(self.source.registry, line.seq, line.digest, now))
+        if self.request.restore is not None:
+            for version in self.returning:
+                entry = destination.versions[version]
+                destination.append(self.request.restore(destination.name, version, entry))
+        _check_arrived(self.source, destination, self.request.versions)
+        for event in (*hold_events(destination, self.artifacts, self.request.actor), *self.moves):
+            destination.append(event)
+        if is_copy and self.source.head == destination.head:
+            destination.more = self.source.more
+        return destination.seq - before
+
+
+def merge(
+    request: ExchangeRequest,
+    source: Log,
+    destination: Log,
+    channels_before: Mapping[str, Channel] | None = None,
+) -> Merge:
+    """Compare both logs. `channels_before` are the destination's channels when it was first read.
+
+    Raises what `missing_lines` raises; ConflictError if the destination took needed files down, has only yanked versions
+    with an artifact, or somebody moved a channel meanwhile; IntegrityError if the source's documents contradict each
+    other; InputError if the selection has more artifacts than an event can name.
+    """
+    versions, is_copy = request.versions, source.registry == destination.registry
+    if not is_copy and not request.yanked_bytes:
+        check_yanked(source, destination, versions)
+    lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
+    selected = {} if is_copy else selected_paths(source, versions, request.selection)
+    artifacts = paths_after(source, destination, selected)
+    check_fits(source, artifacts)
+    returning = (
+        []
+        if request.restore is None
+        else [
+            version
+            for version in versions
+            if version in destination.versions and destination.versions[version].gone is not None
+        ]
+    )
+    moves, before = [], destination.channels if channels_before is None else channels_before
+    for tag in request.channels:
+        channel, current = source.channel(tag), destination.channels.get(tag)
+        if current is None or (current.version, current.manifest) != (channel.version, channel.manifest):
+            about = stamp(source.name, request.actor) | {
+                "version": channel.version,
+                "manifest": channel.manifest,
+            }
+            moves.append(Tag(**about, tag=tag, expects=before[tag].manifest if tag in before else None))
+    is_behind = bool(lines or returning or versions_to_update(destination, artifacts))
+    blobs: Mapping[Digest, Reference] = {}
+    if is_behind or request.heal:
+        _check_summaries(source, versions)
+        blobs = blobs_of(source, lines, versions, selected)
+        check_tombstones(destination, blobs)
+    if not lines:
+        _check_arrived(source, destination, versions)
+    is_change = is_behind or bool(moves)
+    return Merge(request, source, destination.head, lines, returning, artifacts, moves, blobs, is_change)
+
+
+def missing_lines(
+    source: Log,
+    destination: Log,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> list[LogLine]:
+    """The source's lines that the destination lacks, in source order, verdicts and yanks last.
+
+    So they find the version that they are about, also if the source published that once more after them. To another
+    registry travels what is about the requested versions, or about versions that it has; refusals always, since the same
+    bytes may be there, or come later, under another manifest. Channels, pins and expiry never do.
+
+    Raises what `check_versions` raises; ConflictError if only some artifacts are asked for between copies of one
+    registry; ForkError if the logs of one registry have forked.
+    """
+    if source.registry == destination.registry:
+        _check_present(source, versions)
+        if selection:
+            raise ConflictError(
+                "these are two copies of one registry, and a copy holds whatever the original holds",
+                Advice("omit-selection"),
+            )
+        common = min(source.seq, destination.seq)
+        if source.digest_at(common) != destination.digest_at(common):
+            raise ForkError(
+                f"two copies of registry {source.registry} have different histories of {source.name}: "
+                f"heads {source.head.short}... and {destination.head.short}...",
+                "one of them was rewritten; nothing was changed",
+            )
+        return list(source.lines(common))
+    destination.check_own()
+    check_versions(source, destination, versions, restore, selection)
+    chosen = {version: source.versions[version].manifest for version in versions}
+    manifests = {entry.manifest for entry in destination.versions.values()}
+    events = [line.event for line in destination.lines()]
+    present = {event.id for event in events}
+    stated = {_statement(event) for event in events if isinstance(event, Attest)}
+    missing = []
+    for line in source.lines():
+        match line.event:
+            case Publish(version=version, manifest=manifest):
+                travels = chosen.get(version) == manifest and version not in destination.versions
+            case Attest(manifest=manifest, state=state) as event:
+                is_about = manifest in chosen.values() or (state is not None and manifest in manifests)
+                travels = (state == "refused" or is_about) and _statement(event) not in stated
+            case Yank(manifest=manifest, version=version, every=every) if not every:
+                entry = destination.versions.get(version)
+                travels = manifest in (chosen.get(version), entry and entry.manifest)
+            case Yank(manifest=manifest) | Unyank(manifest=manifest):
+                travels = manifest in manifests or manifest in chosen.values()
+            case _:
+                travels = False
+        if travels and (isinstance(line.event, Publish) or line.event.id not in present):
+            missing.append(line)
+    return sorted(missing, key=lambda line: isinstance(line.event, Attest | Yank | Unyank))
+
+
+def _statement(event: Attest) -> tuple[object, ...]:
+    """The content of an `attest`: two registries may record the same one, each with its own event."""
+    return event.manifest, event.statement, event.artifact, event.state
+
+
+def check_versions(
+    source: Log,
+    destination: Log,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> None:
+    """Check that versions may travel between registries with different ids.
+
+    Raises ConflictError if a version has another manifest there or its files were given up there (unless `restore`
+    brings expired ones back); NotFoundError if the source lacks a version or an artifact of it that is asked for.
+    """
+    _check_present(source, versions)
+    for version in versions:
+        entry, present = source.versions[version], destination.versions.get(version)
+        if present is not None and present.manifest != entry.manifest:
+            raise ConflictError(
+                f"{source.name}:{version} exists there with manifest {present.manifest.short}..., "
+                f"here it is {entry.manifest.short}...",
+                "a version never changes: publish yours under another version",
+            )
+        gone = present.gone if present is not None else None
+        if gone is not None and not (restore and gone.how == "expired"):
+            raise ConflictError(
+                f"{source.name}:{version} is {gone.how} there",
+                Advice("log-of-other-or-restore" if gone.how == "expired" else "log-of-other"),
+            )
+        check_held(source, destination, version, selection)
+
+
+def _check_present(source: Log, versions: Collection[Version]) -> None:
+    """Raise NotFoundError if the source lacks a version, or its files."""
+    for version in versions:
+        entry = source.versions.get(version)
+        if entry is None or entry.gone is not None:
+            how = f"{source.name}:{version} is {entry.gone.how}" if entry and entry.gone else None
+            raise NotFoundError(how or f"{source.name} has no version {version}")
+
+
+def check_yanked(source: Log, destination: Log, versions: Collection[Version]) -> None:
+    """Raise ConflictError if a version that is new there has artifacts that only yanked versions have there."""
+    source_yanks = {yank for entry in source.versions.values() for yank in entry.yanks}
+    if all(source_yanks.issuperset(entry.yanks) for entry in destination.versions.values()):
+        return
+    for version in versions:
+        entry = source.versions.get(version)
+        if entry is not None and entry.gone is None and version not in destination.versions:
+            manifest = read_manifest(source.fetch(entry.manifest), entry.manifest, source.name)
+            check_not_yanked(destination, manifest, entry.manifest, source_yanks, " --remote REMOTE")
+
+
+def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
+    """IntegrityError if the source's log and its state line differ about a version.
+
+    Two copies with one head have one log: their entries must be equal.
+    """
+    if source.head == destination.head and source.versions != destination.versions:
+        raise IntegrityError(
+            f"two copies of one log of {source.name} say different things of its versions",
+            Advice("verify-both"),
+        )
+    for version in versions if source.registry != destination.registry else ():
+        arrived, published = destination.versions.get(version), source.versions.get(version)
+        if arrived is None or published is None or arrived.manifest != published.manifest:
+            raise IntegrityError(
+                f"the log of {source.name} does not publish {version} as its state line says",
+                Advice("verify-source"),
+            )
+
+
+def _check_summaries(source: Log, versions: Collection[Version]) -> None:
+    """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the index."""
+    for version in versions:
+        summary, entry = source.state.summaries.get(version), source.versions.get(version)
+        if summary is not None and entry is not None and entry.gone is None:
+            check_summary(summary, source.fetch(entry.manifest), entry.manifest, source.name)
+
+
+def blobs_of(
+    source: Log,
+    lines: Collection[LogLine],
+    versions: Collection[Version],
+    selected: Mapping[Version, ArtifactPaths],
+) -> dict[Digest, Reference]:
+    """Every blob that these lines and versions refer to and that the source still has.
+
+    Of a version, the `selected` artifacts, or else those that the source holds.
+    """
+    stored = {reference.digest: reference for reference in documents(source)}
+    published, named = set(versions), set[Digest]()
+    for line in lines:
+        match line.event:
+            case Publish(version=version) | Restore(version=version) | Hold(version=version):
+                published.add(version)
+            case Attest(statement=statement):
+                named.add(statement)
+            case Tag(evidence=Digest() as evidence):
+                named.add(evidence)
+            case OptionalEvent(blobs=blobs):
+                named.update(blob.digest for blob in blobs)
+    needed = {digest: stored[digest] for digest in sorted(named & stored.keys())}
+    for digest, blob in needed.items():
+        if blob.size is None:
+            size, label = len(source.fetch(digest)), f"{source.name} statement"
+            needed[digest] = replace(blob, size=size, label=label)
+    for version in sorted(published & source.versions.keys()):
+        entry = source.versions[version]
+        if entry.manifest in stored:
+            needed[entry.manifest] = stored[entry.manifest]
+            if len(source.fetch(entry.manifest)) != entry.size:
+                raise IntegrityError(
+                    f"{source.name}:{version} was published with another size than its manifest has"
+                )
+        if entry.gone is None:
+            entry = entry.replace(held=selected.get(version, entry.held))
+            needed |= {file.digest: file for file in files(source, version, entry)}
+    return needed

@@ -1,0 +1,281 @@
+"""Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own id.
+
+A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a prefix of the
+source's, and it never creates an event.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from onnxreg.registry.gates.policy_log import copy_policies
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.collect import CollectResult, collect
+from onnxreg.registry.log.commit import load, read_ledger
+from onnxreg.registry.log.contents import present_versions
+from onnxreg.registry.log.log import Log, mirror_error
+from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.store.layout import CATALOG, index_path
+from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    IndexLister,
+    LocalStore,
+    PathReader,
+    PathStore,
+    RegistryReader,
+    RegistryStore,
+    carried_by,
+    innermost,
+)
+from onnxreg.registry.transfer.exchange import (
+    SkippedVersion,
+    TransferResult,
+    exchange,
+    exchange_possible,
+    list_errors,
+)
+from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
+from onnxreg.registry.transfer.pushed import record_push
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.requirements import check_copied, enforce_policies
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import Advice, ConflictError, HostError, InputError, RemoteError
+from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import POLICY_LOG, Version
+from onnxreg.schema.log.events import Drop, Expire, Purge
+
+UNFINISHED = "unfinished"
+"""The file in `local/` of a directory that marks a mirror as not complete."""
+
+
+@dataclass
+class MirrorResult:
+    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs deleted."""
+
+    source: str
+    destination: str
+    models: int = 0
+    versions: int = 0
+    events: int = 0
+    blobs: int = 0
+    size: int = 0
+    freed: CollectResult = field(default_factory=lambda: CollectResult({}, 0))
+    skipped: list[SkippedVersion] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "destination": self.destination,
+            "models": self.models,
+            "versions": self.versions,
+            "events": self.events,
+            "blobs": self.blobs,
+            "bytes": self.size,
+            "freed": {"blobs": len(self.freed.freed), "bytes": self.freed.size},
+            "skipped": [skipped.to_json() for skipped in self.skipped],
+        }
+
+    def add(self, result: TransferResult) -> None:
+        """Add the outcome for one model."""
+        self.versions += result.new
+        self.events += result.events
+        self.blobs += result.blobs
+        self.size += result.size
+        self.skipped += result.skipped
+
+
+def open_both(
+    remotes: Remotes, source: str, destination: str, new_id: bool = False
+) -> tuple[RegistryStore, RegistryStore]:
+    """Open two registries, each a name, URL or path; create the destination if it does not exist.
+
+    It becomes a mirror, or with `new_id` a registry of its own. InputError if both are the same registry.
+    """
+    if remotes.url_of(source) == remotes.url_of(destination):
+        raise InputError("source and destination are the same registry", "name another place")
+    source_store = remotes.open(source)
+    _ = list(source_store.names())  # fail before anything is created at the destination
+    destination_store = remotes.open(
+        destination, create=True, mirror_of=None if new_id else source_store.registry_id
+    )
+    if new_id and destination_store.registry_id == source_store.registry_id:
+        raise InputError(
+            f"{destination_store.url} has the id of {source_store.url}",
+            Advice("omit-new-id"),
+        )
+    return source_store, destination_store
+
+
+def mirror(
+    source: RegistryStore,
+    destination: RegistryStore,
+    channels: bool = False,
+    progress: Progress = SILENT,
+    actor: str | None = None,
+) -> MirrorResult:
+    """Copy everything from one registry to another; versions and blobs that are there already are not sent again.
+
+    ForkError, before anything is written, if both have one id and a log has forked. A version or model that
+    cannot be copied is listed, and the others go on. `channels` sets the destination's channels to those of
+    the source, by events of its own; a verbatim mirror has them anyway.
+    """
+    report = MirrorResult(source.url, destination.url)
+    try:
+        if source.registry_id == destination.registry_id:
+            _verbatim(source, destination, report, progress)
+        elif destination.is_mirror:
+            raise mirror_error(destination.registry_id)
+        else:
+            _by_version(source, destination, report, progress, channels, actor)
+    except (HostError, RemoteError) as error:
+        error.advice = Advice("finish-mirroring", mirror=destination.url, first=error.advice)
+        raise
+    return report
+
+
+def _verbatim(
+    source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
+) -> None:
+    """Compare every model, then copy the ones that are behind, and delete what the source gave up."""
+    trust = load_trust()
+    policies = source.read_index(POLICY_LOG) if trust.required(source.registry_id, POLICY_LOG) else None
+    if policies is not None:
+        enforce_policies(trust, source.registry_id, policies)
+    files = innermost(
+        source
+    )  # the catalog is read before the models, so that the copy has every version that it names
+    catalog = files.read_file(CATALOG) if isinstance(files, PathReader) else None
+    copy_policies(source, destination)
+    behind: dict[str, Log | None] = {}
+    frees_blobs = False
+    tombstones: set[Digest] = set()
+    copies = _Copies(destination)
+    for name in list(source.names()):
+        report.models += 1
+        with list_errors(name, report.skipped):
+            index = source.read_index(name)
+            if index is None:
+                raise lookup.unknown_model(name, source)
+            tombstones.update(lookup.state_of(source, name, index).tombstones)
+            own_index = copies.read(name, index)
+            if own_index is not None and own_index.data == index.data:
+                continue
+            log = load(source, name, first=index)[0]
+            own = read_ledger(destination, name, own_index, source)
+            if lines := missing_lines(log, own, ()):
+                check_copied(log, trust)
+                # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
+                behind[name] = log if trust.concerns(log.registry, name) else None
+                frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
+    if behind and isinstance(destination, LocalStore):
+        destination.write_local(UNFINISHED, source.url.encode())
+    target = copies.target(behind)
+    for name, accepted in behind.items():
+        with list_errors(name, report.skipped):
+            log = accepted or load(source, name)[0]
+            versions = [version for version, _ in present_versions(log)]
+            report.add(exchange(source, target, ExchangeRequest(name, versions), progress, log=log))
+    if not report.skipped:
+        if catalog is not None and isinstance(target_files := innermost(destination), PathStore):
+            target_files.write_files({CATALOG: catalog[0]})
+        if isinstance(destination, LocalStore) and destination.read_local(UNFINISHED) is not None:
+            destination.remove_local(UNFINISHED)
+    if frees_blobs or destination.has(tombstones):
+        try:
+            report.freed = collect(destination, None if destination.is_mirror else tombstones)
+        except ConflictError as error:  # no event can make another mirroring start over
+            raise ConflictError(
+                f"another mirroring into {destination.url} did not end: what was given up is not deleted yet",
+                Advice("mirror-again-later"),
+            ) from error
+
+
+def _frees_blobs(lines: Collection[Any], source: Log, destination: Log) -> bool:
+    """True if the source gave up files that the destination still has, wholly or of some artifacts."""
+    if any(isinstance(line.event, Expire | Purge | Drop) for line in lines):
+        return True
+    for version, entry in present_versions(source):
+        copy = destination.versions.get(version)
+        if entry.held is None or copy is None or copy.gone is not None:
+            continue
+        if copy.held is None or not set(copy.held) <= set(entry.held):
+            return True
+    return False
+
+
+class _Copies:
+    """The models of a destination, listed once: most are equal, or absent, without a request for each."""
+
+    def __init__(self, destination: RegistryStore) -> None:
+        self.destination = destination
+
+    @cached_property
+    def _tokens(self) -> dict[str, str] | None:
+        return self.destination.index_tokens() if isinstance(self.destination, IndexLister) else None
+
+    def read(self, name: str, index: IndexFile) -> IndexFile | None:
+        """The index file of a model, None if it is absent; `index` is that of the source."""
+        token = "" if self._tokens is None else self._tokens.get(name)
+        if token is None:
+            return None
+        if isinstance(self.destination, IndexLister) and self.destination.is_token_of(token, index.data):
+            return index
+        return self.destination.read_index(name)
+
+    def target(self, names: Collection[str]) -> RegistryStore:
+        """The destination, which is asked for no model that is absent.
+
+        Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs
+        takes few requests.
+        """
+        if not isinstance(self.destination, ObjectRegistry) or self._tokens is None:
+            return self.destination
+        store, prefixes = self.destination.store, ["index/"]
+        present = set(map(index_path, self._tokens))
+        if len(set(names) - self._tokens.keys()) > len(self._tokens):
+            prefixes.append("blobs/")
+            present.update(key for key, _ in store.list("blobs/"))
+        return self.destination.through(ListingStore(store, prefixes, present))
+
+
+def _by_version(
+    source: RegistryReader,
+    destination: RegistryStore,
+    report: MirrorResult,
+    progress: Progress,
+    channels: bool,
+    actor: str | None,
+) -> None:
+    carried, trust = carried_by(innermost(source)), load_trust()
+
+    def choose(log: Log) -> ExchangeRequest:
+        check_copied(log, trust)
+        versions = log.versions if carried is None else sorted(carried.get(log.name, ()))
+        return ExchangeRequest(
+            log.name, versions, channels=sorted(log.channels) if channels else (), heal=False, actor=actor
+        )
+
+    def remember(log: Log, versions: Collection[Version]) -> None:
+        if isinstance(store := innermost(source), LocalStore):
+            with suppress(HostError):  # a read-only source never drops
+                record_push(store, log, versions, destination.registry_id)
+
+    names = list(source.names())
+    target = _Copies(destination).target(names)
+    for name in names:
+        report.models += 1
+        report.add(exchange_possible(source, target, name, choose, remember, progress))
+
+
+def unfinished_warning(reader: RegistryReader) -> Advice | None:
+    """The warning for readers of a mirror that may lack models, or None."""
+    directory = innermost(reader)
+    if not isinstance(directory, LocalStore) or not directory.is_mirror:
+        return None
+    source = directory.read_local(UNFINISHED)
+    if source is None:
+        return None
+    return Advice("mirror-lacks-models", source=source.decode(errors="replace"), mirror=directory.url)

@@ -1,0 +1,76 @@
+"""The deeds of a registry's owner, as the command line does them: here, or in a remote."""
+
+from typing import Any
+
+from onnxreg.registry import Registry
+from onnxreg.registry.gates import policy_log, promotion, statements
+from onnxreg.registry.gates.rollouts import Rollouts
+from onnxreg.registry.signing import sign_release
+from onnxreg.registry.transfer.pushed import was_pushed
+from onnxreg.registry.trust.checked_reader import CheckedReader
+from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.signing.dsse import MEDIA_TYPE
+
+
+def _ref(ref: Any) -> Ref:
+    return Ref.parse(ref) if isinstance(ref, str) else ref
+
+
+def promote(
+    registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
+) -> Any:
+    store, is_remote = remote or registry.store, remote is not None
+    return promotion.promote(
+        store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor, is_remote
+    )
+
+
+def rollouts(registry: Registry, remote: Any = None) -> Rollouts:
+    return Rollouts(remote or registry.store, registry.heads, registry.actor, remote is not None)
+
+
+def attest(
+    registry: Registry,
+    ref: Any,
+    report: bytes,
+    key: Any = None,
+    reason: Any = None,
+    label: str = "report",
+    remote: Any = None,
+) -> Any:
+    release = registry.get(ref, remote)
+    decisions = registry.decisions(release.name, remote)
+    return statements.attest(decisions, release, report, key, reason, label)
+
+
+def set_policy(registry: Registry, policy: Any, reason: Any = None, remote: Any = None) -> Any:
+    store = remote or registry.store
+    reader = CheckedReader(store, registry.heads)
+    reader.read_index(POLICY_LOG)
+    line = policy_log.set_policy(store, policy, registry.actor, reason)
+    reader.read_index(POLICY_LOG)
+    return line
+
+
+def policies(registry: Registry, remote: Any = None) -> Any:
+    return policy_log.read_policies(CheckedReader(remote or registry.store, registry.heads))
+
+
+def untag(registry: Registry, name: str, tag: str, reason: Any = None, remote: Any = None) -> Any:
+    return registry.decisions(name, remote).untag(name, tag, reason)
+
+
+def pin(registry: Registry, ref: Any, reason: Any = None, undo: bool = False, remote: Any = None) -> Any:
+    return registry.decisions(_ref(ref).name, remote).pin(_ref(ref), reason, undo)
+
+
+def drop(registry: Registry, ref: Any, reason: Any = None) -> Any:
+    decisions = registry.decisions(_ref(ref).name)
+    return decisions.drop(_ref(ref), lambda located: was_pushed(registry.store, located), reason)
+
+
+def sign(registry: Registry, ref: Any, key: Any, reason: Any = None, remote: Any = None) -> Any:
+    release = registry.get(ref, remote)
+    envelope = sign_release(release.name, release.version, release.data, key)
+    decisions = registry.decisions(release.name, remote)
+    return decisions.attest(release.ref, envelope.encode(), MEDIA_TYPE, reason)
