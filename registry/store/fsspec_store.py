@@ -1,4 +1,4 @@
-"""Registries on other file systems that fsspec has a driver for: `abfs://`, `sftp://`, `smb://`, ...
+"""Registries on other file systems that fsspec has a driver for: `sftp://`, `smb://`, ...
 
     sftp://user@host/path?single_writer=yes
 
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BytesIO
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -23,14 +24,8 @@ from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
-PROTOCOLS = {
-    "abfs": True,
-    "abfss": True,
-    "sftp": False,
-    "smb": False,
-    "ssh": False,
-}
-"""Schemes whose writes are atomic; with the others, objects are written under another name and renamed."""
+PROTOCOLS = ("sftp", "smb", "ssh")
+"""Schemes whose drivers rename: an object is written under another name first."""
 OPTION = "single_writer"
 SPOOL_BYTES = 2 * 2**20
 """An object on its way up is kept in memory up to this many bytes, on disk above."""
@@ -43,13 +38,10 @@ class FileStore:
     `root` is a path as the driver lists it, without a protocol (`fsspec.core.url_to_fs` returns it).
     """
 
-    def __init__(
-        self, files: Any, root: str, url: str, is_whole: bool = False, single_writer: bool = False
-    ) -> None:
+    def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
         self.url = url
         self._files = files
         self._root = root.rstrip("/")
-        self._whole = is_whole
         self._single_writer = single_writer
         self._lock = threading.Lock()
 
@@ -93,22 +85,18 @@ class FileStore:
             current = self.get(key)
             if (current[1] if current else None) != expected:
                 return False
-            with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-                spool.write(data)
-                self._put(key, cast(BinaryIO, spool))
+            self._put(key, BytesIO(data))
         return True
 
     def _put(self, key: str, source: BinaryIO) -> None:
         """Write the object so that nobody sees half of it."""
-        path = self._path(key)
-        target = path if self._whole else self._path(f"local/tmp/{os.urandom(8).hex()}")
+        path, temporary = self._path(key), self._path(f"local/tmp/{os.urandom(8).hex()}")
         source.seek(0)
-        for file_path in {path, target} if not self._whole else ():
+        for file_path in (path, temporary):
             self._files.makedirs(file_path.rpartition("/")[0], exist_ok=True)
-        with self._files.open(target, "wb") as sink:
+        with self._files.open(temporary, "wb") as sink:
             streams.pump(source, sink)
-        if not self._whole:
-            self._files.mv(target, path)
+        self._files.mv(temporary, path)
 
     def delete(self, keys: Iterable[str]) -> None:
         with self._writing("deleting"):
@@ -190,7 +178,7 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
         raise RemoteError(
             f"{address} cannot be opened: {error}", "check the URL and your credentials"
         ) from error
-    return opened(FileStore(files, root, address, PROTOCOLS[scheme], single_writer), create, mirror_of)
+    return opened(FileStore(files, root, address, single_writer), create, mirror_of)
 
 
 def opened(store: FileStore, create: bool, mirror_of: str | None = None) -> ObjectRegistry:

@@ -88,16 +88,13 @@ def retrying(
         return attempt()
 
 
-def final_hint(error: BaseException, certificates: str = "SSL_CERT_FILE") -> str:
-    """The hint for a request that the same command can never make; empty if the next try may succeed.
-
-    `certificates`: the variable that names trusted certificates.
-    """
+def final_hint(error: BaseException) -> str:
+    """The hint for a request that the same command can never make; empty if the next try may succeed."""
     for cause in _causes(error):
         if isinstance(cause, FileNotFoundError) or "NO_CERTIFICATE" in str(getattr(cause, "reason", "")):
-            return f"check the file in {certificates}"
+            return "check the file in SSL_CERT_FILE"
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"if the server is right, name its certificate in {certificates}"
+            return "if the server is right, name its certificate in SSL_CERT_FILE"
         if type(cause) is ssl.SSLError and "MAC" not in str(cause.reason):
             return "does the server speak TLS there, without certificates of its clients?"
         if "Tunnel connection failed: 4" in str(cause):
@@ -105,15 +102,10 @@ def final_hint(error: BaseException, certificates: str = "SSL_CERT_FILE") -> str
     return ""
 
 
-def unanswered(
-    message: str,
-    error: BaseException,
-    hint: str = "check the network and the URL",
-    certificates: str = "SSL_CERT_FILE",
-) -> RemoteError:
+def unanswered(message: str, error: BaseException) -> RemoteError:
     """The error of a request that got no answer: UnansweredError if the next try may get one."""
-    final = final_hint(error, certificates)
-    return RemoteError(message, final) if final else UnansweredError(message, hint)
+    final = final_hint(error)
+    return RemoteError(message, final) if final else UnansweredError(message, "check the network and the URL")
 
 
 class UnansweredError(RemoteError):
