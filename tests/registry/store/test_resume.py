@@ -25,7 +25,7 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
-from onnxreg.registry.transfer import copy
+from onnxreg.registry.transfer import blobs
 from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
@@ -272,7 +272,7 @@ def test_only_the_piece_with_garbled_bytes_is_fetched_again(
 def test_pieces_that_are_wrong_do_no_harm(
     other: Registry, site: Proxy, weights: Digest, made: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [Piece(0, SIZE, Digest.of(b"lie"))])
+    monkeypatch.setattr(blobs.BlobTransfer, "pieces", lambda blob: [Piece(0, SIZE, Digest.of(b"lie"))])
     site.plan = once("garbled", blob_path(weights))
     other.pull("acme/large", site.url)
     assert is_intact(other, made)
@@ -282,7 +282,7 @@ def test_a_file_without_pieces_is_fetched_again_as_a_whole(
     other: Registry, site: Proxy, weights: Digest, made: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of manifests that were written before there were any."""
-    monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [])
+    monkeypatch.setattr(blobs.BlobTransfer, "pieces", lambda blob: [])
     site.plan = once("garbled", blob_path(weights))
     other.pull("acme/large", site.url)
     assert site.requests("GET", blob_path(weights)) == 2
