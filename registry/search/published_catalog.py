@@ -76,6 +76,7 @@ def fetch(reader: RegistryReader, copy: Path | None, only_models: bool = False) 
     catalog = Catalog.decode(_unpacked(stored[0]), reader.registry_id, only_models)
     if not all(map(is_name, catalog.models)):
         raise CatalogError("has a model without a valid name")
+    age_of(catalog.time or "")
     return catalog, stored[1]
 
 
@@ -99,12 +100,6 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
                 yield line
     except (EOFError, OSError, zlib.error) as error:
         raise CatalogError(f"is damaged: {error}") from error
-
-
-def copy_of(reader: RegistryReader) -> Path | None:
-    """The place of this machine's copy of the catalog of a remote."""
-    tracked = (layer for layer in layers(reader) if isinstance(layer, RemoteReader))
-    return next((layer.copy.local_path(COPY) for layer in tracked), None)
 
 
 class RemoteCatalog:
@@ -143,7 +138,9 @@ class RemoteCatalog:
             catalog.update(self._reader, [pattern], artifacts=artifacts, progress=progress)
             return question(catalog)
         problem: Exception | None = None
-        copy = copy_of(self._reader)
+        reason = ""
+        tracked = (layer for layer in layers(self._reader) if isinstance(layer, RemoteReader))
+        copy = next((layer.copy.local_path(COPY) for layer in tracked), None)
         try:
             if not self._fresh:
                 published, _ = fetch(self._reader, copy, only_models=not artifacts)
@@ -152,11 +149,12 @@ class RemoteCatalog:
                 answer = question(published)
                 self.time = published.time
                 return answer
-        except (CatalogError, RegError) as error:
-            problem = error
-            if copy is not None and not isinstance(error, RegError):
+        except RegError as error:
+            problem, reason = error, error.message
+        except CatalogError as error:
+            problem, reason = error, f"the catalog of {self._reader.url} {error}"
+            if copy is not None:
                 copy.unlink(missing_ok=True)
-        reason = f"the catalog of {self._reader.url} {problem}"
         try:
             catalog.update(self._reader, pattern=pattern, artifacts=artifacts, progress=progress)
         except UnlistedError as error:
@@ -165,12 +163,8 @@ class RemoteCatalog:
             if problem is None or isinstance(problem, AbsentError):
                 raise
             raise UnlistedError(f"{error.message}, and {reason}", error.advice) from error
-        if problem is not None and (
-            not isinstance(problem, AbsentError) or len(catalog.models) > MAX_SILENT_MODELS
-        ):
-            self._tell(
-                f"{problem.message if isinstance(problem, RegError) else reason}; every index file is read instead"
-            )
+        if reason and not (isinstance(problem, AbsentError) and len(catalog.models) <= MAX_SILENT_MODELS):
+            self._tell(f"{reason}; every index file is read instead")
         return question(catalog)
 
 
