@@ -20,6 +20,7 @@ from onnxreg.schema.delta.delta_format import (
     COPY,
     DIFFERENCE,
     LITERAL,
+    DeltaFile,
     DeltaHeader,
     Span,
 )
@@ -48,7 +49,8 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     the sink has a part of a delta. Memory: a few blocks.
     """
     limit = new.descriptor.size * MAX_SHARE
-    size = sink.write(DeltaHeader(new.descriptor, (old.descriptor,)).encode())
+    new_file, old_file = (DeltaFile(file.descriptor.digest, file.descriptor.size) for file in (new, old))
+    size = sink.write(DeltaHeader(new_file, (old_file,)).encode())
     with map_file(old.path) as old_data, map_file(new.path) as new_data:
         before, after = FileView(old_data, old.tensors), FileView(new_data, new.tensors)
         try:

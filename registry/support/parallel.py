@@ -1,16 +1,16 @@
 """Parallel work on threads. Ctrl-C, or the failure of one of them, stops the others at once.
 
-A piece of parallel work has one event. Threads that are started with `submit` inherit it. Code that waits
-for another thread calls `result_of`, code that waits before a retry calls `sleep`, and code that moves bytes calls
-`check_stop`: all of these end as soon as the event is set. A thread that waits for a server does not notice it.
+A piece of parallel work has one event, which its threads inherit. Code that waits before a retry calls `sleep`, and
+code that moves bytes calls `check_stop`: both end as soon as the event is set. A thread that waits for a server does
+not notice it.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import RegError
@@ -43,18 +43,6 @@ def cancel_scope(event: threading.Event | None) -> Iterator[None]:
         _event.reset(token)
 
 
-def submit(pool: Executor, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-    """Start work in another thread, which ends when this one's would."""
-    return pool.submit(copy_context().run, work, *arguments)
-
-
-def result_of(future: "Future[Result]") -> Result:
-    """Wait for a future's result. CancelledError if the work ends before."""
-    while not wait([future], POLL_SECONDS).done:
-        check_stop()
-    return future.result()
-
-
 def check_stop() -> None:
     """CancelledError if the work has ended."""
     event = _event.get()
@@ -80,7 +68,7 @@ def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers:
     futures: list[Future[Result]] = []
     try:
         with cancel_scope(stop):
-            futures += [submit(pool, work, item) for item in items]
+            futures += [pool.submit(copy_context().run, work, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
         failed = [future for future in futures if future.done() and future.exception() is not None]
         return [future.result() for future in (failed or futures)]

@@ -3,16 +3,15 @@
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, BinaryIO, Literal, NamedTuple
 
-from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import check_keys, count, items, mapping, required
-from onnxreg.schema.core.descriptor import Descriptor
+import msgspec
+
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.record import Count, Record
 
 MAGIC = b"ONXDELT1"
-FORMAT = "onnxreg-delta"
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OLD_FILES = 16
 BLOCK_BYTES = 2**20
@@ -29,21 +28,29 @@ _LENGTH = struct.Struct("<I")
 _SPAN = struct.Struct("<BBBBIQI")
 
 
+class DeltaFile(Record, frozen=True, forbid_unknown_fields=True):
+    """A file that a delta makes or reads."""
+
+    digest: Digest
+    size: Count
+
+
+class _Header(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: Literal["onnxreg-delta"]
+    format_version: Literal[1]
+    new: DeltaFile
+    old: Annotated[tuple[DeltaFile, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
+
+
 class DeltaHeader(NamedTuple):
     """The file that a delta makes, and the old files that it reads, in the order in which spans count them."""
 
-    new: Descriptor
-    old: tuple[Descriptor, ...]
+    new: DeltaFile
+    old: tuple[DeltaFile, ...]
 
     def encode(self) -> bytes:
         """The first bytes of a delta file, up to its first span."""
-        value = {
-            "format": FORMAT,
-            "format_version": 1,
-            "new": _to_json(self.new),
-            "old": [_to_json(item) for item in self.old],
-        }
-        data = canonical.encode(value)
+        data = _Header(format="onnxreg-delta", format_version=1, new=self.new, old=self.old).encode()
         return MAGIC + _LENGTH.pack(len(data)) + data
 
     @classmethod
@@ -54,14 +61,8 @@ class DeltaHeader(NamedTuple):
         (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
         if size > MAX_HEADER_BYTES:
             raise InputError(f"its header has {size} bytes, at most {MAX_HEADER_BYTES} are allowed")
-        value = mapping(canonical.decode(_exactly(stream, size), "its header"))
-        check_keys(value, {"format", "format_version", "new", "old"}, set(), "its header")
-        if (value["format"], value["format_version"]) != (FORMAT, 1):
-            raise InputError("its header is not that of a delta of version 1")
-        old = items(value["old"], read_descriptor)
-        if not 1 <= len(old) <= MAX_OLD_FILES:
-            raise InputError(f"it names {len(old)} old files, 1 to {MAX_OLD_FILES} are allowed")
-        return cls(read_descriptor(value["new"]), old)
+        header = _Header.decode(_exactly(stream, size), "its header")
+        return cls(header.new, header.old)
 
 
 class Span(NamedTuple):
@@ -107,7 +108,7 @@ def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
         raise InputError("it goes on after its last span")
 
 
-def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> None:
+def _check(span: Span, size: int, remaining: int, old: Sequence[DeltaFile]) -> None:
     """Raise InputError if a span is malformed or out of range."""
     if not 1 <= span.length <= remaining:
         raise InputError("a span is empty, or writes after the end of the new file")
@@ -162,14 +163,3 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
-
-
-def _to_json(item: Descriptor) -> dict[str, Any]:
-    return {"digest": str(item.digest), "size": item.size}
-
-
-def read_descriptor(value: Any) -> Descriptor:
-    """A digest and a size in bytes. InputError if there is more or less."""
-    value = mapping(value)
-    check_keys(value, {"digest", "size"}, set(), "a file")
-    return Descriptor(Digest.parse(required(value, "digest")), count(required(value, "size")))

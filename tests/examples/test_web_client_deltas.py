@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +163,7 @@ def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any) -> N
     new, other = (Digest(file_digest(registry, "0.1.2", path)) for path in ("model.onnx", "model_int8.onnx"))
     right = next(item for item in offered(registry) if item.new == new and str(item.since) == "0.1.0")
     wrong = next(item for item in offered(registry) if item.new == other)
-    offer(registry, replace(right, digest=wrong.digest, size=wrong.size))
+    offer(registry, right.replace(digest=wrong.digest, size=wrong.size))
     outcome = update(FLOAT32)
     assert "other files" in arrival(outcome, "model.onnx")["reason"]
     assert outcome["files"]["model.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model.onnx')}"

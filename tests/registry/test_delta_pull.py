@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,7 +129,7 @@ def test_a_delta_that_makes_another_file_is_not_believed(
         next(item for item in offered(source, "0.1.2") if item.new == main_files(source, "0.1.2")[path])
         for path in ("model.onnx", "model_int8.onnx")
     )
-    lies = [replace(right, digest=wrong.digest, old=(main_files(source, "0.1.0")["model.onnx"],), size=1)]
+    lies = [right.replace(digest=wrong.digest, old=(main_files(source, "0.1.0")["model.onnx"],), size=1)]
     with source.store.push() as push:
         publish_deltas(source.store, push, NAME, Version.parse("0.1.2"), lies, None)
     result = client.pull(f"{NAME}:0.1.2", server.url)

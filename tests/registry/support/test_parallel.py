@@ -2,7 +2,6 @@
 
 import _thread
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
 import pytest
@@ -14,7 +13,6 @@ from onnxreg.registry.support.parallel import (
     check_stop,
     run_parallel,
     sleep,
-    submit,
 )
 
 
@@ -31,16 +29,6 @@ def test_waiting_ends_with_the_work() -> None:
             check_stop()
     sleep(0)
     check_stop()
-
-
-def test_threads_inherit_the_end_of_the_work() -> None:
-    stop = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        with cancel_scope(stop):
-            slept = submit(pool, sleep, 3600)
-        stop.set()
-        with pytest.raises(CancelledError):
-            slept.result(timeout=60)
 
 
 def test_a_metered_stream_ends_with_the_work() -> None:
