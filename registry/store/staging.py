@@ -55,11 +55,11 @@ class StagedBlobs:
         return digest, size
 
     def _move(self, source: Path, target: Path) -> bool:
-        """Move a file without a copy; False across file systems."""
+        """Move a file without a copy; False across file systems, or if its directory may not be written."""
         try:
             self._disk.rename(source, target)
         except OSError as error:
-            if error.errno != errno.EXDEV:
+            if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
                 raise
             return False
         return True
