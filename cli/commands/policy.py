@@ -148,7 +148,7 @@ def set_policy(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
         )
     if as_json:
-        channels = [channel.to_json() for channel in stopped]
+        channels = [channel._asdict() for channel in stopped]
         output.write_json({"rules": len(policy.rules), "seq": line and line.seq, "stopped": channels})
     elif line is not None:
         session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")

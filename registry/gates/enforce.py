@@ -1,8 +1,8 @@
 """Check a governed channel: its version was promoted, and still meets the policy in force. No cache is trusted."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.promotion import (
@@ -18,7 +18,6 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
-from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.gates.rule import PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
@@ -87,18 +86,40 @@ def check_held(log: Log, policies: PolicyLog, channel: str, trust: Trust | None 
         or (current.version, current.evidence) != (move.version, move.evidence)
     ):
         raise IntegrityError(f"{where} was moved without an event in the log", VERIFY_ADVICE)
-    if move.evidence is None:
-        raise UnpromotedError(f"{where} was moved to {move.version} without a promotion", PROMOTE_ADVICE)
-    _check_past(log, policies, history)
     hours = None
     if any(rule.min_hours for rule in rules):
         hours = rollout_hours(log, channel, move.manifest, datetime.fromisoformat(move.time))
+    _check_promoted(log, policies, move, f"{where} was moved to {move.version}")
+    _check_past(log, policies, history)
     before = compared_with(history[:-1], move.manifest)
     judged = judge_version(log, rules, move.version, before, trust, hours)
+    _check_met(judged, f"{where} is {move.version}, which")
+
+
+def check_rollout(
+    log: Log, policies: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
+) -> None:
+    """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
+    where = f"{log.name}:{channel}"
+    steps = [event for _, event in log.events(RolloutStep) if event.tag == channel]
+    step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
+    if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
+        raise IntegrityError(f"the rollout of {where} is not what its log says", VERIFY_ADVICE)
+    judged = judge_rollout(log, policies, channel, rollout, trust=trust)
+    if judged is not None:
+        _check_promoted(log, policies, step, f"{rollout.to} is rolled out to {where}")
+        _check_met(judged, f"{rollout.to}, which is rolled out to {where},")
+
+
+def _check_promoted(log: Log, policies: PolicyLog, move: Tag | RolloutStep, moved: str) -> None:
+    if move.evidence is None:
+        raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
+    check_evidence(log, policies, move)
+
+
+def _check_met(judged: JudgedVersion, subject: str) -> None:
     if judged.failed:
-        raise GateError(
-            f"{where} is {move.version}, which does not meet the policy: {judged.faults}", PROMOTE_ADVICE
-        )
+        raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
 
 
 def _check_past(log: Log, policies: PolicyLog, history: Sequence[Tag]) -> None:
@@ -153,29 +174,6 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tu
     return policy
 
 
-def check_rollout(
-    log: Log, policies: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
-) -> None:
-    """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
-    steps = [event for _, event in log.events(RolloutStep) if event.tag == channel]
-    step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
-    if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
-        raise IntegrityError(f"the rollout of {log.name}:{channel} is not what its log says", VERIFY_ADVICE)
-    judged = judge_rollout(log, policies, channel, rollout, trust=trust)
-    if judged is None:
-        return
-    if step.evidence is None:
-        raise UnpromotedError(
-            f"{rollout.to} is rolled out to {log.name}:{channel} without a promotion", PROMOTE_ADVICE
-        )
-    check_evidence(log, policies, step)
-    if judged.failed:
-        raise GateError(
-            f"{rollout.to}, which is rolled out to {log.name}:{channel}, does not meet the policy: {judged.faults}",
-            PROMOTE_ADVICE,
-        )
-
-
 def judge_rollout(
     log: Log,
     policies: PolicyLog,
@@ -215,21 +213,13 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust | None = None) ->
             yield fault("gate", error)
 
 
-@dataclass(frozen=True)
-class BlockedChannel:
-    """A channel that will not resolve any more, and why.
-
-    Where a model cannot be read, channel and version are None.
-    """
+class BlockedChannel(NamedTuple):
+    """A channel that will not resolve any more, and why. Of a model that cannot be read, channel and version are None."""
 
     name: str
     channel: str | None
-    version: Version | None
+    version: str | None
     why: str
-
-    def to_json(self) -> dict[str, str | None]:
-        version = None if self.version is None else str(self.version)
-        return {"name": self.name, "channel": self.channel, "version": version, "why": self.why}
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
@@ -253,4 +243,4 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
             try:
                 check_held(log, policies, channel)
             except RegError as error:
-                yield BlockedChannel(name, channel, channels[channel].version, error.message)
+                yield BlockedChannel(name, channel, str(channels[channel].version), error.message)
