@@ -2,8 +2,8 @@
 
 `app` lists the verbs by task and imports the module of the called verb only. `commands` has one module for
 each verb, `options` the shared arguments, `services` the calls that join converters and registry, `reports`
-and `render` the output. `errors` maps the family of an error to an exit status, `hints` its advice to the
-command to type. A `Session` (`context`) has the registry and the settings of one command.
+and `render` the output. `errors` maps the family of an error to an exit status. A `Session` (`context`) has the
+registry and the settings of one command.
 
 Start with `app.py`, then `commands/tag.py` (a short verb) and `commands/push.py`.
 Must not be imported by: any other package.

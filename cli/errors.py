@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxreg.cli import hints
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
@@ -41,7 +40,7 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
     """
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
-    hint = hints.text(error.advice)
+    hint = error.hint
     if as_json:
         value = {"family": error.family, "message": error.message, "hint": hint}
         print(json.dumps({"error": value}), file=sys.stderr)

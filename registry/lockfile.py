@@ -16,7 +16,7 @@ from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.exchange import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
@@ -32,7 +32,7 @@ def _ignore(_: str) -> None: ...
 
 def read(path: Path) -> Lockfile:
     """Read a lock file. NotFoundError if it does not exist."""
-    return Lockfile.decode(read_given(path, "lock file", Advice("write-lock")), str(path))
+    return Lockfile.decode(read_given(path, "lock file", "`reg lock REF` writes one"), str(path))
 
 
 def lock(
@@ -115,7 +115,7 @@ def _check_files(entry: LockedArtifact, published: Release) -> None:
     if not needed <= set(entry.files) <= every or kind != (entry.artifact.format, entry.artifact.precision):
         raise IntegrityError(
             f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
-            Advice("rewrite-lock"),
+            "the lock was changed by hand or damaged: `reg lock` writes it anew",
         )
 
 

@@ -43,7 +43,6 @@ from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollba
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     HostError,
     NotFoundError,
@@ -567,7 +566,9 @@ def _check_channels(store: DirectoryRegistry, names: Sequence[str], channels: Co
                 raise no_channel(names[0], channel, known_channels)
             raise NotFoundError(
                 f"none of the {len(names)} models has a channel {channel}",
-                suggest(channel, sorted(known_channels)) if known_channels else Advice("tag-first"),
+                suggest(channel, sorted(known_channels))
+                if known_channels
+                else "they have no channels yet: `reg tag` makes one",
             )
 
 
@@ -578,4 +579,7 @@ def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
         return registry.root.resolve() if isinstance(registry, LocalStore) else registry.url
 
     if whereabouts(remote) == whereabouts(store):
-        raise ConflictError("that remote is this registry itself", Advice("pull-elsewhere"))
+        raise ConflictError(
+            "that remote is this registry itself",
+            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+        )

@@ -268,7 +268,7 @@ def read_rotation(data: bytes, label: str) -> KeyRotation:
         envelope = Envelope.decode(data, label)
         rotation = KeyRotation.decode(envelope.payload)
     except InputError as error:
-        raise InputError(f"{label} is not a rotation: {error.message}", error.advice) from error
+        raise InputError(f"{label} is not a rotation: {error.message}", error.hint) from error
     for word, key in (("old", rotation.old), ("new", rotation.new)):
         own = [item.sig for item in envelope.signatures if item.keyid == key.id]
         if envelope.payload_type != PAYLOAD_TYPE or not any(

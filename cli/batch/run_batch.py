@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from onnxreg.cli import hints
 from onnxreg.cli.batch import cluster, pool
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import BUG, JobOutcome, Terms, request_of, run_job
@@ -84,7 +83,7 @@ def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
             errors[job.row] = error
     if errors:
         message = "; ".join(f"row {row}: {error.message}" for row, error in errors.items())
-        advice = dict.fromkeys(hints.text(error.advice) for error in errors.values() if error.advice)
+        advice = dict.fromkeys(error.hint for error in errors.values() if error.hint)
         raise InputError(f"{fleet.file.name}: {message}", "; ".join(advice))
     refuse_twins(jobs, names, fleet.file.name)
 

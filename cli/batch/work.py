@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from onnxreg.cli import hints
 from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs, of_system
@@ -58,9 +57,7 @@ class JobOutcome:
         return self.status == "failed"
 
     def with_error(self, error: RegError) -> Self:
-        return replace(
-            self, status="failed", family=error.family, message=error.message, hint=hints.text(error.advice)
-        )
+        return replace(self, status="failed", family=error.family, message=error.message, hint=error.hint)
 
     def to_json(self) -> dict[str, Any]:
         error = {"family": self.family, "message": self.message, "hint": self.hint} if self.failed else None

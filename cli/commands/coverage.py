@@ -92,7 +92,7 @@ def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
     whose = (covered.device.name, *([covered.member or ""] if staged else []))
     answer = covered.answer
     if isinstance(answer, Exception):
-        return *whose, "", "", "", "", "", answer.hint
+        return *whose, "", "", "", "", "", answer.outcome.nearest()
     artifact = answer.artifact
     return (
         *whose,

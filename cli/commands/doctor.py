@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
@@ -78,13 +77,13 @@ def _examine(session: Session, store: "RegistryStore", url: str) -> None:
         output.write_json({"registry": store.url, "ok": not faults, "findings": documents})
     else:
         rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
-        _tables(session, rows, [(finding.check, hints.text(finding.fix)) for finding in faults])
+        _tables(session, rows, [(finding.check, finding.fix) for finding in faults])
     if faults:
         raise _failure(faults, store.url)
 
 
 def _to_json(finding: "Diagnosis") -> dict[str, Any]:
-    fix = hints.text(finding.fix)
+    fix = finding.fix
     return {"check": finding.check, "ok": finding.ok, "detail": finding.detail, "fix": fix}
 
 

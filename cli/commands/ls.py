@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
@@ -128,7 +127,7 @@ def _show_models(
 
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
-        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {hints.text(lookup.FINISH)}"
+        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
     how = "reg export and reg add make some" if isinstance(reader, LocalStore) else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
 

@@ -212,6 +212,6 @@ def _operators(file: Any, path: Path) -> str:
     try:
         return read_given(path.parent / file, FILE, "the path starts at the device file").decode()
     except NotFoundError as error:
-        raise InputError(f"{FILE}: {error.message}", error.advice) from error
+        raise InputError(f"{FILE}: {error.message}", error.hint) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{FILE}: {file} is not text") from error

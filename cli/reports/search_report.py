@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import LocalStore, RegistryReader, innermost
-from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, at
+from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
         from onnxreg.registry.transfer.mirror import unfinished_warning
 
         if message := unfinished_warning(reader):
-            session.warn(f"warning: {hints.text(message)}")
+            session.warn(f"warning: {message}")
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
@@ -66,6 +65,4 @@ def fail(damages: Sequence[str], reader: RegistryReader) -> None:
             reader.read_index(name)
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(
-            message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, reader.url))}"
-        )
+        raise IntegrityError(message, f"the other models are listed; {VERIFY_ADVICE}")

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.cli.services.export_request import flag
@@ -362,5 +361,5 @@ def _still_published(ref: Ref, remote: str) -> Iterator[None]:
 
         error.message = f"{ref} is published here, but not pushed: {error.message}"
         again = f"to try again: reg push {ref} {quote(remote)}"
-        error.advice = f"{hints.text(error.advice)}; {again}" if error.advice else again
+        error.hint = f"{error.hint}; {again}" if error.hint else again
         raise

@@ -86,7 +86,7 @@ class RecipeDocument:
             message = (
                 error.message if line is None else error.message.replace(name, f"{name}, line {line},", 1)
             )
-            raise InputError(message, error.advice) from error
+            raise InputError(message, error.hint) from error
 
 
 def read_recipe(path: Path) -> RecipeFile:

@@ -85,7 +85,7 @@ class SourceEvaluation:
             with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
                 return predict(self._evaluator, run, self._items, self._inputs)
         except ConversionError as error:
-            raise EvaluationError(f"the source: {error.message}", error.advice) from error
+            raise EvaluationError(f"the source: {error.message}", error.hint) from error
 
     @cached_property
     def _parent_scores(self) -> list[Floats]:

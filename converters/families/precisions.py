@@ -108,7 +108,7 @@ def _prefix_member(member: str) -> Iterator[None]:
     except RegError as error:
         if error.message.startswith(member):
             raise
-        raise type(error)(f"{member}: {error.message}", error.advice) from error
+        raise type(error)(f"{member}: {error.message}", error.hint) from error
 
 
 def compare(

@@ -70,7 +70,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         directory = fetch("model*.safetensors")
     except (NotFoundError, RemoteError) as error:
         if near := nearest(name, [path.name for path in Path().iterdir() if path.is_dir()], most=1):
-            error.advice = f"did you mean the directory {near[0]}?"
+            error.hint = f"did you mean the directory {near[0]}?"
         raise
     if more:
         hub_files.fetch(name, directory.name, more)

@@ -123,7 +123,7 @@ class TextModel:
         try:
             return self.runner(feed)
         except ConversionError as error:
-            hint = error.advice or error.message
+            hint = error.hint or error.message
             raise ConversionError(f"{self.graph.name} does not run on that text", hint) from error
 
     def check_labels(self, count: int) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReade
 from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
@@ -134,17 +134,12 @@ class NoAnswerError(NotFoundError):
         members = [
             artifact.member for summary in summaries for artifact in summary.artifacts if artifact.member
         ]
-        nearest: str | Advice = outcome.nearest()
+        nearest = outcome.nearest()
         if members and query.member is None:
-            nearest = Advice("name-member", nearest=nearest, member=members[0])
+            nearest += f"; name one, such as --member {members[0]}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)
         self.name = ref.name
         self.outcome = outcome
-
-    @property
-    def hint(self) -> str:
-        """The nearest misses, in words."""
-        return self.outcome.nearest()
 
     def to_json(self) -> dict[str, Any]:
         """The document of `Resolution.to_json`, with nulls for the artifact."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from shlex import quote
 
 from onnxreg.registry.log.log import mirror_error, read_line
 from onnxreg.registry.signing import line_signer
@@ -11,7 +12,6 @@ from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import unauthorized_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     ForkError,
     GateError,
@@ -138,8 +138,8 @@ def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
 def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
     """Raise GateError if a channel is governed: only a promotion moves it."""
     if read_policies(reader).policy.covering(name, channel):
-        remote = {"remote": reader.url} if is_remote else {}
+        remote = f" --remote {quote(reader.url)}" if is_remote else ""
         raise GateError(
             f"a policy governs {name}:{channel} in {reader.url}",
-            Advice("promote-there" if is_remote else "promote", name=name, channel=channel, **remote),
+            f"promote instead: reg promote {name}:VERSION {channel}{remote}",
         )

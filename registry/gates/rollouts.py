@@ -23,7 +23,7 @@ from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
@@ -71,7 +71,7 @@ class Rollouts:
             if channel in log.rollouts:
                 raise ConflictError(
                     f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
-                    Advice("end-rollout", name=log.name, channel=channel),
+                    f"`reg rollout finish {log.name} --channel {channel}` moves the channel, `halt` stops the rollout",
                 )
             if current.manifest == located.entry.manifest:
                 raise ConflictError(
@@ -93,7 +93,7 @@ class Rollouts:
             if share <= rollout.percent:
                 raise InputError(
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
-                    Advice("end-rollout", name=name, channel=channel),
+                    f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
                 )
             return rollout.replace(percent=share)
 
@@ -196,6 +196,8 @@ def _current(log: Log, channel: str) -> Rollout:
         others = ", ".join(log.rollouts)
         raise NotFoundError(
             f"nothing is rolled out to {log.name}:{channel}",
-            f"rollouts are under way on {others}" if others else Advice("start-rollout", name=log.name),
+            f"rollouts are under way on {others}"
+            if others
+            else f"`reg rollout start {log.name}:VERSION --channel CHANNEL --percent 5` begins one",
         )
     return log.rollouts[channel]

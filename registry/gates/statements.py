@@ -122,7 +122,7 @@ def evaluation_of(log: Log, event: Attest) -> Evaluation | None:
     try:
         evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
     except InputError as error:
-        raise IntegrityError(f"{error.message} of {log.name}", error.advice) from error
+        raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
     if verdict != (event.artifact, event.state):
         raise IntegrityError(

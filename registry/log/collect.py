@@ -20,7 +20,7 @@ from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, Tree
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Fence, Publish
 from onnxreg.schema.log.state import newest_of
@@ -245,7 +245,7 @@ class RetentionPolicy:
                 "the number of versions to keep must be at least 1", "untag and drop or purge what must go"
             )
         if self.days is not None and not 0 <= self.days <= 36500:
-            raise InputError("the number of days to keep must be from 0 to 36500", Advice("keep-days"))
+            raise InputError("the number of days to keep must be from 0 to 36500", "write --keep-days 90")
 
     def __bool__(self) -> bool:
         return self.versions is not None or self.days is not None

@@ -136,7 +136,7 @@ def commit(
             except LostRaceError as error:
                 lost = error
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
-    hint = lost.advice or "others change it without end: run the command again"
+    hint = lost.hint or "others change it without end: run the command again"
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
 

@@ -16,7 +16,7 @@ from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError, suggest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
@@ -81,7 +81,7 @@ class Selection:
         """The artifacts of each member that is asked for."""
         family = manifest.model_family
         if family is None:
-            raise NotFoundError(f"{ref} is not a family: it has no members", Advice("omit-member"))
+            raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
         artifacts = {item.path: item for item in manifest.artifacts}
         owners = {}
         for name in self.members:
@@ -91,7 +91,7 @@ class Selection:
             if not member.artifacts:
                 raise NotFoundError(
                     f"{name} of {ref} has no artifacts, its files come with every pull",
-                    Advice("omit-this-member", member=name),
+                    f"leave --member {name} out",
                 )
             owners[f"{name} of {ref}"] = [artifacts[path] for path in member.artifacts]
         return owners
@@ -133,7 +133,7 @@ def selected_artifacts(
     if missing := [item for item in chosen if item not in present]:
         raise NotFoundError(
             f"{missing[0].path} of {ref} is not held here, only {_list(present)}",
-            Advice("pull-rest", ref=ref),
+            f"reg pull {ref} fetches the rest",
         )
     return chosen
 
@@ -200,7 +200,7 @@ def check_held(source: Log, destination: Log, version: Version, selection: Selec
         artifacts = held_artifacts(manifest, offered)
         raise NotFoundError(
             f"only {_list(artifacts)} of {ref} is held by the registry that it comes from",
-            Advice("pull-part", ref=ref, **_part(manifest, artifacts)),
+            f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {_part(manifest, artifacts)}",
         )
 
 
@@ -308,21 +308,21 @@ def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, i
 
 
 def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    listed = Advice("list-members", ref=ref)
+    listed = f"`reg show {ref} --json` lists them under model_family"
     hint = suggest(name, [member.name for member in family.members], listed)
     return NotFoundError(f"{ref} has no member {name[:80]}", hint)
 
 
-def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | list[str]]:
-    """The members, format and precision of a pull that a holder of only these artifacts can answer.
+def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
+    """The options of a pull that a holder of only these artifacts can answer.
 
     Of a family: the members whose artifacts are all here; else the format and precision of the first
     artifact, with the members that have one.
     """
     first, present = artifacts[0], {item.path for item in artifacts}
-    kind = {"format": first.format, "precision": first.precision}
+    kind = f"--format {first.format} --precision {first.precision}"
     if manifest.model_family is None:
-        return {**kind}
+        return kind
     alike = {
         item.path
         for item in manifest.artifacts
@@ -332,7 +332,8 @@ def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | 
     complete = [name for name, paths in members.items() if paths and paths <= present]
     partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
     listed = (complete or partial)[:MAX_LISTED_MEMBERS]
-    return {"members": listed} if complete else {"members": listed, **kind}
+    options = [f"--member {member}" for member in listed]
+    return " ".join(options if complete else [*options, kind])
 
 
 def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:

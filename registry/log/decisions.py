@@ -14,7 +14,7 @@ from onnxreg.registry.log.lookup import find, read_log, read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, InputError
+from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import (
     Attest,
@@ -154,7 +154,7 @@ class Decisions:
         if left(target) or any(line.via is not None for line in published):
             raise ConflictError(
                 f"{target.ref} is known to other registries",
-                Advice("yank"),
+                "`reg yank` takes it out of use, with its number",
             )
         return DecisionResult(target, self._append(target.name, [self._about(Drop, target, reason)]))
 
@@ -212,7 +212,7 @@ class Decisions:
         """The event that brings the files of an expired version back."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
-            raise ConflictError(f"{name}:{version} is not expired", Advice("omit-restore"))
+            raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
         return self._about(Restore, LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:

@@ -17,7 +17,6 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
-    Advice,
     ConflictError,
     InputError,
     IntegrityError,
@@ -111,14 +110,15 @@ class Log:
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(
                 f"the index of {name}{where} cannot be read: it is cut short or too long",
-                Advice("restore-index"),
+                "restore it from a mirror (reg verify shows more)",
             )
         first, *lines = data[:-1].split(b"\n")
         try:
             state, log.more = State.decode(first, "its state line"), later_keys(first)
         except InputError as error:
             raise StateError(
-                f"the index of {name}{where} cannot be read: {error.message}", Advice("restore-index")
+                f"the index of {name}{where} cannot be read: {error.message}",
+                "restore it from a mirror (reg verify shows more)",
             ) from error
         log.tail = [read_line(line, name) for line in lines]
         if state.registry != registry:
@@ -141,7 +141,7 @@ class Log:
                 log.append_line(line)
         except (ConflictError, InputError) as error:
             raise IntegrityError(
-                f"the log of {name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
+                f"the log of {name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
             ) from error
         return log
 
@@ -171,7 +171,7 @@ class Log:
                 replay.apply(line.event, line.seq)
         except (ConflictError, InputError) as error:
             raise IntegrityError(
-                f"the log of {self.name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
+                f"the log of {self.name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
             ) from error
         return replay
 
@@ -297,7 +297,7 @@ class Log:
         if target.entry.gone is not None and not gone:
             raise NotFoundError(
                 f"{target.ref} is {target.entry.gone.how}: its files are no longer here",
-                Advice("restore-expired", name=self.name),
+                f"`reg log {self.name}` there says why; what expired can be brought back from a copy: --restore",
             )
         return target
 
@@ -371,7 +371,7 @@ class Log:
             if moves or (isinstance(event, Expire | Purge | Drop) and event.version == rollout.to):
                 raise ConflictError(
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
-                    Advice("end-rollout", name=self.name, channel=tag),
+                    f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",
                 )
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
@@ -424,7 +424,7 @@ def mirror_error(registry: str) -> ConflictError:
     """The refusal of a new event in a mirror."""
     return ConflictError(
         f"this is a mirror of registry {registry[:12]}..., and read-only",
-        Advice("mirror-with-new-id"),
+        "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     )
 
 
@@ -448,4 +448,4 @@ def read_line(raw: bytes, name: str) -> LogLine:
     try:
         return LogLine.decode(raw)
     except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error

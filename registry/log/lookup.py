@@ -23,7 +23,6 @@ from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
-    Advice,
     IntegrityError,
     NotFoundError,
     RegError,
@@ -36,11 +35,11 @@ from onnxreg.schema.log.summary import VersionSummary
 LocatedVersion = _log.LocatedVersion
 read_manifest, check_summary = manifests.read_manifest, manifests.check_summary
 MismatchError = _log.MismatchError
-EMPTY = Advice("fill-registry")
+EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
 
-FINISH = Advice("finish-mirror")
+FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 PATTERN = frozenset("*?[")
 """The characters that make a name a pattern."""
 Value = TypeVar("Value")
@@ -78,13 +77,13 @@ def unknown_model(name: str, remote: RegistryReader) -> NotFoundError:
     try:
         names = list(remote.names())
     except UnlistedError:
-        hint: str | Advice = "check the name: that place does not list its models"
+        hint: str = "check the name: that place does not list its models"
     else:
         hint = suggest(name, names, FINISH if is_copy else _few(names))
     return NotFoundError(f"there is no model {name} in {location}", hint)
 
 
-def _few(names: Sequence[str]) -> str | Advice:
+def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
     return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}" if names else EMPTY
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.summary import VersionSummary, summarize
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
     try:
         manifest = read_any_manifest(data, label)
     except InputError as error:
-        raise IntegrityError(error.message, error.advice) from error
+        raise IntegrityError(error.message, error.hint) from error
     if not isinstance(manifest, Manifest) or manifest.name != name:
         actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
         raise IntegrityError(
@@ -33,5 +33,5 @@ def check_summary(summary: VersionSummary, data: bytes, digest: Digest, name: st
     if summary != summarize(read_manifest(data, digest, name), digest, len(data)):
         raise IntegrityError(
             f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
-            Advice("verify-index"),
+            "the index file was tampered with or damaged: run `reg verify` on it",
         )

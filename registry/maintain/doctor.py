@@ -30,7 +30,6 @@ from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     InputError,
     IntegrityError,
@@ -54,7 +53,7 @@ class Diagnosis:
     check: str
     ok: bool
     detail: str
-    fix: str | Advice = ""
+    fix: str = ""
     family: str = "environment"
 
 
@@ -84,15 +83,13 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
         try:
             findings += check()
         except RegError as error:
-            findings.append(Diagnosis("access", False, error.message, error.advice, error.family))
+            findings.append(Diagnosis("access", False, error.message, error.hint, error.family))
         if check is checks[0] and not all(finding.ok for finding in findings):
             break
     return findings
 
 
-def _summary(
-    check: str, faults: list[str], healthy: str, fix: str | Advice, family: str = "environment"
-) -> Diagnosis:
+def _summary(check: str, faults: list[str], healthy: str, fix: str, family: str = "environment") -> Diagnosis:
     """One diagnosis for one check: `healthy`, or all its faults."""
     if not faults:
         return Diagnosis(check, True, healthy)

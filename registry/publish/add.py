@@ -26,7 +26,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
@@ -192,7 +192,10 @@ def _choose_version(log: Log, requested: Version | None, digest: Digest) -> tupl
     if requested is not None:
         entry = log.versions.get(requested)
         if entry is not None and entry.manifest == digest and entry.gone is not None:
-            raise ConflictError(f"{log.name}:{requested} is {entry.gone.how}", Advice("version-gone"))
+            raise ConflictError(
+                f"{log.name}:{requested} is {entry.gone.how}",
+                "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
+            )
         return requested, entry is None or entry.manifest != digest
     if (existing := _published_as(log, digest)) is not None:
         return existing, False

@@ -24,7 +24,7 @@ from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 TellAge = Callable[[str, float], None]
@@ -65,7 +65,7 @@ class RemoteCopy:
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", Advice("fetch-index")) from None
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Keep an index file that the remote has now."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader, TellAge
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -21,7 +22,6 @@ from onnxreg.registry.support.disk import host_errors, read_bounded, replace_fil
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     HostError,
     InputError,
@@ -80,13 +80,13 @@ class Remotes:
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
-            raise InputError(f"remote {name} needs a path or URL", Advice("give-url", name=name))
+            raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = absolute(url)
         check_scheme(url)
         with self._changing() as remotes:
             if remotes.urls.get(name, url) != url:
                 raise ConflictError(
-                    f"remote {name} is {remotes.urls[name]}", Advice("remove-remote", name=name)
+                    f"remote {name} is {remotes.urls[name]}", f"`reg remote remove {name}` first"
                 )
             remotes.urls[name] = url
 
@@ -94,7 +94,7 @@ class Remotes:
         """Forget a name. NotFoundError if it is unknown."""
         with self._changing() as remotes:
             if name not in remotes.urls:
-                raise NotFoundError(f"there is no remote {name}", Advice("list-remotes"))
+                raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
             del remotes.urls[name]
 
     def unpin(self, registry_id: str) -> list[str]:
@@ -129,7 +129,10 @@ class Remotes:
             if "origin" in self.urls:
                 return self.urls["origin"]
             if not self.urls:
-                raise InputError("no remote is named, and none is known here", Advice("add-remote"))
+                raise InputError(
+                    "no remote is named, and none is known here",
+                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+                )
             raise InputError(
                 "no remote is named, and none of several is called origin",
                 f"name one of them: {', '.join(sorted(self.urls))}",
@@ -140,7 +143,7 @@ class Remotes:
         if not is_path and ":" not in remote:
             raise NotFoundError(
                 f"there is no remote {remote}",
-                suggest(remote, self.urls, Advice("list-remotes-or-path", name=remote)),
+                suggest(remote, self.urls, f"see `reg remote list`; a directory is written ./{remote}"),
             )
         return absolute(remote)
 
@@ -171,7 +174,7 @@ class Remotes:
                 raise
             raise NotFoundError(
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
-                Advice("mount-or-reset", registry=pinned),
+                f"mount its disk; or, if it was removed for good: reg trust reset {pinned}",
             ) from error
         if pinned not in (None, store.registry_id):
             raise other_registry(store.url, store.registry_id, pinned)
@@ -201,7 +204,7 @@ class Remotes:
         if url not in self.pins or not copy.is_there:
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
-                Advice("fetch-index-of", remote=remote or url),
+                f"fetch what is needed offline: reg fetch-index --remote {quote(remote or url)}",
             )
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)

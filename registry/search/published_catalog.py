@@ -162,7 +162,7 @@ class RemoteCatalog:
                 raise problem from error
             if problem is None or isinstance(problem, AbsentError):
                 raise
-            raise UnlistedError(f"{error.message}, and {reason}", error.advice) from error
+            raise UnlistedError(f"{error.message}, and {reason}", error.hint) from error
         if reason and not (isinstance(problem, AbsentError) and len(catalog.models) <= MAX_SILENT_MODELS):
             self._tell(f"{reason}; every index file is read instead")
         return question(catalog)

@@ -74,9 +74,9 @@ def of_error(request: Request, error: Exception) -> Response:
 def as_served(error: RegError) -> RegError:
     """The error in the family that clients need: a lost blob is damage, and not a name that does not exist."""
     if isinstance(error, MissingBlobError):
-        return IntegrityError(error.message, error.advice)
+        return IntegrityError(error.message, error.hint)
     if isinstance(error, MismatchError):
-        return ConflictError(error.message, error.advice)
+        return ConflictError(error.message, error.hint)
     return error
 
 

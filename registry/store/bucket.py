@@ -293,7 +293,7 @@ class BucketStore:
         except RejectedError as error:
             if error.status != 403:
                 raise
-            raise UnlistedError(error.message, error.advice) from error
+            raise UnlistedError(error.message, error.hint) from error
 
     def has_foreign_objects(self) -> bool:
         """True if there are objects below the prefix, and no registry. Scratch of probes does not count."""

@@ -38,7 +38,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.store.streams import HashingReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
@@ -49,7 +49,7 @@ class ReadOnlyStore:
 
     url: str
     description: str
-    instead: str | Advice
+    instead: str
 
     def create(self, key: str, source: BinaryIO) -> bool:
         self.refuse(f"writing {key}")

@@ -29,7 +29,7 @@ from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, name_registry_in_hint
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 
@@ -130,8 +130,7 @@ def _model_entries(source: RegistryReader, name: str, versions: Collection[Versi
     ledger, index = load(source, name)
     if index is None:
         raise lookup.unknown_model(name, source)
-    with name_registry_in_hint(source.url):
-        ledger.prove()
+    ledger.prove()
     entries = {index_path(name): _Entry.of(index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):

@@ -13,7 +13,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError, name_registry_in_hint
+from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.progress import Advance, Progress
 from onnxreg.schema.delta.table import Delta
 
@@ -59,8 +59,7 @@ class BlobMover:
                 try:
                     _store(push, blob)
                 except IntegrityError:
-                    with name_registry_in_hint(self.source.url):
-                        _store(push, blob)
+                    _store(push, blob)
             return Arrival(file.path, file.digest, blob.size, blob.moved, since, reason, is_doubt)
 
 

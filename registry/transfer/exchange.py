@@ -25,7 +25,6 @@ from onnxreg.registry.transfer.blobs import BlobMover
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, check_yanked, merge
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    Advice,
     ConflictError,
     ForkError,
     HostError,
@@ -228,7 +227,7 @@ def _check_travels(request: ExchangeRequest, source: Log, destination: Log, vers
         digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}
         if digests.intersection(destination.tombstones):
             raise ConflictError(
-                f"files of {source.name}:{version} were taken down there", Advice("log-of-other")
+                f"files of {source.name}:{version} were taken down there", "`reg log` there says why"
             )
 
 

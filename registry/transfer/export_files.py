@@ -35,7 +35,7 @@ from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, package, packaged_files
@@ -276,7 +276,7 @@ def fetched(
     if this artifact is not one of them.
     """
     if present is not None and artifact.path not in present:
-        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", Advice("pull-artifact"))
+        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
     with temporary() as scratch:
         fill(reader, parts, scratch, progress)

@@ -29,7 +29,7 @@ from onnxreg.registry.log.lookup import check_summary, read_manifest
 from onnxreg.registry.log.yanked_bytes import check_not_yanked
 from onnxreg.registry.support.actor import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, Via
@@ -176,7 +176,7 @@ def missing_lines(
         if selection:
             raise ConflictError(
                 "these are two copies of one registry, and a copy holds whatever the original holds",
-                Advice("omit-selection"),
+                "leave --format and --precision away, or pull into a registry of its own",
             )
         common = min(source.seq, destination.seq)
         if source.digest_at(common) != destination.digest_at(common):
@@ -243,7 +243,11 @@ def check_versions(
         if gone is not None and not (restore and gone.how == "expired"):
             raise ConflictError(
                 f"{source.name}:{version} is {gone.how} there",
-                Advice("log-of-other-or-restore" if gone.how == "expired" else "log-of-other"),
+                (
+                    "`reg log` there says why; --restore brings it back"
+                    if gone.how == "expired"
+                    else "`reg log` there says why"
+                ),
             )
         check_held(source, destination, version, selection)
 
@@ -277,14 +281,14 @@ def _check_arrived(source: Log, destination: Log, versions: Collection[Version])
     if source.head == destination.head and source.versions != destination.versions:
         raise IntegrityError(
             f"two copies of one log of {source.name} say different things of its versions",
-            Advice("verify-both"),
+            "the state line of one of them is wrong: run `reg verify` in both",
         )
     for version in versions if source.registry != destination.registry else ():
         arrived, published = destination.versions.get(version), source.versions.get(version)
         if arrived is None or published is None or arrived.manifest != published.manifest:
             raise IntegrityError(
                 f"the log of {source.name} does not publish {version} as its state line says",
-                Advice("verify-source"),
+                "run `reg verify` in the registry that it comes from",
             )
 
 

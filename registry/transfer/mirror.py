@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from shlex import quote
 from typing import Any
 
 from onnxreg.registry.gates.policy_log import copy_policies
@@ -42,7 +43,7 @@ from onnxreg.registry.transfer.pushed import record_push
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, HostError, InputError, RemoteError
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.log.events import Drop, Expire, Purge
@@ -104,7 +105,7 @@ def open_both(
     if new_id and destination_store.registry_id == source_store.registry_id:
         raise InputError(
             f"{destination_store.url} has the id of {source_store.url}",
-            Advice("omit-new-id"),
+            "leave --new-id away, or name another place",
         )
     return source_store, destination_store
 
@@ -131,7 +132,8 @@ def mirror(
         else:
             _by_version(source, destination, report, progress, channels, actor)
     except (HostError, RemoteError) as error:
-        error.advice = Advice("finish-mirroring", mirror=destination.url, first=error.advice)
+        again = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
+        error.hint = "; ".join(filter(None, (error.hint, again)))
         raise
     return report
 
@@ -189,7 +191,7 @@ def _verbatim(
         except ConflictError as error:  # no event can make another mirroring start over
             raise ConflictError(
                 f"another mirroring into {destination.url} did not end: what was given up is not deleted yet",
-                Advice("mirror-again-later"),
+                "run it again when that one has ended; `reg doctor` names what a dead one left",
             ) from error
 
 
@@ -270,7 +272,7 @@ def _by_version(
         report.add(exchange_possible(source, target, name, choose, remember, progress))
 
 
-def unfinished_warning(reader: RegistryReader) -> Advice | None:
+def unfinished_warning(reader: RegistryReader) -> str | None:
     """The warning for readers of a mirror that may lack models, or None."""
     directory = innermost(reader)
     if not isinstance(directory, LocalStore) or not directory.is_mirror:
@@ -278,4 +280,6 @@ def unfinished_warning(reader: RegistryReader) -> Advice | None:
     source = directory.read_local(UNFINISHED)
     if source is None:
         return None
-    return Advice("mirror-lacks-models", source=source.decode(errors="replace"), mirror=directory.url)
+    original = source.decode(errors="replace")
+    again = f"`reg mirror {quote(original)} {quote(directory.url)}` goes on"
+    return f"{directory.url} does not have all models of {original} yet: {again}"

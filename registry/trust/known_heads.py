@@ -18,11 +18,9 @@ from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    Advice,
     HostError,
     InputError,
     IntegrityError,
-    name_registry_in_hint,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
 
@@ -81,7 +79,7 @@ class KnownHeads:
         except InputError:
             raise IntegrityError(
                 f"the known head of {name} is damaged",
-                Advice("reset-known-head", registry=registry_id, name=name),
+                f"reg trust reset {registry_id} {name}",
             ) from None
 
     def knows(self, registry_id: str, name: str) -> bool:
@@ -109,8 +107,7 @@ class KnownHeads:
         data = None if index is None else index.data
         origin = location(reader).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         served = ServedIndex(reader.registry_id, name, origin, data, fetcher(*near, reader), reader.url)
-        with name_registry_in_hint(reader.url):
-            after = observe(before, served)
+        after = observe(before, served)
         if after is None or data is None:
             return True
         self._keep(reader.registry_id, name, before, after)

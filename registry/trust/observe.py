@@ -11,7 +11,7 @@ from onnxreg.registry.log.log import Fetch, Log, StateError, read_line
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.registry.trust.first_contact import check_visible
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, ForkError, IntegrityError, RegError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, ForkError, IntegrityError, RegError
 from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.logline import genesis, walk_chain
@@ -232,9 +232,9 @@ def observe_policies(before: KnownHead | None, served: ServedIndex) -> KnownHead
     return KnownHead(len(lines), digest, newest, places=places).at(served.url, len(lines))
 
 
-def reset_hint(registry: str, name: str) -> Advice:
+def reset_hint(registry: str, name: str) -> str:
     """The hint for a log that is not the one seen before."""
-    return Advice("reset-trust", registry=registry, name=name)
+    return f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
 
 
 def fork(registry: str, name: str, seq: int, digest: Digest, remembered: Digest | None) -> ForkError:

@@ -15,7 +15,7 @@ from onnxreg.registry.trust.signatures import (
     signatures,
     signatures_of,
 )
-from onnxreg.schema.core.errors import IntegrityError, RegError, fault, name_registry_in_hint
+from onnxreg.schema.core.errors import IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
@@ -33,8 +33,7 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     log = read_ledger(reader, name, index)
     lines = list(log.lines())
     check_lines(trust, registry, name, lines)
-    with name_registry_in_hint(reader.url):
-        log.prove()
+    log.prove()
 
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:

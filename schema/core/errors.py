@@ -1,26 +1,7 @@
 """One exception family for each next step of the user; the command line maps a family to an exit code."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-
-class Advice:
-    """A hint that the program words: a code of `cli/hints.py`, and the facts that its text shows.
-
-    A fact is text, a number, a list of texts or another `Advice`.
-    """
-
-    def __init__(self, code: str, /, **facts: object) -> None:
-        self.code = code
-        self.facts: Mapping[str, object] = {name: _plain(value) for name, value in facts.items()}
-
-    def __repr__(self) -> str:
-        return f"Advice({self.code!r}, {dict(self.facts)})"
-
-
-def _plain(value: object) -> object:
-    """A fact as a plain value; values such as a Ref become text."""
-    return value if isinstance(value, str | int | float | list | Advice) else str(value)
 
 
 class RegError(Exception):
@@ -28,32 +9,17 @@ class RegError(Exception):
 
     Args:
         message: what happened, to which file or name.
-        advice: what to do next; a sentence, which names no verb or option of the program, or an `Advice`.
+        hint: what to do next, as a sentence for a reader of Python and of the shell alike.
     """
 
     family = "internal"
     drawing: tuple[str, ...] = ()
     """Lines that show the place of the mistake in the input."""
 
-    def __init__(self, message: str, advice: str | Advice = "") -> None:
+    def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.advice = advice
-
-    @property
-    def hint(self) -> str:
-        """The advice as a sentence; empty if it is a code."""
-        return self.advice if isinstance(self.advice, str) else ""
-
-    @property
-    def code(self) -> str:
-        """The advice as a code of `cli/hints.py`; empty if it is a sentence."""
-        return self.advice.code if isinstance(self.advice, Advice) else ""
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        """The facts that belong to the code."""
-        return self.advice.facts if isinstance(self.advice, Advice) else {}
+        self.hint = hint
 
 
 class InputError(RegError):
@@ -127,23 +93,6 @@ SERVED = "this registry"
 """The name of a served registry in messages of the server, which does not reveal its location."""
 
 
-def at(advice: str | Advice, url: str) -> str | Advice:
-    """Add the registry's URL to an advice, if it has one."""
-    if isinstance(advice, str) or url == SERVED:
-        return advice
-    return Advice(advice.code, **{**advice.facts, "place": url})
-
-
-@contextmanager
-def name_registry_in_hint(url: str) -> Iterator[None]:
-    """The advice of an IntegrityError from inside names the registry that is damaged."""
-    try:
-        yield
-    except IntegrityError as error:
-        error.advice = at(error.advice, url)
-        raise
-
-
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError) -> Iterator[None]:
     """Raise an InputError from inside as this kind, with a prefix before its message, unless that is ""."""
@@ -152,7 +101,7 @@ def about(prefix: str, kind: type[RegError] = InputError) -> Iterator[None]:
     except InputError as error:
         if not prefix:
             raise
-        raise kind(f"{prefix}: {error.message}", error.advice) from error
+        raise kind(f"{prefix}: {error.message}", error.hint) from error
 
 
 def why(error: object, limit: int = 200) -> str:
@@ -230,8 +179,8 @@ def nearest(name: str, names: Iterable[str], least: float = MIN_LIKENESS, most: 
 
 
 def suggest(
-    name: str, candidates: Iterable[str], otherwise: str | Advice | None = None, least: float = MIN_LIKENESS
-) -> str | Advice:
+    name: str, candidates: Iterable[str], otherwise: str | None = None, least: float = MIN_LIKENESS
+) -> str:
     """A hint: similar names; if there are none, `otherwise`, by default the list of all names."""
     names = list(candidates)
     alike = nearest(name, names, least)

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 
 MAX_BYTES = 64 * 2**20
 HEAD_BYTES = 64
@@ -14,7 +14,7 @@ _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 _PAGES = (".htm", ".html", ".jinja", ".md")
 
 
-def check_given(path: Path, label: str = "file", hint: str | Advice = "check the path") -> None:
+def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
     """Check a file that the user named. NotFoundError if it does not exist, InputError if it is not a regular file."""
     if path.is_dir():
         raise InputError(f"{path} is a directory", "name a file")
@@ -25,7 +25,7 @@ def check_given(path: Path, label: str = "file", hint: str | Advice = "check the
 
 
 def read_given(
-    path: Path, label: str = "file", hint: str | Advice = "check the path", limit: int = MAX_BYTES
+    path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_BYTES
 ) -> bytes:
     """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
 

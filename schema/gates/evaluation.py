@@ -146,7 +146,7 @@ def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation
         report = _RecallDelta.decode(data, label)
     except InputError as error:
         hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
-        raise InputError(error.message, error.advice or hint) from error
+        raise InputError(error.message, error.hint or hint) from error
     return RECALL_DELTA, Evaluation(
         report.artifact.int8_model_digest,
         report.source_digest,

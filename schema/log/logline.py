@@ -14,7 +14,7 @@ import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.record import Count, Record, decode_json, text_of
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.log.events import (
@@ -130,7 +130,7 @@ def walk_chain(
     lines: Iterable[LogLine],
     name: str,
     prev: Digest,
-    hint: str | Advice,
+    hint: str,
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.registries.family_drafts import NAME, write_family
 
-from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import verify
@@ -83,13 +82,13 @@ def test_a_partial_holder_names_the_parts_that_can_be_pulled(
     third, url = Registry(tmp_path / "third"), str(other.store.root)
     with pytest.raises(NotFoundError) as caught:
         third.pull(ONE, url)
-    assert hints.text(caught.value.advice).endswith(f": reg pull {ONE} {options}")
+    assert caught.value.hint.endswith(f": reg pull {ONE} {options}")
     words = options.split()
     given = [(key, value) for key, value in zip(words[::2], words[1::2], strict=True)]
     members = tuple(value for key, value in given if key == "--member")
     formats = tuple(value for key, value in given if key == "--format")
     precision = dict(given).get("--precision")
-    assert third.pull(ONE, url, selection=Selection(formats, precision, members=members)).held
+    assert third.pull(ONE, url, selection=Selection(formats, precision, members=members)).artifacts
 
 
 def only(draft: Draft, member: str, path: str) -> Draft:
@@ -138,8 +137,8 @@ def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched
     assert "take the whole version, or fewer artifacts" in caught.value.hint
     assert not list((other.store.root / "blobs").rglob("*/*"))
     members = ("backbone", "head:species001")
-    assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).held
-    assert other.pull(ONE, str(registry.store.root)).held == {Version(1, 0, 0): None}
+    assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).artifacts
+    assert other.pull(ONE, str(registry.store.root)).artifacts == {Version(1, 0, 0): None}
 
 
 def test_a_manifest_that_nobody_would_read_is_not_published(registry: Registry, tmp_path: Path) -> None:

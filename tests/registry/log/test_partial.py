@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 from support.registries import owner
 
-from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
 from onnxreg.registry.log.commit import commit, load
@@ -214,7 +213,7 @@ def test_resolve_and_search_keep_to_what_is_held(other: Registry, pull: Pull) ->
     assert {(each.artifact, each.code) for each in found.rejected} == {(FULL, "not-held"), (HALF, "not-held")}
     with pytest.raises(NotFoundError) as caught:
         other.resolve(NAME, Query(formats=("onnx-android",)))
-    assert f"{FULL} is not held here" in hints.text(caught.value.advice)
+    assert f"{FULL} is not held here" in caught.value.hint
     found = LocalCatalog(other.store).refresh(artifacts=True)
     assert {item.path: item.held for item in found.query()} == {FULL: False, HALF: False, INT8: True}
 
@@ -306,7 +305,7 @@ def test_a_push_of_a_part_is_refused(other: Registry, pull: Pull, tmp_path: Path
     there = Registry(tmp_path / "there")
     with pytest.raises(NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0") as caught:
         other.push(ONE, str(there.store.root))
-    assert "reg pull acme/pii:1.0.0 there fetches the rest" in hints.text(caught.value.advice)
+    assert "reg pull acme/pii:1.0.0 there fetches the rest" in caught.value.hint
     assert there.names() == []
 
 
@@ -347,7 +346,7 @@ def test_pulling_from_where_only_a_part_is(other: Registry, pull: Pull, tmp_path
             NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"
         ) as caught:
             third.pull(ONE, source, selection=selection)
-        assert f"reg pull {ONE} --format onnx-int8" in hints.text(caught.value.advice)
+        assert f"reg pull {ONE} --format onnx-int8" in caught.value.hint
     assert third.names() == []
     third.pull(ONE, source, selection=Selection(("onnx-int8",)))
     assert held(third) == (INT8,)

@@ -19,7 +19,6 @@ from conformance.contract import StoreContract, put
 from huggingface_hub.utils import close_session
 from support.servers.hub import READER, TOKEN, Hub, running
 
-from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect, condemn
@@ -768,7 +767,7 @@ def test_markup_stays_inside_its_cell() -> None:
 def failing(call: Callable[[], object], family: type[RegError]) -> str:
     with pytest.raises(family) as found:
         call()
-    text = f"{found.value.message} {hints.text(found.value.advice)}"
+    text = f"{found.value.message} {found.value.hint}"
     assert TOKEN not in text and READER not in text and "Bearer" not in text
     assert REPO in text, "the place is named"
     return text

@@ -12,7 +12,6 @@ from support.sampling import sampled
 from support.servers import hub, static
 from support.servers.faults import LIES, Proxy, proxy
 
-from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import Release
@@ -54,7 +53,7 @@ def pulled(reader: Registry, url: str) -> str:
         reader.pull("acme/pii", url)
     except RegError as error:
         family = error.family
-        assert "hunter2" not in f"{error.message}{hints.text(error.advice)}"
+        assert "hunter2" not in f"{error.message}{error.hint}"
     assert not reader.verify().damages
     for path in reader.store.root.glob("blobs/sha256/*/*"):
         digest = BlobKey.of_path(str(path.relative_to(reader.store.root)))

@@ -176,7 +176,7 @@ def test_parts_on_several_file_systems(
     monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(HostError) as caught:
         registry.add(make_draft())
-    assert "mount the whole registry" in str(caught.value.advice)
+    assert "mount the whole registry" in str(caught.value.hint)
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_a_file_that_may_not_be_read_is_named(
         assert main(["--registry", str(registry.store.root), verb]) == 9
     with pytest.raises(HostError) as caught:
         registry.resolve("acme/pii")
-    assert str(registry.store.root / "index/acme/pii.jsonl") in str(caught.value.advice)
+    assert str(registry.store.root / "index/acme/pii.jsonl") in str(caught.value.hint)
 
 
 def test_a_marker_that_may_not_be_opened_is_of_an_unknown_command(

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.registries.drafts import write_draft
 
-from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport
 from onnxreg.registry.maintain.verify_trust import verify_archive
@@ -660,4 +659,4 @@ def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_pat
     assert {each.code for each in found.rejected if each.version == Version(0, 1, 2)} == {"not-held"}
     with pytest.raises(NoAnswerError) as refused:
         three.resolve("acme/pii:0.1.2", remote=open_archive(path))
-    assert "is not held here" in hints.text(refused.value.advice)
+    assert "is not held here" in refused.value.hint

@@ -12,7 +12,6 @@ from support.registries import growing, owner
 from support.servers import static
 from support.servers.faults import Plan, Proxy
 
-from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import load
@@ -291,7 +290,7 @@ def test_a_mirror_that_was_cut_off_says_so_until_it_is_filled(filled: Registry, 
     with pytest.raises(KeyboardInterrupt):
         mirror(filled.store, copied, progress=Interrupted(12))
     told = f"{copied.url} does not have all models of {filled.store.url} yet: `reg mirror "
-    assert hints.text(unfinished_warning(copied) or "").startswith(told)
+    assert unfinished_warning(copied) or "".startswith(told)
     mirror(filled.store, copied)
     assert unfinished_warning(copied) is None
 
@@ -514,7 +513,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     s3_proxy.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)
-    assert f"{target} has only what arrived: run `reg mirror` again" in hints.text(failed.value.advice)
+    assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
     half = Registry(Path(target))
     assert not half.verify().damages
     assert set(half.names()) < set(filled.names())
@@ -523,7 +522,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
             NotFoundError, match=f"{target}, a copy of registry .* may be incomplete"
         ) as absent:
             half.find(name)
-        assert "goes on where it was cut off" in hints.text(absent.value.advice)
+        assert "goes on where it was cut off" in absent.value.hint
     s3_proxy.plan = lambda method, path: None
     done = mirror(*open_both(other.remotes, bucket_url, target))
     assert done.models == 2 and not done.skipped

@@ -15,7 +15,6 @@ import pytest
 from support.registries import owner
 from support.registries.drafts import write_draft
 
-from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
@@ -267,7 +266,7 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user:
     path.write_bytes(b'{"seq": 1}')
     with pytest.raises(IntegrityError) as error:
         look(published)
-    assert hints.text(error.value.advice) == f"reg trust reset {published.id} {NAME}"
+    assert error.value.hint == f"reg trust reset {published.id} {NAME}"
     KnownHeads().reset(published.id, NAME)
     look(published)
 
@@ -295,7 +294,7 @@ def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Regis
     shutil.copy(mirror.store.root / "policy.jsonl", root / "policy.jsonl")
     with pytest.raises(IntegrityError, match="put back") as error:
         owner.policies(published)
-    assert hints.text(error.value.advice).endswith(f"reg trust reset {published.id} {POLICY_LOG}")
+    assert error.value.hint.endswith(f"reg trust reset {published.id} {POLICY_LOG}")
 
 
 def test_the_way_out_can_be_run_as_it_is_shown(

@@ -83,7 +83,7 @@ def test_a_figure_is_named_by_its_check_or_the_end_of_it(
 def test_an_unknown_figure_is_an_error_with_the_nearest(full: dict[str, Any]) -> None:
     with pytest.raises(NotFoundError) as caught:
         history(full, "spearmann")
-    assert "spearman" in str(caught.value.advice)
+    assert "spearman" in str(caught.value.hint)
 
 
 def test_without_figures_the_smallest_artifact_is_listed(full: dict[str, Any]) -> None:
