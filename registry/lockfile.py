@@ -21,13 +21,8 @@ from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry
+from onnxreg.schema.manifest.manifest import FileEntry
 from onnxreg.schema.query.resolve import ResolveRequest
-
-Warn = Callable[[str], object]
-
-
-def _ignore(_: str) -> None: ...
 
 
 def read(path: Path) -> Lockfile:
@@ -36,17 +31,32 @@ def read(path: Path) -> Lockfile:
 
 
 def lock(
-    reader: RegistryReader, requests: Iterable[ResolveRequest], warn: Warn = _ignore
+    reader: RegistryReader,
+    requests: Iterable[ResolveRequest],
+    warn: Callable[[str], object] = lambda warning: None,
 ) -> list[LockedArtifact]:
     """Resolve each request to an entry of a lock file. `warn` gets the warnings about an answer.
 
     NoAnswerError if nothing answers; IntegrityError if the index file contradicts the manifest of a version.
     """
-    return [_locked(reader, request, warn) for request in requests]
+    entries = []
+    for request in requests:
+        resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
+        for warning in resolution.warnings:
+            warn(warning)
+        located, artifact = resolution.located, resolution.artifact
+        chosen = ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract)
+        files = sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))
+        answer = (reader.registry_id, located.version, located.entry.manifest, chosen, tuple(files))
+        entries.append(LockedArtifact(request.ref.name, request.to_json(), *answer))
+    return entries
 
 
 def lock_again(
-    reader: RegistryReader, before: Lockfile, names: Collection[str] = (), warn: Warn = _ignore
+    reader: RegistryReader,
+    before: Lockfile,
+    names: Collection[str] = (),
+    warn: Callable[[str], object] = lambda warning: None,
 ) -> list[LockedArtifact]:
     """Resolve the recorded requests of these models (none: all) again. NotFoundError for a model that is not
     in the lock.
@@ -59,24 +69,14 @@ def lock_again(
     return lock(reader, [before.models[name].request for name in names or before.models], warn)
 
 
-def _locked(reader: RegistryReader, request: ResolveRequest, warn: Warn) -> LockedArtifact:
-    resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
-    for warning in resolution.warnings:
-        warn(warning)
-    located, artifact = resolution.located, resolution.artifact
-    chosen = ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract)
-    files = sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))
-    answer = (reader.registry_id, located.version, located.entry.manifest, chosen, tuple(files))
-    return LockedArtifact(request.ref.name, request.to_json(), *answer)
-
-
 @dataclass(frozen=True)
 class FetchedEntry:
-    """One entry of a lock, fetched. `yanked`: the version was yanked since the lock was written."""
+    """One entry of a lock, fetched: its files, of all that its version has. `yanked`: it was yanked since."""
 
     entry: LockedArtifact
     result: TransferResult
     published: Release
+    files: Sequence[FileEntry]
     yanked: bool
 
 
@@ -93,38 +93,23 @@ def pull_locked(
     lacks a version; IntegrityError if it has another manifest for it, or the manifest has other files than
     the lock.
     """
-    return [_pull(registry, entry, source, progress, deltas) for entry in lockfile.models.values()]
-
-
-def _pull(
-    registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress, deltas: bool
-) -> FetchedEntry:
-    selection = Selection(paths=(entry.path,))
-    result = registry.pull(entry.ref, source, progress, selection=selection, deltas=deltas)
-    published = registry.get(entry.ref)
-    _check_files(entry, published)
-    return FetchedEntry(entry, result, published, registry.find(entry.ref).entry.yanked)
-
-
-def _check_files(entry: LockedArtifact, published: Release) -> None:
-    """IntegrityError if the lock and its manifest name different files; a lock of an older build may have evidence."""
-    manifest, artifact = published.manifest, _artifact(entry, published)
-    needed = _summaries(download_files(manifest, artifact))
-    every = needed | _summaries(manifest.files)
-    kind = (artifact.format, artifact.precision)
-    if not needed <= set(entry.files) <= every or kind != (entry.artifact.format, entry.artifact.precision):
-        raise IntegrityError(
-            f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
-            "the lock was changed by hand or damaged: `reg lock` writes it anew",
-        )
-
-
-def _artifact(entry: LockedArtifact, published: Release) -> Artifact:
-    return next(item for item in published.manifest.artifacts if item.path == entry.path)
-
-
-def _summaries(files: Iterable[FileEntry]) -> set[FileSummary]:
-    return {FileSummary(file.role, file.path, file.digest, file.size) for file in files}
+    fetched = []
+    for entry in lockfile.models.values():
+        selection = Selection(paths=(entry.artifact.path,))
+        result = registry.pull(entry.ref, source, progress, selection=selection, deltas=deltas)
+        published = registry.get(entry.ref)
+        artifact = next(item for item in published.manifest.artifacts if item.path == entry.artifact.path)
+        files = list(download_files(published.manifest, artifact))
+        locked = {FileSummary(file.role, file.path, file.digest, file.size) for file in files}
+        kind = (entry.artifact.format, entry.artifact.precision)
+        if locked != set(entry.files) or kind != (artifact.format, artifact.precision):
+            raise IntegrityError(
+                f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
+                "the lock was changed by hand or damaged: `reg lock` writes it anew",
+            )
+        yanked = registry.find(entry.ref).entry.yanked
+        fetched.append(FetchedEntry(entry, result, published, files, yanked))
+    return fetched
 
 
 def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]:
@@ -146,6 +131,4 @@ def write_locked(
     """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
     targets = folders(Lockfile.of(item.entry for item in fetched), output, registry.store.root)
     for item in fetched:
-        published, target = item.published, targets[item.entry.name]
-        files = download_files(published.manifest, _artifact(item.entry, published))
-        materialize(registry.store, files, published.data, target, progress)
+        materialize(registry.store, item.files, item.published.data, targets[item.entry.name], progress)
