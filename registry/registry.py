@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.gates.promotion import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
 from onnxreg.registry.log.commit import load_own
@@ -476,7 +475,7 @@ class Registry:
             request = replace(request, selection=selection, deltas=deltas, yanked_bytes=True)
             result = exchange(reader, home, request, progress, log=log, own=own)
             with suppress(*_LATE_ERRORS):
-                reader.copy.keep_log(log, promotion_documents(log))
+                reader.copy.keep_log(log, _evidence(log))
             return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
@@ -495,7 +494,7 @@ class Registry:
 
             with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
                 log = lookup.read_consistently(reader, name, read)
-                reader.copy.keep_log(log, promotion_documents(log))
+                reader.copy.keep_log(log, _evidence(log))
             return log.state
 
         return [fetch(name) for name in (lookup.matching(reader, names) if names else reader.names())]
@@ -548,6 +547,15 @@ def _check_registry(store: RegistryStore) -> RegistryStore:
 
 def _ref(ref: Ref | str) -> Ref:
     return Ref.parse(ref) if isinstance(ref, str) else ref
+
+
+def _evidence(log: Log) -> Collection[Digest]:
+    """The documents by which an offline reader can judge governed channels."""
+    if not any(channel.evidence for channel in log.channels.values()):
+        return ()
+    from onnxreg.registry.gates.promotion import promotion_documents
+
+    return promotion_documents(log)
 
 
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
