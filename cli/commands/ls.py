@@ -77,7 +77,7 @@ def command(
         _versions(session, reader, check_name(pattern))
         return
     if is_one:
-        lookup.read_state(reader, check_name(pattern))
+        lookup.read_log(reader, check_name(pattern))
     catalog = catalog_of(session, reader, fresh or offline)
 
     def models(catalog: "Catalog") -> tuple[list[dict[str, Any]], list[str]]:
@@ -185,7 +185,7 @@ def _show_matches(session: Session, matches: Matches, is_damaged: bool, origin: 
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
-    versions = listing.versions_json(*lookup.read_versions(reader, name))
+    versions = listing.versions_json(lookup.read_log(reader, name))
     if session.as_json:
         output.write_json(versions)
         return

@@ -90,7 +90,7 @@ def command(
     question = _with_profile(None if expression is None else parser.parse(expression), profile)
     reader = session.reader(remote, checked=False)
     if is_name(names):
-        lookup.read_state(reader, names)
+        lookup.read_log(reader, names)
     if export is not None:
         table_export.check_file(export)
     catalog = catalog_of(session, reader, fresh)

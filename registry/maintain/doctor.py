@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from shlex import join, quote
 
-from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.lookup import read_state
+from onnxreg.registry.log.lookup import read_log
 from onnxreg.registry.maintain.verification import is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store import promises
@@ -317,8 +316,9 @@ def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
     """The models whose histories differ in two copies of one registry."""
     for name in sorted({*registry.names()} & {*remote.names()}):
         try:
-            if read_state(registry, name).head != read_state(remote, name).head:
-                missing_lines(load(remote, name)[0], load(registry, name)[0], ())
+            own, other = read_log(registry, name), read_log(remote, name)
+            if own.head != other.head:
+                missing_lines(other, own, ())
         except IntegrityError as error:
             yield error.message
 

@@ -10,16 +10,16 @@ from io import BytesIO
 from typing import NamedTuple
 
 from onnxreg.registry.log.collect import collect
-from onnxreg.registry.log.commit import announced, load, read_condemned
+from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.lookup import read_blob, read_log
 from onnxreg.registry.maintain.verification import Damage, VerifyReport
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.log.state import State
@@ -238,9 +238,7 @@ class _Repair:
         else:
             if source is None or source.registry_id != remote.registry_id:
                 raise IntegrityError("only a copy of this very registry can restore it")
-            log, its_index = load(source, name)
-            if its_index is None:
-                raise NotFoundError(f"{source.url} has no model {name}")
+            log = read_log(source, name)
             copy = list(log.lines())
             Log.replay(copy, log.registry, log.name, log.fetch)  # the copy must be good itself
             lines = salvage.join(copy)

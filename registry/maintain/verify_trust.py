@@ -89,7 +89,7 @@ def verify_archive(
         damages.append(Damage("archive", archive.url, "it carries no version"))
     for name, versions in archive.carried.items():
         try:
-            _, entries = lookup.read_versions(archive, name)
+            entries = lookup.read_log(archive, name).versions
         except RegError as error:
             damages.append(Damage("archive", name, f"it says that it carries {name}: {error.message}"))
             continue

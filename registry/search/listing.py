@@ -1,19 +1,17 @@
 """The list of versions of a model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from onnxreg.registry.log import lookup
-from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.registry.log.log import Log
 from onnxreg.schema.log.summary import VersionSummary
 
 
-def versions_json(state: State, entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:
+def versions_json(log: Log) -> dict[str, Any]:
     """The documented shape of `reg ls NAME --json`, newest first."""
-    versions = []
-    for version, entry in sorted(entries.items(), reverse=True):
-        summary = lookup.held_summary(state, version)
+    state, versions = log.state, []
+    for version, entry in sorted(log.versions.items(), reverse=True):
+        summary = state.effective_summary(version)
         artifacts = summary.artifacts if summary else ()
         digests = {artifact.digest for artifact in artifacts}
         attested = {**entry.attested, **{digest: "refused" for digest in state.refused if digest in digests}}

@@ -59,7 +59,7 @@ class Api:
 
         def versions(index: IndexFile | None) -> bytes:
             log = self._registry.log_of(name, index)
-            return encode(listing.versions_json(log.state, log.versions))
+            return encode(listing.versions_json(log))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)
         return of_bytes(request, answer, JSON)

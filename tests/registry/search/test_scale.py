@@ -194,6 +194,6 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
 def test_grown_manifests_say_what_the_index_says(tmp_path: Path) -> None:
     store = grow.grow(tmp_path / "home", grow.PATTERNS, 5, manifests=True).store
     for name in store.names():
-        state = lookup.read_state(store, name)
-        for tag in state.newest:
-            resolution.check_index(store, state, lookup.find_in(store, state, Ref(name, str(tag))))
+        log = lookup.read_log(store, name)
+        for tag in log.state.newest:
+            resolution.check_index(log, log.find(Ref(name, str(tag))))
