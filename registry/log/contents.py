@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
@@ -23,7 +22,6 @@ from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import EVIDENCE, operator_set
 
 if TYPE_CHECKING:
-    from onnxreg.schema.manifest.family import ModelFamily
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
@@ -52,59 +50,57 @@ class Selection:
 
         Raise NotFoundError, with the artifacts that exist, if a format, path or member has none that fits.
         """
-        if self.paths:
-            return self._at_paths(manifest, ref)
-        owners = self._of_members(manifest, ref) if self.members else {ref: manifest.artifacts}
-        fitting = [item for owner, offered in owners.items() for item in self._fitting(owner, offered)]
-        formats = {item.format for item in fitting}
-        if missing := [name for name in self.formats if name not in formats]:
-            raise self._lacking(
-                ref, missing[0], [item for artifacts in owners.values() for item in artifacts]
+        artifacts = {item.path: item for item in manifest.artifacts}
+        if missing := [path for path in self.paths if path not in artifacts]:
+            raise NotFoundError(
+                f"{ref} has no artifact {min(missing)}", f"it has {_listed(manifest.artifacts)}"
             )
-        return join(manifest, {item.path for item in fitting})
-
-    def _fitting(self, owner: str, offered: Sequence[Artifact]) -> list[Artifact]:
-        fitting = [
-            item
-            for item in offered
-            if (not self.formats or item.format in self.formats) and self.precision in (None, item.precision)
-        ]
-        if not fitting:
-            raise self._lacking(owner, next(iter(self.formats), "artifact"), offered)
-        return fitting
+        if self.paths:
+            return join(manifest, self.paths)
+        owners = {ref: list(manifest.artifacts)}
+        if self.members:
+            paths_of = {name: _member_artifacts(manifest, ref, name) for name in self.members}
+            owners = {
+                f"{name} of {ref}": [artifacts[path] for path in paths] for name, paths in paths_of.items()
+            }
+        chosen: list[Artifact] = []
+        for owner, offered in owners.items():
+            fitting = [
+                item
+                for item in offered
+                if (not self.formats or item.format in self.formats)
+                and self.precision in (None, item.precision)
+            ]
+            if not fitting:
+                raise self._lacking(owner, next(iter(self.formats), "artifact"), offered)
+            chosen += fitting
+        if absent := [name for name in self.formats if name not in {item.format for item in chosen}]:
+            raise self._lacking(ref, absent[0], [item for offered in owners.values() for item in offered])
+        return join(manifest, {item.path for item in chosen})
 
     def _lacking(self, owner: str, format_name: str, offered: Sequence[Artifact]) -> NotFoundError:
         which = f"{format_name} of precision {self.precision}" if self.precision else format_name
-        return NotFoundError(f"{owner} has no {which}", f"it has {_list(offered)}")
-
-    def _of_members(self, manifest: Manifest, ref: str) -> dict[str, list[Artifact]]:
-        """The artifacts of each member that is asked for."""
-        family = manifest.model_family
-        if family is None:
-            raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
-        artifacts = {item.path: item for item in manifest.artifacts}
-        owners = {}
-        for name in self.members:
-            member = family.member(name)
-            if member is None:
-                raise _no_member(ref, name, family)
-            if not member.artifacts:
-                raise NotFoundError(
-                    f"{name} of {ref} has no artifacts, its files come with every pull",
-                    f"leave --member {name} out",
-                )
-            owners[f"{name} of {ref}"] = [artifacts[path] for path in member.artifacts]
-        return owners
-
-    def _at_paths(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        if missing := set(self.paths) - {item.path for item in manifest.artifacts}:
-            raise NotFoundError(
-                f"{ref} has no artifact {min(missing)}", f"it has {_list(manifest.artifacts)}"
-            )
-        return join(manifest, self.paths)
+        return NotFoundError(f"{owner} has no {which}", f"it has {_listed(offered)}")
 
 
 EVERYTHING = Selection()
+
+
+def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
+    """The paths of a member's artifacts. NotFoundError if there is no such member, or it has none."""
+    family = manifest.model_family
+    if family is None:
+        raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
+    member = family.member(name)
+    if member is None:
+        listed = f"`reg show {ref} --json` lists them under model_family"
+        hint = suggest(name, [member.name for member in family.members], listed)
+        raise NotFoundError(f"{ref} has no member {name[:80]}", hint)
+    if not member.artifacts:
+        raise NotFoundError(
+            f"{name} of {ref} has no artifacts, its files come with every pull", f"leave --member {name} out"
+        )
+    return tuple(member.artifacts)
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
@@ -132,7 +128,7 @@ def selected_artifacts(
     chosen = held_artifacts(manifest, selection.of(manifest, ref))
     if missing := [item for item in chosen if item not in present]:
         raise NotFoundError(
-            f"{missing[0].path} of {ref} is not held here, only {_list(present)}",
+            f"{missing[0].path} of {ref} is not held here, only {_listed(present)}",
             f"reg pull {ref} fetches the rest",
         )
     return chosen
@@ -162,10 +158,9 @@ def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
     """The selected artifacts of each version of the source. Raises NotFoundError like `Selection.of`."""
-    if not selection:
-        return dict.fromkeys(versions)
     return {
-        version: selection.of(_manifest(source, version), f"{source.name}:{version}") for version in versions
+        version: selection.of(source.manifest(version), f"{source.name}:{version}") if selection else None
+        for version in versions
     }
 
 
@@ -173,12 +168,11 @@ def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
     """The artifacts of each version that the destination holds after it received the selected ones."""
-
-    def after(version: Version, paths: ArtifactPaths) -> ArtifactPaths:
+    after = dict(selected)
+    for version, paths in selected.items():
         present = _held_by(destination, version)
-        return None if None in (paths, present) else join(_manifest(source, version), paths, present)
-
-    return {version: after(version, paths) for version, paths in selected.items()}
+        after[version] = None if None in (paths, present) else join(source.manifest(version), paths, present)
+    return after
 
 
 def versions_to_update(log: Log, selected: Mapping[Version, ArtifactPaths]) -> list[Version]:
@@ -195,12 +189,13 @@ def check_held(source: Log, destination: Log, version: Version, selection: Selec
     offered, present = source.versions[version].held, _held_by(destination, version)
     if offered is None or present is None:
         return
-    manifest, ref = _manifest(source, version), f"{source.name}:{version}"
+    manifest, ref = source.manifest(version), f"{source.name}:{version}"
     if join(manifest, offered, present, selection.of(manifest, ref)) != join(manifest, offered, present):
         artifacts = held_artifacts(manifest, offered)
         raise NotFoundError(
-            f"only {_list(artifacts)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {_part(manifest, artifacts)}",
+            f"only {_listed(artifacts)} of {ref} is held by the registry that it comes from",
+            f"reg pull {ref} there fetches the rest; or take what it has: "
+            f"reg pull {ref} {_options(manifest, artifacts)}",
         )
 
 
@@ -218,6 +213,42 @@ def check_fits(source: Log, selected: Mapping[Version, ArtifactPaths]) -> None:
     for version, paths in selected.items():
         if paths is not None:
             _hold(source, version, paths, None).check_fits()
+
+
+def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
+    manifest = log.versions[version].manifest
+    return Hold(**stamp(log.name, actor), version=version, manifest=manifest, paths=paths)
+
+
+def _held_by(log: Log, version: Version) -> ArtifactPaths:
+    entry = log.versions.get(version)
+    return () if entry is None or entry.gone is not None else entry.held
+
+
+def _listed(artifacts: Iterable[Artifact]) -> str:
+    return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))
+
+
+def _options(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
+    """The options of a pull that a holder of only these artifacts can answer.
+
+    Of a family: the members whose artifacts are all here; else the format and precision of the first
+    artifact, with the members that have one.
+    """
+    first, present = artifacts[0], {item.path for item in artifacts}
+    kind = f"--format {first.format} --precision {first.precision}"
+    if manifest.model_family is None:
+        return kind
+    alike = {
+        item.path
+        for item in manifest.artifacts
+        if (item.format, item.precision) == (first.format, first.precision)
+    }
+    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
+    complete = [name for name, paths in members.items() if paths and paths <= present]
+    partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
+    options = " ".join(f"--member {name}" for name in (complete or partial)[:MAX_LISTED_MEMBERS])
+    return options if complete else f"{options} {kind}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +311,7 @@ def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference
 
     Raise IntegrityError or NotFoundError if its manifest cannot be read.
     """
-    manifest = read_manifest(log.fetch(entry.manifest), entry.manifest, log.name)
+    manifest = log.manifest(version)
     named = {file.digest: file for file in manifest.all_files()}
     for digest, size in refers_to(manifest, entry.held).items():
         file = named.get(digest)
@@ -305,51 +336,3 @@ def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, i
     ]
     files = {entry.digest: entry.size for entry in held_files(manifest, paths)}
     return files | {Digest.of(data): len(data) for data in sets}
-
-
-def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    listed = f"`reg show {ref} --json` lists them under model_family"
-    hint = suggest(name, [member.name for member in family.members], listed)
-    return NotFoundError(f"{ref} has no member {name[:80]}", hint)
-
-
-def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
-    """The options of a pull that a holder of only these artifacts can answer.
-
-    Of a family: the members whose artifacts are all here; else the format and precision of the first
-    artifact, with the members that have one.
-    """
-    first, present = artifacts[0], {item.path for item in artifacts}
-    kind = f"--format {first.format} --precision {first.precision}"
-    if manifest.model_family is None:
-        return kind
-    alike = {
-        item.path
-        for item in manifest.artifacts
-        if (item.format, item.precision) == (first.format, first.precision)
-    }
-    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
-    complete = [name for name, paths in members.items() if paths and paths <= present]
-    partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
-    listed = (complete or partial)[:MAX_LISTED_MEMBERS]
-    options = [f"--member {member}" for member in listed]
-    return " ".join(options if complete else [*options, kind])
-
-
-def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
-    manifest = log.versions[version].manifest
-    return Hold(**stamp(log.name, actor), version=version, manifest=manifest, paths=paths)
-
-
-def _held_by(log: Log, version: Version) -> ArtifactPaths:
-    entry = log.versions.get(version)
-    return () if entry is None or entry.gone is not None else entry.held
-
-
-def _manifest(log: Log, version: Version) -> Manifest:
-    entry = log.versions[version]
-    return read_manifest(log.fetch(entry.manifest), entry.manifest, log.name)
-
-
-def _list(artifacts: Iterable[Artifact]) -> str:
-    return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))

@@ -7,7 +7,7 @@ then into the checkpoint blob. Both follow from the log alone, so that a replay 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,6 +39,9 @@ from onnxreg.schema.log.state import (
 )
 from onnxreg.schema.log.summary import VersionSummary, summarize
 from onnxreg.schema.signing.dsse import Sign, sign_line
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Manifest
 
 EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
@@ -345,6 +348,13 @@ class Log:
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
             summary = self.summarize(target.entry.manifest, member)
         return summary.after(self.state.verdicts(target.entry))
+
+    def manifest(self, version: Version) -> "Manifest":
+        """The manifest of a version. IntegrityError or NotFoundError if it cannot be read."""
+        from onnxreg.registry.log.manifests import read_manifest
+
+        digest = self.versions[version].manifest
+        return read_manifest(self.fetch(digest), digest, self.name)
 
     def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
         """The summary of a manifest, by itself. IntegrityError or NotFoundError if it cannot be read."""

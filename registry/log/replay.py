@@ -218,7 +218,7 @@ class Replay:
         gone = Gone(GONE[type(event)], event.id)
         self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
         if isinstance(event, Drop):
-            del self.versions[event.version], self._manifests[event.manifest][event.version]
+            del self._manifests[event.manifest][event.version], self.versions[event.version]
 
     def _set(self, version: Version, entry: VersionEntry) -> None:
         self.versions[version] = self.recent[version] = entry

@@ -87,13 +87,17 @@ def check_visible(log: Log) -> None:
         *(channel.version for channel in channels.values()),
         *(rollout.to for rollout in rollouts.values()),
     }
+    named = {*entries, *shown}
     holds = (
         channels == state.channels
         and rollouts == state.rollouts
         and refused <= {*state.refused}
         and blobs <= {*state.tombstones}
         and shown == state.summaries.keys()
-        and entries.keys() <= state.versions.keys()
+        and named <= state.versions.keys()
+        and all(state.versions[item.version].manifest == item.manifest for item in channels.values())
+        and {event.manifest for event in yanks.values()}
+        <= {entry.manifest for entry in state.versions.values()}
     )
     for version, entry in state.versions.items() if holds else ():
         summary = state.summaries.get(version)

@@ -11,7 +11,7 @@ from onnxreg.registry.log.replay import Replay
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Attest, Event, Publish, Tag, Unyank, Yank
+from onnxreg.schema.log.events import Attest, Drop, Event, Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import SEGMENT_LINES, Checkpoint
 from onnxreg.schema.manifest.manifest import Manifest
@@ -128,6 +128,17 @@ def test_yanked_versions_are_not_newest(store: Store) -> None:
     assert ledger.state.newest[0] == Version(0, 0, 1)
     ledger.append(Unyank(**event, yank=yank.id))
     assert ledger.state.newest[0] == last
+
+
+def test_a_version_is_dropped_after_the_log_was_read_again(store: Store) -> None:
+    ledger = filled(store, 70)
+    last = Version(0, 0, 69)
+    about = {**COMMON, "nonce": "d" * 32, "version": last, "manifest": ledger.versions[last].manifest}
+    again = Log.decode(ledger.encode(), REGISTRY, "m", store.__getitem__)
+    again.append(Drop(**about))
+    assert last not in again.versions and again.state.versions[last].dropped
+    ledger.append(Drop(**about))
+    assert again.encode() == ledger.encode()
 
 
 def tamperings(lines: list[bytes]) -> Iterator[list[bytes]]:
