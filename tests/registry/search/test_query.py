@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -380,7 +381,12 @@ def test_every_change_of_many_is_what_a_new_catalog_says(home: DirectoryRegistry
     for _ in range(15):
         ref = f"{grow.model_name(dice.randrange(4))}:1.{dice.randrange(12)}.0"
         change = dice.choice(
-            [registry.yank, registry.pin, registry.drop, lambda ref: registry.tag(ref, "beta")]
+            [
+                registry.yank,
+                partial(owner.pin, registry),
+                partial(owner.drop, registry),
+                lambda ref: registry.tag(ref, "beta"),
+            ]
         )
         with suppress(RegError):
             change(ref)
