@@ -68,14 +68,20 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> 
 
 
 def check_canonical(data: bytes, label: str = "document") -> None:
-    """InputError, naming `label`, for bytes that `encode` writes otherwise. They are JSON that msgspec decoded before."""
+    """InputError, naming `label`, for bytes that `encode` writes otherwise. They are JSON that msgspec decoded before.
+
+    A key that a record ignores is first decoded here, and its text may not be UTF-8.
+    """
     floats: list[float] = []
 
     def note(text: str) -> float:
         floats.append(float(text))
         return floats[-1]
 
-    value = msgspec.json.Decoder(float_hook=note).decode(data)
+    try:
+        value = msgspec.json.Decoder(float_hook=note).decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(f"{label} is malformed: {error}") from error
     is_plain = _sorts_alike(data) and all(map(_is_written_alike, floats))
     if is_plain and msgspec.json.encode(value, order="sorted") == data:
         return

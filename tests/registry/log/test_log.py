@@ -79,6 +79,13 @@ def test_state_equals_a_replay_of_the_log(store: Store, count: int) -> None:
     assert Log.replay(ledger.lines(), REGISTRY, "m", store.__getitem__).encode() == ledger.encode()
 
 
+@pytest.mark.parametrize("key", [b'"\xff":1,', b'"x":"\xff",', b'"x":' + b"[" * 5000 + b"]" * 5000 + b","])
+def test_a_key_that_is_ignored_must_be_json_too(store: Store, key: bytes) -> None:
+    data = filled(store, 1).encode()
+    with pytest.raises(IntegrityError, match="cannot be read"):
+        Log.decode(data.replace(b"{", b"{" + key, 1), REGISTRY, "m", store.__getitem__)
+
+
 def test_index_file_stays_bounded(store: Store) -> None:
     small, large = len(filled(store, 64).encode()), len(filled(store, 64 * 9).encode())
     assert large < small + 9 * 100 + 200
