@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.log.delta_log import read_deltas
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import IncomingBlob, RegistryReader, innermost
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
@@ -61,7 +61,7 @@ class DeltaPlan:
 
 def plan_deltas(
     source: RegistryReader,
-    ledger: Ledger,
+    ledger: Log,
     versions: Collection[Version],
     sizes: Mapping[Digest, int],
     has: Callable[[Collection[Digest]], set[Digest]],
@@ -70,7 +70,7 @@ def plan_deltas(
     url = urlsplit(innermost(source).url)
     if not url.scheme or not url.netloc:
         return DeltaPlan(reason="the registry is on this machine")
-    tables = {ledger.entries[version].deltas for version in versions} if sizes else set()
+    tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
     if deltas and importlib.util.find_spec("numpy") is None:
         return DeltaPlan(reason=f"{NO_NUMPY}: {pip_command('onnx')}")

@@ -262,7 +262,7 @@ class Registry:
         return list(self.store.names())
 
     def state(self, name: str) -> State:
-        return lookup.read_state(self.store, check_name(name))
+        return lookup.read_log(self.store, check_name(name)).state
 
     def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> lookup.LocatedVersion:
         return lookup.find(self._reader(remote), _ref(ref))
@@ -567,7 +567,7 @@ def _check_channels(store: DirectoryRegistry, names: Sequence[str], channels: Co
     """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a
     version.
     """
-    known_channels = {tag for name in names for tag in lookup.read_state(store, name).channels}
+    known_channels = {tag for name in names for tag in lookup.read_log(store, name).state.channels}
     for channel in channels:
         if check_channel(channel) not in known_channels:
             if len(names) == 1:

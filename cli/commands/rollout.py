@@ -111,10 +111,10 @@ def status(
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
     policy?, evidence?}}]}.
     """
-    from onnxreg.registry.log.lookup import read_state
+    from onnxreg.registry.log.lookup import read_log
 
     session: Session = context.obj
-    state = read_state(session.reader(remote), name)
+    state = read_log(session.reader(remote), name).state
     rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
     if as_json:
         rollouts = [

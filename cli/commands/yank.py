@@ -34,9 +34,9 @@ def command(
     name = result.ref
     report_decision(session, result, f"{name} {news} yanked", f"{name} {status_quo} yanked", store, reason)
     if not undo:
-        from onnxreg.registry.log.lookup import read_state
+        from onnxreg.registry.log.lookup import read_log
 
-        for tag, channel in read_state(store or registry.store, result.name).channels.items():
+        for tag, channel in read_log(store or registry.store, result.name).state.channels.items():
             if channel.version in (result.version, *result.others):
                 option = "" if remote is None else f" --remote {remote}"
                 move = f"reg tag {result.name}:VERSION {tag}{option}"

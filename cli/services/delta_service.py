@@ -11,7 +11,7 @@ from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import load, read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
-from onnxreg.registry.log.ledger import Ledger, mirror_error
+from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import RegistryStore, local_file
@@ -64,7 +64,7 @@ def make_deltas(
     located = registry.find(ref, None if store is registry.store else store)
     ledger, version = load(store, located.name)[0], located.version
     files = _files(ledger, version)
-    offered = {(delta.new, delta.old) for delta in read_deltas(ledger.fetch, ledger.entries[version].deltas)}
+    offered = {(delta.new, delta.old) for delta in read_deltas(ledger.fetch, ledger.versions[version].deltas)}
     fresh, unlike = list[Delta](), list[tuple[str, Version]]()
     with registry.scratch() as scratch, store.push() as push:
         push.avoid(read_condemned(store))
@@ -110,9 +110,9 @@ def offer_deltas(
             session.say(f"{ref} offers {output.counted(len(report.deltas), 'delta')}, {size}")
 
 
-def _old_versions(ledger: Ledger, version: Version, since: Collection[Version]) -> list[Version]:
+def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
     """The versions to start from: those that are named, or the newest release before and those of channels."""
-    entries = ledger.entries
+    entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
             raise NotFoundError(f"{ledger.name} has no files of {old}", "name a version that `reg ls` shows")
@@ -128,9 +128,9 @@ def _old_versions(ledger: Ledger, version: Version, since: Collection[Version]) 
     return sorted({*newest, *(old for old in holders if entries[old].usable)} - {version}, reverse=True)
 
 
-def _files(ledger: Ledger, version: Version) -> "dict[str, FileEntry]":
+def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
     """The files of a version that the store has, by path."""
-    entry = ledger.entries[version]
+    entry = ledger.versions[version]
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
     return {file.path: file for file in held_files(manifest, entry.held)}
 

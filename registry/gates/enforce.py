@@ -15,7 +15,7 @@ from onnxreg.registry.gates.promotion import (
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
+from onnxreg.registry.log.lookup import LocatedVersion, check_summary, log_of, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.gates.policy import Policy
@@ -63,7 +63,7 @@ def check_holder(
                     f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
                     "it was moved while it was read: ask again",
                 )
-        summary = state_of(reader, located.name, index or fresh).summaries.get(located.version)
+        summary = log_of(reader, located.name, index or fresh).state.summaries.get(located.version)
         if summary is not None:
             check_summary(summary, log.fetch(manifest), manifest, located.name)
 
@@ -231,7 +231,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
     for name in reader.names():
         try:
             index = reader.read_index(name)
-            channels = lookup.state_of(reader, name, index).channels
+            channels = lookup.log_of(reader, name, index).state.channels
             governed = [channel for channel in sorted(channels) if policies.policy.covering(name, channel)]
             if not governed:
                 continue

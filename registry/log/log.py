@@ -238,8 +238,6 @@ class Log:
         """Every version that was not dropped."""
         return self._replay.versions
 
-    entries = versions
-
     @property
     def channels(self) -> dict[str, Channel]:
         return self._replay.channels

@@ -29,8 +29,6 @@ from onnxreg.schema.core.errors import (
     suggest,
 )
 from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
-from onnxreg.schema.log.summary import VersionSummary
 
 LocatedVersion = _log.LocatedVersion
 read_manifest, check_summary = manifests.read_manifest, manifests.check_summary
@@ -174,62 +172,3 @@ def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
         raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
 
     return fetch
-
-
-# The former functions of a reader and a state; `Log` has their answers. They go when nothing uses them.
-
-
-class _StateOnly(Log):
-    @property
-    def versions(self) -> dict[Version, VersionEntry]:
-        digest = self._state.checkpoint
-        sealed = (
-            {} if digest is None else Checkpoint.decode(self.fetch(digest), max_bytes=MAX_BLOB_BYTES).versions
-        )
-        entries = {**sealed, **self._state.versions}
-        return {version: entry for version, entry in entries.items() if not entry.dropped}
-
-
-def _bare(reader: RegistryReader, state: State) -> Log:
-    log = _StateOnly(state.registry, state.name, fetcher(reader), reader.url)
-    log._state = state
-    return log
-
-
-def read_state(reader: RegistryReader, name: str) -> State:
-    return read_log(reader, name).state
-
-
-def state_of(reader: RegistryReader, name: str, index: IndexFile | None) -> State:
-    return log_of(reader, name, index).state
-
-
-def all_versions(reader: RegistryReader, state: State) -> dict[Version, VersionEntry]:
-    return _bare(reader, state).versions
-
-
-def read_versions(reader: RegistryReader, name: str) -> tuple[State, dict[Version, VersionEntry]]:
-    def read(index: IndexFile | None) -> tuple[State, dict[Version, VersionEntry]]:
-        log = log_of(reader, name, index)
-        return log.state, log.versions
-
-    return read_consistently(reader, name, read)
-
-
-def find_in(
-    reader: RegistryReader, state: State, ref: Ref, yanked: bool = False, gone: bool = False
-) -> LocatedVersion:
-    return _bare(reader, state).find(ref, yanked, gone)
-
-
-def read_summary(
-    reader: RegistryReader,
-    state: State,
-    target: LocatedVersion,
-    member: str | None = None,
-) -> VersionSummary:
-    return _bare(reader, state).summary(target, member)
-
-
-def held_summary(state: State, version: Version) -> VersionSummary | None:
-    return state.effective_summary(version)

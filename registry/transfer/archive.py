@@ -65,7 +65,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in lookup.matching(source, refs) if refs else source.names():
-            _, versions = lookup.read_versions(source, name)
+            versions = lookup.read_log(source, name).versions
             carried[name] = frozenset(version for version, entry in versions.items() if entry.gone is None)
     else:
         for ref in map(Ref.parse, refs):
@@ -134,7 +134,7 @@ def _model_entries(source: RegistryReader, name: str, versions: Collection[Versi
     entries = {index_path(name): _Entry.of(index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):
-        blobs += files(ledger, version, ledger.entries[version])
+        blobs += files(ledger, version, ledger.versions[version])
     for blob in blobs:
         size = len(ledger.fetch(blob.digest)) if blob.size is None else blob.size
         entry = _Entry(size, lambda blob=blob: source.open_blob(blob.digest), blob.digest, blob.path)  # type: ignore[misc]

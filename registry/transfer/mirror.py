@@ -161,7 +161,7 @@ def _verbatim(
             index = source.read_index(name)
             if index is None:
                 raise lookup.unknown_model(name, source)
-            tombstones.update(lookup.state_of(source, name, index).tombstones)
+            tombstones.update(lookup.log_of(source, name, index).state.tombstones)
             own_index = copies.read(name, index)
             if own_index is not None and own_index.data == index.data:
                 continue

@@ -75,6 +75,7 @@ def check_safe_path(path: str) -> None:
 def decode_json(data: bytes, kind: type[Kind], label: str) -> Kind:
     """Read a record from JSON, canonical or not. InputError, naming `label` and the field, if it is malformed."""
     try:
+        data.decode("utf-8")  # msgspec does not look at what it skips
         value: Kind = _decoder(kind).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{label} is malformed: {error}") from error

@@ -82,5 +82,7 @@ def flat(name: str) -> str:
 
 def _versions(registry: Registry, name: str) -> list[dict[str, Any]]:
     """All versions, oldest first."""
-    told = listing.versions_json(*lookup.read_versions(registry.store, name))["versions"]
+    told = listing.versions_json((log := lookup.read_log(registry.store, name)).state, log.versions)[
+        "versions"
+    ]
     return [{key: str(value) for key, value in version.items()} for version in reversed(told)]

@@ -116,7 +116,7 @@ def loaded(words: list[str], home: Path) -> set[str]:
 JUDGES = (
     "onnxreg.registry.trust.requirements",
     "onnxreg.registry.gates.enforce",
-    "onnxreg.registry.log.ledger",
+    "onnxreg.registry.log.log",
 )
 
 

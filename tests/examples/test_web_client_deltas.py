@@ -99,7 +99,7 @@ def deltas(registry: Registry) -> set[str]:
 
 def offered(registry: Registry) -> list[Delta]:
     ledger = load(registry.store, NAME)[0]
-    return read_deltas(ledger.fetch, ledger.entries[Version.parse("0.1.2")].deltas)
+    return read_deltas(ledger.fetch, ledger.versions[Version.parse("0.1.2")].deltas)
 
 
 def offer(registry: Registry, delta: Delta) -> None:

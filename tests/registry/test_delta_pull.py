@@ -80,7 +80,7 @@ def main_files(registry: Registry, version: str) -> dict[str, Digest]:
 
 def offered(registry: Registry, version: str) -> list[Delta]:
     ledger = load(registry.store, NAME)[0]
-    return read_deltas(ledger.fetch, ledger.entries[Version.parse(version)].deltas)
+    return read_deltas(ledger.fetch, ledger.versions[Version.parse(version)].deltas)
 
 
 def deltas_of(registry: Registry, version: str) -> dict[tuple[str, str], Digest]:
@@ -90,7 +90,7 @@ def deltas_of(registry: Registry, version: str) -> dict[tuple[str, str], Digest]
 
 
 def table_of(registry: Registry, version: str) -> Path:
-    table = load(registry.store, NAME)[0].entries[Version.parse(version)].deltas
+    table = load(registry.store, NAME)[0].versions[Version.parse(version)].deltas
     assert table is not None
     return registry.store.blob_path(table)
 

@@ -59,7 +59,7 @@ def add(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
     )
 
     def change(ledger: Log) -> list[Digest] | None:
-        if event.version in ledger.entries:
+        if event.version in ledger.versions:
             return None
         ledger.append(event)
         return [Digest.of(document), Digest.of(SHARED)]
@@ -91,7 +91,7 @@ def verdict(remote: ObjectRegistry, version: str) -> str | None:
 
 
 def versions(remote: ObjectRegistry) -> set[Version]:
-    return set(load(remote, NAME)[0].entries)
+    return set(load(remote, NAME)[0].versions)
 
 
 Deed = Callable[[ObjectRegistry, ObjectRegistry], None]

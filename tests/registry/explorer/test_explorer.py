@@ -157,7 +157,7 @@ SEALING = {
 @pytest.mark.timeout(3600)
 def test_a_log_is_sealed_meanwhile(programs: str) -> None:
     """Sealing makes the catalog garbage that everybody may just be about to read."""
-    with patch("onnxreg.registry.log.ledger.SEGMENT_LINES", SEGMENT):
+    with patch("onnxreg.registry.log.log.SEGMENT_LINES", SEGMENT):
         observers = {"pull": puller("a", "0.1.0")}
         kept = (manifest("a"), SHARED)
         explore(sealing, SEALING[programs], every=20, observers=observers, kept=kept, lists=("index/",))

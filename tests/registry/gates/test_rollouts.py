@@ -13,7 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.gates import rollouts
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob, read_state
+from onnxreg.registry.log.lookup import read_blob, read_log
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core.digest import Digest
@@ -287,7 +287,10 @@ def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_p
     assert data.data == Log.replay(free.log(NAME), free.id, NAME, fetch).encode()
     assert not free.verify().damages
     mirror(*open_both(free.remotes, str(free.store.root), str(tmp_path / "mirror")))
-    assert read_state(free.remotes.open(str(tmp_path / "mirror")), NAME).rollouts == free.state(NAME).rollouts
+    assert (
+        read_log(free.remotes.open(str(tmp_path / "mirror")), NAME).state.rollouts
+        == free.state(NAME).rollouts
+    )
 
 
 def test_other_registries_are_not_told(free: Registry, tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_version_that_expires_during_a_verification_is_not_damage(filled: Regi
 
 def test_a_blob_that_is_lost_during_a_verification_is_damage(filled: Registry) -> None:
     store = Interrupted(filled.store.root)
-    manifest = load(filled.store, "acme/pii")[0].entries[Version.parse("0.1.0")].manifest
+    manifest = load(filled.store, "acme/pii")[0].versions[Version.parse("0.1.0")].manifest
     store.between = lambda: store.delete([BlobKey(manifest)])
     assert {damage.digest for damage in verify(store).damages} == {manifest}
 
@@ -412,7 +412,7 @@ def test_a_lost_blob_is_damage_if_the_log_cannot_be_read_again(
     filled: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Interrupted(filled.store.root)
-    manifest = load(filled.store, "acme/pii")[0].entries[Version.parse("0.1.0")].manifest
+    manifest = load(filled.store, "acme/pii")[0].versions[Version.parse("0.1.0")].manifest
 
     def unreachable(name: str, cached: IndexFile | None = None) -> IndexFile | None:
         raise RemoteError("no answer")

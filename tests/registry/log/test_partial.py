@@ -120,7 +120,7 @@ def say(remote: RegistryStore, *events: Event) -> None:
 
 
 def hold(remote: RegistryStore, *paths: str) -> None:
-    entry = load(remote, NAME)[0].entries[V1]
+    entry = load(remote, NAME)[0].versions[V1]
     say(remote, Hold(**stamp(NAME), version=V1, manifest=entry.manifest, paths=paths or None))
 
 
@@ -374,7 +374,7 @@ class Meanwhile:
         return getattr(self._source, name)
 
     def open_blob(self, digest: Digest, start: int = 0) -> object:
-        if digest != load(self._source, NAME)[0].entries[V1].manifest:
+        if digest != load(self._source, NAME)[0].versions[V1].manifest:
             with suppress(IndexError):
                 act = self._acts.pop()
                 act()

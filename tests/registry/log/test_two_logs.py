@@ -272,7 +272,7 @@ def test_a_channel_push_sends_files_again_that_expire_meanwhile(
 
     def late() -> Any:
         monkeypatch.setattr(destination, "push", begin)
-        entry = ledger_of(destination).entries[Version.parse("1.0.0")]
+        entry = ledger_of(destination).versions[Version.parse("1.0.0")]
         event = kind(**stamp(NAME), version=Version.parse("1.0.0"), manifest=entry.manifest)
 
         def give_up(ledger: Log) -> set[Digest]:
@@ -396,10 +396,12 @@ class Registries(RuleBasedStateMachine):
         if source != to:
             mirror(self.own_ones[source], self.own_ones[to], channels)
             ours, theirs = ledger_of(self.own_ones[source]), ledger_of(self.own_ones[to])
-            usable = {version for version, entry in ours.entries.items() if not entry.gone and not entry.held}
+            usable = {
+                version for version, entry in ours.versions.items() if not entry.gone and not entry.held
+            }
             agreed = [each for each in usable if _agree(ours, theirs, each)]
             assert missing_lines(ours, theirs, agreed) == []
-            assert not any(theirs.entries[each].held for each in agreed)
+            assert not any(theirs.versions[each].held for each in agreed)
 
     @rule(at=st.integers(0, OWN + COPIES - 1))
     def collect(self, at: int) -> None:
@@ -443,7 +445,7 @@ class Registries(RuleBasedStateMachine):
             for line in lines_of(remote):
                 if isinstance(line.event, Publish):
                     assert first.setdefault(line.event.version, line.event.manifest) == line.event.manifest
-            assert {version: entry.manifest for version, entry in ledger_of(remote).entries.items()} == first
+            assert {version: entry.manifest for version, entry in ledger_of(remote).versions.items()} == first
 
     @invariant()
     def registries_with_the_same_yanks_agree(self) -> None:
@@ -456,14 +458,14 @@ class Registries(RuleBasedStateMachine):
                 for line in lines_of(remote)
                 if isinstance(line.event, Yank) and str(line.event.id) not in back
             }
-            for entry in ledger_of(remote).entries.values():
+            for entry in ledger_of(remote).versions.values():
                 assert entry.yanked == (entry.manifest in yanked)
 
 
 def _agree(ours: Log, theirs: Log, version: Version) -> bool:
     """Whether both have a version, under the same manifest and with its files."""
-    held = theirs.entries.get(version)
-    return held is not None and held.gone is None and held.manifest == ours.entries[version].manifest
+    held = theirs.versions.get(version)
+    return held is not None and held.gone is None and held.manifest == ours.versions[version].manifest
 
 
 TestRegistries = Registries.TestCase

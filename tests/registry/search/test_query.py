@@ -94,7 +94,8 @@ def truth(remote: DirectoryRegistry) -> list[Row]:
     registry = Registry(remote.root)
     found = []
     for name in registry.names():
-        state, entries = lookup.read_versions(remote, name)
+        log = lookup.read_log(remote, name)
+        state, entries = log.state, log.versions
         channels = {tag: channel.version for tag, channel in state.channels.items()}
         releases = [v for v, entry in entries.items() if entry.usable and not v.pre]
         for version, entry in sorted(entries.items()):
@@ -166,7 +167,7 @@ def test_a_pattern_chooses_models_and_others_are_not_read(home: DirectoryRegistr
     expected = [row for row in truth(home) if row["name"] == SECOND]
     with opened(home.root) as found:
         assert ask(home, "", "*/model-01") == expected
-    first = {blob_path(entry.manifest) for entry in lookup.read_versions(home, FIRST)[1].values()}
+    first = {blob_path(entry.manifest) for entry in lookup.read_log(home, FIRST).versions.values()}
     assert first.isdisjoint(found)
     assert ask(home) == truth(home)
 
@@ -176,7 +177,7 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
     tick()
     with opened(home.root) as cold:
         expected = ask(home)
-    manifests = {blob_path(entry.manifest) for entry in lookup.read_versions(home, FIRST)[1].values()}
+    manifests = {blob_path(entry.manifest) for entry in lookup.read_log(home, FIRST).versions.values()}
     assert 0 < len(manifests & set(cold)) <= VERSIONS
     with opened(home.root) as warm:
         assert ask(home) == expected
@@ -259,7 +260,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     read_blob = lookup.read_blob
 
     def late(source: Any, digest: Any, *more: Any) -> bytes:
-        if digest == lost and OLD in map(str, lookup.read_versions(home, FIRST)[1]):
+        if digest == lost and OLD in map(str, lookup.read_log(home, FIRST).versions):
             owner.drop(registry, f"{FIRST}:{OLD}")
             registry.gc()
         return read_blob(source, digest, *more)

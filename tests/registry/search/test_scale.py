@@ -172,7 +172,7 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
 @pytest.fixture
 def twin(long: Registry, tmp_path: Path) -> Registry:
     """Another registry with a model of the same name and as many versions, in a history of its own."""
-    versions = len(lookup.all_versions(long.store, long.state(NAME)))
+    versions = len(lookup.read_log(long.store, NAME).versions)
     return grow.grow(tmp_path / "twin", 1, versions)
 
 

@@ -63,7 +63,8 @@ def truth(remote: DirectoryRegistry) -> tuple[list[Row], list[str]]:
     damages = []
     for name in remote.names():
         try:
-            state, entries = lookup.read_versions(remote, name)
+            log = lookup.read_log(remote, name)
+            state, entries = log.state, log.versions
         except RegError as damage:
             damages.append(short(damage.message))
             continue

@@ -451,7 +451,7 @@ def test_a_commit_pinned_before_another_push_is_no_going_back(
     opened = Remotes.open
 
     def seen(place: RegistryReader) -> set[str]:
-        return set(map(str, load(CheckedReader(place, registry.heads), "acme/pii")[0].entries))
+        return set(map(str, load(CheckedReader(place, registry.heads), "acme/pii")[0].versions))
 
     def overtaken(*args: Any, **kwargs: Any) -> RegistryStore:
         found = opened(*args, **kwargs)

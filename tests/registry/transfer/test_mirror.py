@@ -383,8 +383,8 @@ def test_a_registry_of_its_own_gets_every_version(filled: Registry) -> None:
     done = mirror(filled.store, other)
     assert (done.models, done.versions, done.events, done.skipped) == (2, 4, 5, [])
     ledger, _ = load(other, "acme/pii")
-    assert sorted(ledger.entries) == sorted(filled.state("acme/pii").versions)
-    assert ledger.channels == {} and any(entry.yanked for entry in ledger.entries.values())
+    assert sorted(ledger.versions) == sorted(filled.state("acme/pii").versions)
+    assert ledger.channels == {} and any(entry.yanked for entry in ledger.versions.values())
     assert not verify(other).damages
     assert mirror(filled.store, other).events == 0
 
@@ -419,7 +419,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     )
     assert "is expired" in reasons["acme/pii", "0.2.0"]
     assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
-    assert str(max(load(other.store, "acme/pii")[0].entries)) == "0.3.0"
+    assert str(max(load(other.store, "acme/pii")[0].versions)) == "0.3.0"
     assert other.names() == ["acme/pii", "small"]
     assert not other.verify().damages
 

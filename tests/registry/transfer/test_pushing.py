@@ -42,7 +42,7 @@ def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
 
 
 def versions(place: Registry, name: str) -> list[str]:
-    return sorted(map(str, load(place.store, name)[0].entries))
+    return sorted(map(str, load(place.store, name)[0].versions))
 
 
 def damage(registry: Registry, ref: str) -> None:
@@ -64,7 +64,7 @@ def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, ot
     sent = filled.push_many(to=str(other.store.root), every=True)
     assert [model.has_copied for model in sent] == [True] * 3
     assert versions(other, "acme/pii") == versions(filled, "acme/pii")
-    assert load(other.store, "acme/pii")[0].entries[Version.parse("0.1.0")].yanked
+    assert load(other.store, "acme/pii")[0].versions[Version.parse("0.1.0")].yanked
     assert other.state("acme/pii").channels == {}
     again = filled.push_many(to=str(other.store.root), every=True)
     assert [(model.has_copied, model.skipped) for model in again] == [(False, [])] * 3

@@ -56,7 +56,7 @@ def _log(registry: Registry, name: str) -> Log:
         tuple(str(event.id) for event in events),
         tuple((event.kind, str(getattr(event, "version", ""))) for event in events),
         frozenset(
-            f":{version}@{entry.manifest}" for version, entry in ledger.entries.items() if entry.gone is None
+            f":{version}@{entry.manifest}" for version, entry in ledger.versions.items() if entry.gone is None
         ),
     )
 

@@ -173,8 +173,8 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     """Every question that one index file answers; each may fail by itself. What is handed out is safe to create."""
     name = _model(data)
     stranger = specimens.remote({**files, index_path(name): data})
-    state = lookup.read_state(stranger, name)
-    questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
+    state = lookup.read_log(stranger, name).state
+    questions: list[Callable[[], Any]] = [lambda: lookup.read_log(stranger, name).versions]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
         questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
@@ -211,7 +211,7 @@ def _same(line: LogLine) -> LogLine:
 
 def _checkpoint(data: bytes) -> None:
     checkpoint = Checkpoint.decode(data, "sealed")
-    assert checkpoint.encode() == data
+    assert Checkpoint.decode(checkpoint.encode()) == checkpoint
 
 
 def _manifest(data: bytes) -> None:

@@ -24,7 +24,7 @@ def finished(url: str, server: Server) -> list[str]:
 
 
 def versions(remote: RegistryStore) -> set[str]:
-    return {str(version) for name in remote.names() for version in load(remote, name)[0].entries}
+    return {str(version) for name in remote.names() for version in load(remote, name)[0].versions}
 
 
 def damages(remote: RegistryStore) -> list[str]:
@@ -66,7 +66,7 @@ def push_at_once(url: str, directory: Path, processes: int = 8) -> None:
 def assert_nothing_lost(remote: RegistryStore, processes: int = 8) -> None:
     """Every version of `push_at_once` is there, once, and nothing else is left."""
     ledger, _ = load(remote, "acme/busy")
-    assert {str(version) for version in ledger.entries} == {f"0.{number}.0" for number in range(processes)}
+    assert {str(version) for version in ledger.versions} == {f"0.{number}.0" for number in range(processes)}
     assert ledger.seq == processes
     assert not verify(remote).damages
     assert not [file.path for file in remote.files() if file.path.startswith("gc/")]

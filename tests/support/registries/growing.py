@@ -204,7 +204,7 @@ def make_small_models(root: Path, size: int) -> None:
 
 
 def every_version(reader: RegistryReader) -> list[Version]:
-    return list(lookup.read_versions(reader, NAME)[1])
+    return list(lookup.read_log(reader, NAME).versions)
 
 
 def read_files(size: int, root: Path) -> Counts:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.log.ledger import replay
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -62,7 +62,7 @@ def signed(line: Line, registry: str, name: str, key: PrivateKey) -> str:
 
 def written_index(raw: Sequence[bytes], registry: str, name: str, root: Path) -> tuple[bytes, list[bytes]]:
     """The index file that follows from lines, and the blobs of its sealed part. The only use of the program's own log."""
-    ledger = replay(map(LogLine.decode, raw), registry, name, fetcher(DirectoryRegistry(root)))
+    ledger = Log.replay(map(LogLine.decode, raw), registry, name, fetcher(DirectoryRegistry(root)))
     data = ledger.encode()
     return data, list(ledger.blobs)
 
