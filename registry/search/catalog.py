@@ -23,7 +23,7 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.record import decode_json
+from onnxreg.schema.core.record import Count, decode_json
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
@@ -56,7 +56,7 @@ class Header(msgspec.Struct, omit_defaults=True):
     format: str
     format_version: int
     registry: str
-    models: int
+    models: Count
     time: str | None = None
 
 
@@ -69,14 +69,14 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     name: str
     token: str = UNSETTLED
     newest: str | None = None
-    versions: int = 0
+    versions: Count = 0
     channels: dict[str, str] = {}
     head: str | None = None
     damage: str | None = None
     manifest: str | None = None
     task: str | None = None
     license: str | None = None
-    size: int | None = None
+    size: Count | None = None
     formats: list[str] = []
     published: str | None = None
     description: str | None = None
@@ -100,7 +100,7 @@ _UNKNOWN = ("family", "license", "min_recall", "opset", "ort_format", "profile",
 """The fields that may be unknown."""
 _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), (str, msgspec.NODEFAULT)),
-    **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), (int, msgspec.NODEFAULT)),
+    **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), (Count, msgspec.NODEFAULT)),
     **dict.fromkeys((FieldKind.NUMBER, FieldKind.SHARE), (float, msgspec.NODEFAULT)),
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),

@@ -5,6 +5,7 @@ An event's id is the SHA-256 of its canonical bytes, so that it is recognised in
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -46,6 +47,7 @@ class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     def __post_init__(self) -> None:
         if self.name != POLICY_LOG:
             check_name(self.name)
+        check_time(self.time)
 
     @property
     def kind(self) -> str:
@@ -308,6 +310,14 @@ ModelEvent = (
 )
 """An event in a model's log. `PolicyEvent` is in the log of policies."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}
+
+
+def check_time(time: str) -> None:
+    """InputError for a time that no calendar has, such as the 30th of February: rules compute with times."""
+    try:
+        datetime.fromisoformat(time)
+    except ValueError:
+        raise InputError(f"not a time: {time[:40]!r}") from None
 
 
 def check_channel(tag: str) -> str:

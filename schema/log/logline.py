@@ -26,6 +26,7 @@ from onnxreg.schema.log.events import (
     RolloutStep,
     Time,
     UnknownEvent,
+    check_time,
 )
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
@@ -46,6 +47,8 @@ class Via(Record, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_registry_id(self.registry)
+        if self.time is not None:
+            check_time(self.time)
 
 
 class _Links(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -318,6 +318,11 @@ BAD: dict[str, tuple[Change, str]] = {
     "a list": (edit('"channels":["stable"]', '"channels":[1]'), "is damaged"),
     "a size": (edit('"size":', '"size":"large","sizes":', 99), "is damaged"),
     "a huge size": (edit('"size":', '"size":1e400,"sizes":', 99), "is damaged"),
+    "a size beyond floats": (
+        edit('"download_size":', f'"download_size":1{"0" * 400},"sizes":', 99),
+        "is damaged",
+    ),
+    "a negative size": (edit('"size":', '"size":-1,"sizes":', 99), "is damaged"),
     "half a character": (edit('"path":"', '"path":"\\ud800', 99), "is damaged"),
     "a recall": (edit('"recall":{', '"recall":{"NAME":"high",'), "is damaged"),
     **{f"nested {where}": (edit(*change), "is damaged") for where, change in NESTED.items()},

@@ -36,6 +36,15 @@ def test_a_hold_of_anything_else_is_refused(paths: Any) -> None:
         LogLine.decode(canonical.encode({"seq": 1, "prev": str(MANIFEST), "event": value}))
 
 
+@pytest.mark.parametrize(
+    "time", ["2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-01T00:00:60Z"]
+)
+def test_a_time_that_no_calendar_has_is_refused(time: str) -> None:
+    value = {**Hold(**ABOUT, **VERSION).to_json(), "time": time}
+    with pytest.raises(InputError, match="not a time"):
+        LogLine.decode(canonical.encode({"seq": 1, "prev": str(MANIFEST), "event": value}))
+
+
 def test_an_entry_says_what_is_held_only_where_that_is_not_all() -> None:
     whole, part = VersionEntry(MANIFEST, 9, 1), VersionEntry(MANIFEST, 9, 1, held=("a.onnx",))
     assert whole.to_json() == {"manifest": str(MANIFEST), "size": 9, "seq": 1}
