@@ -6,7 +6,7 @@ Packages and modules, lowest first: `support` (operating system), `store` (place
 acts on), `transfer` (push, pull, mirror, archive), `oci`, `publish`, `search`, `dossier` (documents for auditors),
 `maintain`, then `registry.py`, `lockfile.py`, and `server` above them.
 
-Start with `registry.py`, then `store/protocol.py` and `log/ledger.py`. The file format: docs/format.md.
+Start with `registry.py`, then `store/protocol.py` and `log/log.py`. The file format: docs/format.md.
 Must not import: `onnxreg.converters`, `onnxreg.cli`.
 """
 

@@ -55,4 +55,4 @@ def command(
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
     if result.sharing:
         names = ", ".join(sorted(map(str, result.sharing)))
-        session.say(f"files that {names} use too stay; to delete them, take these versions down as well")
+        session.say(f"files that {names} also use stay; to delete them, take down these versions too")

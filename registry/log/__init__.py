@@ -1,9 +1,9 @@
 """One model's log in one registry: reading it, extending it, and the blobs that it refers to.
 
-A `Ledger` is state and log; `commit` reads it, changes it and swaps it in, again after a lost race.
-`LogReplay` applies events by their rules, `contents` lists the files of a version and the blobs that a log
+A `Log` is state and lines; `commit` reads it, changes it and swaps it in, again after a lost race.
+`Replay` applies events by their rules, `contents` lists the files of a version and the blobs that a log
 needs, `collect` deletes those that no log needs, `lookup` finds versions and reads small blobs.
 
-Start with `ledger.py`, then `commit.py`. The rules in words: docs/format.md.
+Start with `log.py`, then `commit.py`. The rules in words: docs/format.md.
 Must not import: `trust`, `gates`, `transfer` or anything above them.
 """

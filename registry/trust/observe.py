@@ -1,7 +1,7 @@
 """Rollback protection: compare a freshly read index file with the last one that this user accepted. Pure.
 
 A log only grows. So a log that is read must be the known one, with or without new lines, or an earlier state of it, and
-its state line must follow from the lines. The rules are numbered as in docs/threat-model.md; each has its error.
+its state line must follow from the lines. The rules are numbered in `observe`; each has its error.
 """
 
 from contextlib import suppress

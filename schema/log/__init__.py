@@ -2,8 +2,7 @@
 
 An event (`Publish`, `Tag`, `Attest`, ...) is a self-contained fact. A `LogLine` puts it in order: sequence
 number and digest of the line before. The `State` is the result of a replay of the log; it is the first line
-of an index file, and answers most questions in one request. A `KnownHead` is what a reader remembers of a
-log, to detect a rollback.
+of an index file, and answers most questions in one request.
 
 Start with `events.py`, `logline.py`, `state.py`. The rules in words: docs/format.md.
 Must not import: `query`, `gates`, `inputs`, `compare`, `formats`.

@@ -116,7 +116,7 @@ def loaded(words: list[str], home: Path) -> set[str]:
 JUDGES = (
     "onnxreg.registry.trust.requirements",
     "onnxreg.registry.gates.enforce",
-    "onnxreg.registry.log.log",
+    "onnxreg.schema.gates.rule",
 )
 
 
@@ -128,10 +128,10 @@ def test_a_trust_file_that_demands_nothing_of_a_model_costs_its_reading(home: Pa
     assert not loaded(words, home) & {*HEAVY, *JUDGES} - {"tomllib"}
 
 
-def test_a_channel_of_a_registry_without_policy_costs_no_log(home: Path) -> None:
+def test_a_channel_of_a_registry_without_policy_loads_no_gate(home: Path) -> None:
     words = ["resolve", "acme/pii:stable", "--json"]
     loaded(words, home)
-    assert not loaded(words, home) & {"onnxreg.schema.log.events", "onnxreg.schema.log.known_head"}
+    assert not loaded(words, home) & set(JUDGES)
 
 
 def test_a_process_of_its_own_says_the_same(reg: Callable[..., Any], home: Path) -> None:
