@@ -102,9 +102,9 @@ def _option(option: Any) -> str:
 
 def _placeholder(argument: Any) -> str:
     placeholder: str = argument.metavar or argument.name.upper().replace("_", "-")
-    return placeholder.strip("[]")
+    return placeholder.strip("[].")
 
 
 def _in_usage(argument: Any) -> str:
-    name = _placeholder(argument) + ("..." if argument.nargs != 1 else "")
-    return name if argument.required else f"[{name}]"
+    name = _placeholder(argument) if argument.required else f"[{_placeholder(argument)}]"
+    return name + ("..." if argument.nargs != 1 else "")
