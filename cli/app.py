@@ -23,7 +23,7 @@ from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import join_words
 from onnxreg.registry.support import actor, notices
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, nearest
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
@@ -340,6 +340,8 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     text = " ".join((error.message if near else _plain_message(error)).split())
     message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
+    if typed := getattr(error, "option_name", "").lstrip("-"):  # the dashes alone make options alike
+        near = [name for name in near if nearest(typed, [name.lstrip("-")])]
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 

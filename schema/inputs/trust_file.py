@@ -207,7 +207,7 @@ def _read(value: Mapping[str, Any]) -> _TrustFile:
         unknown = re.search(r"unknown field `([^`]{1,80})`", str(error))
         tables = (_TrustFile, _KeyTable, _RevokedTable, RevocationPoint, SignatureRequirement)
         keys = {name for table in tables for name in table.__struct_fields__}
-        raise InputError(str(error)[:400], suggest(unknown[1], keys, "") if unknown else "") from error
+        raise InputError(str(error)[:400], suggest(unknown[1], sorted(keys)) if unknown else "") from error
 
 
 def _lineage(name: str, keys: Mapping[str, _KeyTable]) -> set[str]:
