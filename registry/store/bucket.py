@@ -51,6 +51,8 @@ READ_BYTES = 2**18
 """The least bytes of a large object that are handed on at a time."""
 MAX_WORKERS = 16
 """Small requests at a time."""
+HEADS_PER_PAGE = 8
+"""Requests for single objects that cost as much as a page of a listing."""
 KEYS_PER_PAGE = 1000
 CONNECT_SECONDS = 10
 WRITE_PATIENCE = 10
@@ -147,10 +149,11 @@ class BucketStore:
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist: one request for each, or fewer if a listing has all blobs."""
         key_list = list(keys)
-        if len(key_list) > MAX_WORKERS and all(map(BlobKey.of_path, key_list)):
+        most_pages = len(key_list) // HEADS_PER_PAGE
+        if most_pages and all(map(BlobKey.of_path, key_list)):
             with suppress(RejectedError, UnlistedError):
-                pages = self._pages("blobs/", len(key_list) // MAX_WORKERS + 1)
-                if len(pages) <= len(key_list) // MAX_WORKERS:
+                pages = self._pages("blobs/", most_pages + 1)
+                if len(pages) <= most_pages:
                     return set(key_list) & {item["path"] for page in pages for item in page}
         return {
             key

@@ -78,8 +78,8 @@ def readers(directory: Path) -> dict[str, Reader]:
     first, second = (Manifest.decode(data) for data in manifests[:2])
     recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
     identity = new_identity("f" * 32).replace(b"\n", b"")
-    own = {"remotes": {"origin": str(directory)}, "pins": {str(directory): "f" * 32}}
-    known = canonical.encode({"registries": {"": own}})
+    names = {str((directory / "home").resolve()): {"origin": str(directory)}}
+    known = canonical.encode({"names": names, "pins": {str(directory): "f" * 32}})
     vectors = json.loads(DELTAS.read_text())["vectors"][7:10]
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
