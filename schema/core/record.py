@@ -15,6 +15,7 @@ from onnxreg.schema.core.paths import check_path
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number of at least 0."""
+MAX_FAULT_LETTERS = 300
 Kind = TypeVar("Kind", bound="Record")
 
 
@@ -51,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             return msgspec.convert(value, cls, dec_hook=_parse, str_keys=True)
         except msgspec.ValidationError as error:
-            raise InputError(f"{cls.__name__} is malformed: {error}") from error
+            raise InputError(f"{cls.__name__} is malformed: {_fault(error)}") from error
 
 
 def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
@@ -78,8 +79,14 @@ def decode_json(data: bytes, kind: type[Kind], label: str) -> Kind:
         data.decode("utf-8")  # msgspec does not look at what it skips
         value: Kind = _decoder(kind).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{label} is malformed: {error}") from error
+        raise InputError(f"{label} is malformed: {_fault(error)}") from error
     return value
+
+
+def _fault(error: Exception) -> str:
+    """The text of an error, which may quote a key of any length."""
+    text = str(error)
+    return text if len(text) <= MAX_FAULT_LETTERS else f"{text[:MAX_FAULT_LETTERS]}..."
 
 
 def text_of(value: Any) -> str:
