@@ -64,7 +64,7 @@ CODES = {
 
 def answer(document: Json, vector: Json) -> Json:
     """What the code under test says, in the shape of a vector's `expect`."""
-    line = json.dumps(document["states"][vector["state"]]).encode()
+    line = canonical.encode(document["states"][vector["state"]])
     sets = {
         Digest.parse(digest): read_operator_set(json.dumps(operators).encode())
         for digest, operators in document["operator_sets"].items()

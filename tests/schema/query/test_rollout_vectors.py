@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.schema.resolving import resolve_in
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
@@ -54,7 +55,7 @@ def test_cohorts(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: str(vector["name"]))
 def test_questions(vector: dict[str, Any]) -> None:
-    state = State.decode(json.dumps(VECTORS["states"][vector["state"]]).encode())
+    state = State.decode(canonical.encode(VECTORS["states"][vector["state"]]))
     device = None if vector["device"] is None else Device.read(vector["device"])
     try:
         query = Query.read(vector["query"])
@@ -78,7 +79,7 @@ def test_questions(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", FRESH, ids=lambda vector: str(vector["name"]))
 def test_a_device_takes_what_resolve_answers(vector: dict[str, Any]) -> None:
     """The other releases of a slot count only if this one does not answer."""
-    state = State.decode(json.dumps(DEVICES["states"][vector["state"]]).encode())
+    state = State.decode(canonical.encode(DEVICES["states"][vector["state"]]))
     question = {"query": {}, "seed": None, **vector["question"]}
     try:
         outcome = resolve_in(state, Query.read(question["query"]), tag=question["tag"], seed=question["seed"])
