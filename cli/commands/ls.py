@@ -86,15 +86,17 @@ def command(
     def matches(catalog: "Catalog") -> tuple[Matches, list[str]]:
         return _matches(catalog, pattern, formats or (), precision, certified), catalog.damages(pattern, True)
 
+    is_search = bool(formats or precision or certified)
     with reading_steps(session) as progress:
-        if formats or precision or certified:
+        if is_search:
             fitting, damages = catalog.ask(matches, pattern, artifacts=True, progress=progress)
-            _show_matches(session, fitting, bool(damages), tell_time(session, catalog.time, reader))
         else:
             rows, damages = catalog.ask(models, pattern, progress=progress)
-            _show_models(
-                session, reader, rows, bool(damages), pattern, tell_time(session, catalog.time, reader)
-            )
+    time = tell_time(session, catalog.time, reader)
+    if is_search:
+        _show_matches(session, fitting, bool(damages), time)
+    else:
+        _show_models(session, reader, rows, bool(damages), pattern, time)
     if not session.as_json:
         warn_unfinished(session, reader)
     fail(damages, reader)

@@ -16,4 +16,4 @@ def test_a_device_and_a_policy_with_a_byte_order_mark_are_read(reg: Reg, tmp_pat
     device.write_bytes(BOM_UTF8 + b'{"ort": "1.23"}')
     policy.write_bytes(BOM_UTF8 + b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
     assert reg("resolve", "acme/fleet", "--device", device).status == 0
-    assert reg("policy", "set", policy, "--dry-run").status == 0
+    assert reg("policy", "set", policy).status == 5

@@ -115,7 +115,7 @@ def test_coverage_asks_for_every_stage(reg: Reg, ocr: str) -> None:
 def test_a_gate_wants_every_stage_on_each_device(reg: Reg, ocr: str) -> None:
     device = "ort-android-1.17"
     Path("policy.toml").write_text(f'[[rule]]\nchannel = "stable"\ndevices = ["{device}"]\n')
-    assert reg("policy", "set", "policy.toml").status == 0
+    assert reg("policy", "set", "policy.toml", "--yes").status == 0
     assert reg("promote", f"{ocr}:0.1.0", "stable", "--dry-run").status == 0
     recognizer = '<ir_version: 9, opset_import: ["" : 22]> g (float[n] x) => (float[n] y) { y = Sigmoid(x) }'
     onnx.save(onnx.parser.parse_model(recognizer), "new.onnx")

@@ -82,22 +82,6 @@ def test_a_version_of_an_earlier_build_is_whole(old: Registry) -> None:
     assert not old.verify().damages
 
 
-def test_an_index_file_of_an_earlier_build_is_whole_and_answers_alike(
-    weights: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    def change(state: Any) -> None:
-        del state["summaries"]["1.0.0"]["artifacts"][1]["contrib"]
-
-    Tree(weights.store.root).edit_state(NAME, change)
-    assert not weights.verify().damages
-    with pytest.raises(NotFoundError):
-        resolved(weights, INT8, "1.22")
-    weights.add(needing(make_draft(seed="b"), operators=OPERATORS, contrib=NEEDS), "1.1.0")
-    assert contrib(weights, "1.1.0") == [None, NEEDS]
-    other.pull(NAME, str(weights.store.root))
-    assert not weights.verify().damages and not other.verify().damages
-
-
 def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:
     def change(state: Any) -> None:
         state["summaries"]["1.0.0"]["artifacts"][1]["contrib"] = ["MatMulNBits"]
@@ -114,5 +98,5 @@ def test_malformed_needs_in_an_index_file_are_an_error(weights: Registry, value:
         state["summaries"]["1.0.0"]["artifacts"][1]["contrib"] = value
 
     Tree(weights.store.root).edit_state(NAME, change)
-    with pytest.raises(IntegrityError, match="damaged summary"):
+    with pytest.raises(IntegrityError, match="cannot be read"):
         weights.resolve(NAME)

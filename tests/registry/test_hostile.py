@@ -109,8 +109,9 @@ def test_verify_goes_on_behind_a_missing_checkpoint(registry: Registry, make_dra
     assert checkpoint is not None
     (registry.store.root / blob_path(checkpoint)).unlink()
     assert sorted((found.kind, found.name.split()[0]) for found in registry.verify().damages) == [
-        ("index", "acme/pii"),
+        ("log", "acme/pii"),
         ("missing", "acme/broken:0.1.0"),
+        ("missing", "acme/pii"),
     ]
 
 

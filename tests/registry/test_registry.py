@@ -119,7 +119,7 @@ def test_verify_never_stops_at_the_first_damage(registry: Registry, make_draft: 
     (registry.store.root / "index" / "acme" / "other.jsonl").write_bytes(b"{}\n")
     for artifact in published.manifest.artifacts:
         (registry.store.root / blob_path(artifact.digest)).unlink()
-    assert sorted(found.kind for found in registry.verify().damages) == ["index", "missing", "missing"]
+    assert sorted(found.kind for found in registry.verify().damages) == ["missing", "missing", "state"]
 
 
 def test_a_state_line_that_differs_from_the_replay_is_named(

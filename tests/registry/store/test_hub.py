@@ -836,13 +836,20 @@ def test_a_proxy_s_page_instead_of_an_answer(hub: Hub, remote: HubRegistry, patt
 
 
 def test_another_registry_under_the_same_name_is_noticed(
-    hub: Hub, registry: Registry, make_draft: MakeDraft, other: Registry
+    hub: Hub,
+    registry: Registry,
+    make_draft: MakeDraft,
+    other: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     registry.add(make_draft(), "1.0.0")
     registry.push("acme/pii:1.0.0", URL)
     del hub.repositories[f"models/{REPO}"]
     other.add(make_draft(), "1.0.0")
-    other.push("acme/pii:1.0.0", URL)
+    with monkeypatch.context() as another_user:
+        another_user.setenv("REG_STATE", str(tmp_path / "state of another user"))
+        Registry(other.store.root).push("acme/pii:1.0.0", URL)
     with pytest.raises(IntegrityError):
         registry.pull("acme/pii:1.0.0", URL)
     registry.add(make_draft(seed="b"), "1.1.0")
