@@ -67,7 +67,9 @@ def test_repair_uses_the_configured_remote_and_says_what_stays(
 def test_repair_of_one_model_without_any_remote(reg: Reg, home: Path) -> None:
     index = home / "index" / "tiny.jsonl"
     good = index.read_bytes()
-    index.write_bytes(good.replace(b'"channels":{', b'"catalog":1,"channels":{').replace(b'"seq":1,', b'"seq":2,', 1))
+    index.write_bytes(
+        good.replace(b'"channels":{', b'"catalog":1,"channels":{').replace(b'"seq":1,', b'"seq":2,', 1)
+    )
     assert reg("verify", "tiny").status == 4
     assert reg("verify", "tiny", "--repair").out.splitlines()[1].split()[:2] == ["log", "tiny"]
     assert index.read_bytes() == good
