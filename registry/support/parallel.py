@@ -68,7 +68,8 @@ def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers:
     futures: list[Future[Result]] = []
     try:
         with cancel_scope(stop):
-            futures += [pool.submit(copy_context().run, work, item) for item in items]
+            for item in items:  # one by one: after Ctrl-C those that run already are waited for
+                futures.append(pool.submit(copy_context().run, work, item))
         wait(futures, return_when=FIRST_EXCEPTION)
         failed = [future for future in futures if future.done() and future.exception() is not None]
         return [future.result() for future in (failed or futures)]
