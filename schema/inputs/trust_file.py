@@ -36,6 +36,13 @@ from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
 
 ID_ADVICE = "`reg log NAME --json` shows it"
+SIGNED = "signed lines, the last line that you saw and mirrors reveal a changed history"
+REMOVED = {
+    "witness": f"remove [[witness]] and write lines = true: {SIGNED}",
+    "witnesses": f"write lines = true: {SIGNED}",
+    "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
+}
+"""Keys that a trust file once had, and their replacement."""
 Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -201,6 +208,10 @@ def read_trust(data: bytes, label: str) -> Trust:
 
 
 def _read(value: Mapping[str, Any]) -> _TrustFile:
+    needs = value.get("require", ())
+    for table in (value, *(needs if isinstance(needs, list) else ())):
+        if removed := next((key for key in REMOVED if key in table), None):
+            raise InputError(f"{removed} is no longer supported", REMOVED[removed])
     try:
         return msgspec.convert(value, _TrustFile, dec_hook=lambda kind, text: kind.parse(text))
     except msgspec.ValidationError as error:

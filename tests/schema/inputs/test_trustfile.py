@@ -59,3 +59,10 @@ def test_invalid_files_are_refused_by_name(text: str) -> None:
     with pytest.raises(InputError) as error:
         read_trust(text.encode(), "trust.toml")
     assert error.value.message.startswith("trust.toml")
+
+
+def test_a_demand_for_witnesses_says_what_takes_its_place() -> None:
+    document = b'[[require]]\nmodels = ["a/*"]\nwitnesses = {any = 1, of = ["w"], max_age = "1h"}\n'
+    with pytest.raises(InputError, match="witnesses") as caught:
+        read_trust(document, "trust.toml")
+    assert "lines = true" in caught.value.hint
