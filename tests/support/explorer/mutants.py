@@ -19,7 +19,8 @@ SECURE = """\
                     _secure(push, log, digests, bring)
 """
 LOAD = """\
-            log, index = load_own(remote, name, *more)
+            log, index = first or load_own(remote, name, *more)
+            first = None
             before = log.seq
             try:
                 digests = change(log)
