@@ -3,6 +3,7 @@
 The large run is 8 processes of 50 publishes each, to one model and to different ones.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -66,6 +67,8 @@ PULL = """
 """
 COLLECT = "registry.gc()"
 FLICKER = """
+    from support.registries import owner
+
     made = publish(f"flicker {number // 3}")
     owner.drop(registry, str(made.ref))
 """
@@ -77,7 +80,10 @@ Process = subprocess.Popen[str]
 def start(work: str, root: Path, who: str, name: str, count: int, other: Path | str = "") -> Process:
     script = COMMON.replace("WORK", work.strip())
     command = [sys.executable, "-c", script, str(root), who, name, str(count), str(other)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def finish(processes: list[Process]) -> int:
