@@ -96,7 +96,7 @@ DOUBLE = {
     "a push leaves its intent before it reads the head": Mutant(
         commit,
         LOAD + NEEDED + ANNOUNCE,
-        ANNOUNCE.replace(" " * 20, " " * 12) + LOAD + NEEDED,
+        ANNOUNCE.replace(" " * 20, " " * 12) + LOAD.replace("first or ", "") + NEEDED,
     ),
     "an intent keeps its name in the next attempt": Mutant(
         commit,
