@@ -109,7 +109,7 @@ import sys
 from onnxreg.cli.main import main
 from onnxreg.registry.store import bucket
 
-bucket.PART_BYTES = 2**18
+bucket.SMALL_BYTES = bucket.PART_BYTES = 2**18
 sys.exit(main())
 """
 """`reg`, which uploads in parts what has more than 256 KiB."""
@@ -191,7 +191,6 @@ def test_a_push_that_is_interrupted_goes_on(
     assert said == GO_ON
     assert list((tmp_path / "temporary").iterdir()) == []
     assert scratch(tmp_path / "home") == []
-    assert ministack.uploads(url) == []
     s3_proxy.plan = lambda method, path: None
     there = keys(ministack, url)
     before = len(s3_proxy.seen)
