@@ -163,8 +163,8 @@ def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
         if log.seq == before.seq and log.state.replace(summaries=before.state.summaries) != before.state:
             raise ChangedStateError(f"the log of {name} is as it was, and its state is not", reset)
         # 7. A summary of a manifest stays.
-        for version in log.state.summaries.keys() & before.state.summaries.keys():
-            summary, former = log.state.summaries[version], before.state.summaries[version]
+        for version, summary in log.state.summaries.items():
+            former = before.state.summaries.get(version, summary)
             if summary != former and summary.manifest == former.manifest:
                 raise ChangedSummaryError(
                     f"the index says other things of {name}:{version} than before", VERIFY_ADVICE
