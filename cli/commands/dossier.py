@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,6 @@ from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-
-if TYPE_CHECKING:
-    from onnxreg.registry.dossier.dossier import DossierBundle
 
 EXAMPLES = (
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
@@ -31,9 +28,11 @@ def command(
     profile: Annotated[
         str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
     ] = "plain",
-    facts: Annotated[
+    facts_file: Annotated[
         Path | None,
-        typer.Option(help="What only a person can state, a YAML file; signed by `reg sign REF --facts`."),
+        typer.Option(
+            "--facts", help="What only a person can state, a YAML file; signed by `reg sign REF --facts`."
+        ),
     ] = None,
     remote: RemoteOption = None,
     as_json: Json = False,
@@ -50,23 +49,36 @@ def command(
     absent}, signers, unchecked}: the keys that signed the facts, and the unknown keys whose signatures were not
     checked.
     """
-    from onnxreg.registry.dossier.dossier import check_dossier_target, make_dossier, write_dossier
+    from onnxreg.registry.dossier.dossier import make_dossier, write_dossier, written_files
     from onnxreg.registry.support.environment import default_root
+    from onnxreg.registry.transfer.export_files import check_target
 
     session: Session = context.obj
-    check_dossier_target(directory, session.registry or default_root())
-    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
+    check_target(directory, session.registry or default_root(), written_files, "dossier")
+    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts_file)
     write_dossier(bundle, directory)
+    facts: dict[str, Any] = bundle.dossier.get("facts", {})
+    counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
     if as_json:
-        output.write_json(_json(bundle, directory))
+        subject = bundle.dossier["subject"]
+        answer = {
+            "ref": f"{subject['name']}:{subject['version']}",
+            "manifest": subject["manifest"],
+            "profile": bundle.dossier["profile"]["name"],
+            "output": str(directory),
+            "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
+            "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
+            "signers": facts.get("signers", []),
+            "unchecked": facts.get("unchecked", []),
+        }
+        output.write_json(answer)
         return
-    counts = _counts(bundle)
     session.say(
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
         f"{counts['absent']} empty"
     )
-    if "facts" in bundle.dossier:
-        session.say(f"the owner's facts {_signature(bundle.dossier['facts'])}")
+    if facts:
+        session.say(f"the owner's facts {_signature(facts)}")
 
 
 def _signature(facts: dict[str, Any]) -> str:
@@ -76,21 +88,3 @@ def _signature(facts: dict[str, Any]) -> str:
     if facts["unchecked"]:
         return f"have a signature that was not checked: {', '.join(facts['unchecked'])}"
     return "are not signed"
-
-
-def _counts(bundle: "DossierBundle") -> Counter[str]:
-    return Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
-
-
-def _json(bundle: "DossierBundle", directory: Path) -> dict[str, object]:
-    subject, facts, counts = bundle.dossier["subject"], bundle.dossier.get("facts", {}), _counts(bundle)
-    return {
-        "ref": f"{subject['name']}:{subject['version']}",
-        "manifest": subject["manifest"],
-        "profile": bundle.dossier["profile"]["name"],
-        "output": str(directory),
-        "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
-        "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-        "signers": facts.get("signers", []),
-        "unchecked": facts.get("unchecked", []),
-    }

@@ -21,8 +21,8 @@ RULES = {
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """A value with its citations. Without a `rule` it is the one value that it cites; without citations it is empty.
 
-    A citation has a `pointer` (RFC 6901), the `value` there, and the source: a `blob`, with `payload` the payload of the
-    envelope that it is, or a `line` of a `log` with its `digest`.
+    A citation has a `pointer` (RFC 6901), the `value` there, and the source: a `blob`, or a `line` of a `log` with its
+    `digest`.
     """
 
     value: Any
@@ -30,25 +30,35 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: tuple[dict[str, Any], ...] = ()
 
 
+BLANK = Cell(None)
+"""A cell for a place that does not exist."""
+Row = tuple[Cell, ...]
+
+
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rows of cells. A table without columns is one cell. `about` are cells that belong to the caption."""
 
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     columns: tuple[str, ...] = ()
     caption: str | None = None
-    about: tuple[Cell, ...] = ()
+    about: Row = ()
 
 
-BLANK = Cell(None)
-"""A cell for a place that does not exist."""
+def table(
+    columns: Iterable[str], rows: Iterable[Row], caption: str | None = None, about: Row = ()
+) -> list[Table]:
+    """The table of some rows, without columns that are blank in every row; none if all are."""
+    body, header = list(rows), tuple(columns)
+    shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
+    cells = tuple(tuple(row[index] for index in shown) for row in body)
+    return [Table(cells, tuple(header[index] for index in shown), caption, about)] if shown else []
 
 
 class Source(NamedTuple):
-    """A JSON document, and how a citation names it. Rows are quoted from `root`."""
+    """A JSON document, and how a citation names it."""
 
     name: Mapping[str, Any]
     value: Any
-    root: str = ""
 
     @classmethod
     def of_blob(cls, digest: Digest, data: bytes) -> "Source":
@@ -68,7 +78,7 @@ class Source(NamedTuple):
         value = pointer.find(self.value, location)
         return BLANK if value in (pointer.ABSENT, None) else Cell(value, sources=(self.cite(location),))
 
-    def rows(self, pattern: str, columns: Iterable[str]) -> list[tuple[Cell, ...]]:
+    def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
         """A row for each place that a pattern means; `columns` are relative pointers from it."""
         return [
             tuple(
@@ -77,23 +87,5 @@ class Source(NamedTuple):
                 else self.quote(target)
                 for target, is_key in (pointer.relative(location, column) for column in columns)
             )
-            for location in pointer.expand(self.value, f"{self.root}{pattern}")
+            for location in pointer.expand(self.value, pattern)
         ]
-
-    def values(self, *patterns: str) -> set[str]:
-        """The values at every place that the patterns mean, as text."""
-        places = (location for pattern in patterns for location in pointer.expand(self.value, pattern))
-        return {str(pointer.find(self.value, location)) for location in places}
-
-
-def table(
-    columns: Iterable[str],
-    rows: Iterable[tuple[Cell, ...]],
-    caption: str | None = None,
-    about: tuple[Cell, ...] = (),
-) -> list[Table]:
-    """The tables of a field with rows; none without rows. Columns that are blank in every row are left out."""
-    body, header = list(rows), tuple(columns)
-    shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
-    cells = tuple(tuple(row[index] for index in shown) for row in body)
-    return [Table(cells, tuple(header[index] for index in shown), caption, about)] if shown else []

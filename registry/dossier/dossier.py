@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from onnxreg.registry.read.versions import Release
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.support.disk import replace_file
-from onnxreg.registry.transfer.export_files import check_target, replacing
+from onnxreg.registry.transfer.export_files import replacing
 from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 MAX_VALUE_CHARS = 240
 """Characters of a value on the page; `dossier.json` has all."""
 NOTICE = (
-    "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
+    "This document is a template content in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."
 )
 
@@ -54,26 +54,33 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
     IntegrityError or GateError if a signature or a promotion is not what it claims to be.
     """
     form, form_digest = load_profile(profile)
-    owner = None if facts is None else OwnerFile(facts, form)
+    owner = None if facts is None else OwnerFile.read(facts, form)
     version = VersionTables(reader, ref)
-    given = {} if owner is None else {"facts": owner.signed_for(version)}
-    files = {**_standard_documents(version), **(owner.files if owner else {})}
     name, registry = version.ledger.name, version.ledger.registry
-    heads = {name: version.lines[-1:], POLICY_LOG: version.policies.lines[-1:]}
+    files = _standard_documents(version)
+    facts_entry: dict[str, Any] = {}
+    if owner is not None:
+        facts_entry = {"facts": owner.signed_for(version)}
+        files[FACTS_FILE] = owner.data, "the owner's statements"
+        if owner.signature is not None:
+            files[FACTS_SIGNATURE] = owner.signature, "its signature, DSSE"
     sections = [
-        _present(
-            title=section.title,
-            number=section.number,
-            note=section.note,
-            fields=[_field(version, field, owner) for field in section.fields],
-        )
+        section.model_dump(include={"title", "number", "note"}, exclude_none=True)
+        | {"fields": [_field(version, field, owner) for field in section.fields]}
         for section in form.sections
     ]
-    dossier = given | {
+    heads = {name: version.lines[-1:], POLICY_LOG: version.policies.lines[-1:]}
+    keys = {
+        key.name or key_id: str(key.key)
+        for key_id, key in version.trust.keys.items()
+        if key_id in version.keyids
+    }
+    dossier = facts_entry | {
         "format": "onnxreg-dossier",
         "format_version": 1,
         "notice": NOTICE,
-        "profile": _present(name=form.name, title=form.title, digest=str(form_digest), basis=form.basis),
+        "profile": form.model_dump(include={"name", "title", "basis"}, exclude_none=True)
+        | {"digest": str(form_digest)},
         "subject": {"registry": registry, "name": name, "version": str(version.version)}
         | {"manifest": str(version.digest), "channels": version.channels},
         "logs": {log: {"line": line.seq, "digest": str(line.digest)} for log in heads for line in heads[log]},
@@ -83,43 +90,33 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
             {"path": path, "digest": str(Digest.of(data)), "size": len(data), "about": about}
             for path, (data, about) in sorted(files.items())
         ],
+        "keys": [{"name": name, "key": key} for name, key in sorted(keys.items())],
     }
-    cited = [cite["value"] for cell in cells(dossier) if cell.rule == "signer" for cite in cell.sources]
-    ids = {value["keyid"] if isinstance(value, dict) else value.partition(":")[0] for value in cited}
-    ids |= {item.keyid for item in owner.envelope.signatures} if owner and owner.envelope else set()
-    keys = {key.name or key_id: str(key.key) for key_id, key in version.trust.keys.items() if key_id in ids}
-    dossier["keys"] = [{"name": name, "key": key} for name, key in sorted(keys.items())]
     document = canonical.encode(msgspec.to_builtins(dossier))
     contents = {path: data for path, (data, _) in files.items()}
     return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **contents})
 
 
-def _present(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, ())}
-
-
 def _field(version: VersionTables, field: ProfileField, owner: "OwnerFile | None") -> dict[str, Any]:
     """A field of the profile: generated tables, the owner's words, or nothing."""
-    tables = () if field.owner else tuple(version.of_field(field))
-    text = owner.facts.paragraphs(field.owner) if owner and field.owner else ()
-    origin = "generated" if tables else "owner" if text else "absent"
-    if origin == "absent":
-        text = ("not provided" if field.owner else "not recorded",)
-    about = _present(label=field.label, point=field.point, key=field.owner, help=field.help)
-    return about | _present(origin=origin, text=text, tables=tables)
+    about = field.model_dump(include={"label", "point", "help"}, exclude_none=True)
+    if field.owner is None:
+        tables = version.of_field(field)
+        content = {"origin": "generated", "tables": tables}
+        return about | (content if tables else {"origin": "absent", "text": ("not recorded",)})
+    text = owner.facts.paragraphs(field.owner) if owner else ()
+    content = {"origin": "owner", "text": text} if text else {"origin": "absent", "text": ("not provided",)}
+    return about | {"key": field.owner} | content
 
 
 def _standard_documents(version: VersionTables) -> dict[str, tuple[bytes, str]]:
     """The bills of materials and, if the recipe is recorded, the provenance; each with what it is."""
     states = artifact_states(verdicts_of(version.manifest), version.entry.attested, version.ledger.refused)
     subject = BomSubject(version.manifest, version.digest, version.version, states)
-    files = {
-        f"sbom-{spec}.cdx.json": (
-            canonical.encode(bill(subject, spec=spec)),
-            f"bill of materials, CycloneDX {spec}",
-        )
-        for spec in ("1.6", "1.7")
-    }
+    files = {}
+    for spec in ("1.6", "1.7"):
+        document = canonical.encode(bill(subject, spec=spec))
+        files[f"sbom-{spec}.cdx.json"] = document, f"bill of materials, CycloneDX {spec}"
     if version.manifest.recipe is not None:
         statement = canonical.encode(provenance(subject))
         files["provenance.json"] = statement, "the making of the files, SLSA provenance 1"
@@ -148,53 +145,59 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
     return DossierProfile.from_json(read_yaml(data, path.name, EXTRA), path.name), Digest.of(data)
 
 
-class OwnerFile:
-    """An owner's file, and its signature if it has one: `<file>.sig` beside it, an envelope that names file and version.
+class OwnerFile(NamedTuple):
+    """An owner's file, and the bytes of its signature if it has one: `<file>.sig` beside it."""
 
-    NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the program.
-    """
+    label: str
+    data: bytes
+    facts: OwnerFacts
+    signature: bytes | None
 
-    def __init__(self, path: Path, form: DossierProfile | None = None) -> None:
-        self.label, self.data, self.beside = path.name, read_given(path), path.with_name(f"{path.name}.sig")
-        self.facts = OwnerFacts.from_json(read_yaml(self.data, self.label, EXTRA), self.label)
-        self.files = {FACTS_FILE: (self.data, "the owner's statements")}
-        self.envelope: Envelope | None = None
-        if form is None:
-            return
+    @classmethod
+    def read(cls, path: Path, form: DossierProfile) -> "OwnerFile":
+        """Read the file for a profile.
+
+        NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the
+        program.
+        """
+        data = read_given(path)
+        facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
         allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in profile_names()))
-        if unknown := next((key for key in self.facts.statements if key not in allowed), None):
+        if unknown := next((key for key in facts.statements if key not in allowed), None):
             hint = suggest(unknown, allowed) or "the page docs/dossier.md lists the fields"
-            raise InputError(f"{self.label}: no profile has a field {unknown[:64]!r}", hint)
-        if self.beside.is_file():
-            self.files[FACTS_SIGNATURE] = read_given(self.beside), "its signature, DSSE"
-
-    def check_name(self, name: str) -> None:
-        if self.facts.name != name:
-            raise InputError(f"{self.label} is about {self.facts.name}, not {name}")
+            raise InputError(f"{path.name}: no profile has a field {unknown[:64]!r}", hint)
+        beside = signature_path(path)
+        return cls(path.name, data, facts, read_given(beside) if beside.is_file() else None)
 
     def signed_for(self, version: VersionTables) -> dict[str, Any]:
         """The file and its signers. IntegrityError if a signature is wrong, or is for another file or version."""
-        self.check_name(version.ledger.name)
-        facts: dict[str, Any] = {"file": FACTS_FILE, "digest": str(Digest.of(self.data))}
-        facts |= {"signers": [], "unchecked": []}
-        if FACTS_SIGNATURE not in self.files:
+        name, digest = version.ledger.name, Digest.of(self.data)
+        self.facts.check_name(name, self.label)
+        facts = {"file": FACTS_FILE, "digest": str(digest), "signers": [], "unchecked": []}
+        if self.signature is None:
             return facts
-        label, ref = f"the signature of {self.label}", f"{version.ledger.name}:{version.version}"
-        hint = f"sign the file as it is now for this version: reg sign {ref} --facts FILE"
+        label = f"the signature of {self.label}"
+        hint = f"sign the file as it is now for this version: reg sign {name}:{version.version} --facts FILE"
         try:
-            self.envelope = envelope = Envelope.decode(self.files[FACTS_SIGNATURE][0], label)
+            envelope = Envelope.decode(self.signature, label)
         except InputError as error:
             raise IntegrityError(f"{label} cannot be read: {error.message}", hint) from error
-        if envelope.payload != facts_statement(Digest.of(self.data), version.digest):
+        if envelope.payload != facts_statement(digest, version.digest):
             raise IntegrityError(f"{label} is of other facts or another version", hint)
         judge = judge_for(version.ledger, version.trust)
+        groups: dict[str, list[str]] = {"trusted": [], "unknown": []}
         for item in envelope.signatures:
             verdict = judge.verdict(item.keyid, item.sig, envelope.signed, sys.maxsize)
-            group = {"trusted": "signers", "unknown": "unchecked"}.get(verdict.status)
-            if group is None:
+            if verdict.status not in groups:
                 raise IntegrityError(f"{label} does not count: {verdict}", hint)
-            facts[group].append(str(verdict))
-        return facts
+            groups[verdict.status].append(str(verdict))
+            version.keyids.add(item.keyid)
+        return facts | {"signers": groups["trusted"], "unchecked": groups["unknown"]}
+
+
+def signature_path(path: Path) -> Path:
+    """The file with the signature of an owner's file."""
+    return path.with_name(f"{path.name}.sig")
 
 
 def sign_facts(path: Path, published: Release, key: PrivateKey) -> Path:
@@ -202,16 +205,17 @@ def sign_facts(path: Path, published: Release, key: PrivateKey) -> Path:
 
     A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
     """
-    owner = OwnerFile(path)
-    owner.check_name(published.name)
-    payload = facts_statement(Digest.of(owner.data), published.digest)
+    data, beside = read_given(path), signature_path(path)
+    facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
+    facts.check_name(published.name, path.name)
+    payload = facts_statement(Digest.of(data), published.digest)
     signatures = [key.sign(pae(PAYLOAD_TYPE, payload))]
     with suppress(InputError, FileNotFoundError):
-        earlier = Envelope.decode(owner.beside.read_bytes())
+        earlier = Envelope.decode(beside.read_bytes())
         others = [item for item in earlier.signatures if item.keyid != key.public.id]
         signatures = [*others, *signatures] if earlier.payload == payload else signatures
-    replace_file(owner.beside, Envelope(PAYLOAD_TYPE, payload, tuple(signatures)).encode())
-    return owner.beside
+    replace_file(beside, Envelope(PAYLOAD_TYPE, payload, tuple(signatures)).encode())
+    return beside
 
 
 def write_dossier(bundle: DossierBundle, target: Path) -> None:
@@ -221,16 +225,11 @@ def write_dossier(bundle: DossierBundle, target: Path) -> None:
             (fresh / path).write_bytes(data)
 
 
-def check_dossier_target(target: Path, registry: Path | None = None) -> None:
-    """InputError if writing a dossier there would lose anything that is not an earlier dossier."""
-    check_target(target, registry, _written, "dossier")
-
-
-def _written(directory: Path) -> set[str]:
-    """The files of an earlier dossier; empty if there is none."""
+def written_files(directory: Path) -> set[str]:
+    """The files of an earlier dossier in a directory; empty if there is none."""
     try:
         dossier = canonical.decode((directory / DOCUMENT).read_bytes(), DOCUMENT)
-        is_dossier = isinstance(dossier, dict) and dossier["format"] == "onnxreg-dossier"
+        is_dossier = dossier["format"] == "onnxreg-dossier"
         return {DOCUMENT, PAGE, *(file["path"] for file in dossier["files"])} if is_dossier else set()
     except (OSError, InputError, KeyError, TypeError):
         return set()
@@ -254,20 +253,19 @@ def render(dossier: dict[str, Any]) -> bytes:
     sources: dict[str, dict[str, Any]] = {}
     for cite in (cite for cell in cells(dossier) for cite in cell.sources):
         name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
-        digest = _digest(cite)
+        digest = cite.get("blob") or cite["digest"]
         sources.setdefault(digest, {"number": len(sources) + 1, "name": name, "digest": digest})
-    environment.filters |= {"shown": shown}
-    environment.globals["numbers"] = lambda cells: sorted(
-        {sources[_digest(cite)]["number"] for cell in cells for cite in cell.sources}
-    )
+
+    def numbers(row: Iterable[Cell]) -> list[int]:
+        cites = (cite for cell in row for cite in cell.sources)
+        return sorted({sources[cite.get("blob") or cite["digest"]]["number"] for cite in cites})
+
+    environment.filters["shown"] = shown
+    environment.globals["numbers"] = numbers
     environment.globals["numbered"] = lambda cell: sources.get(shown(cell), {}).get("number")
     style = (HERE / "page" / "dossier.css").read_text(encoding="utf-8")
     page = environment.get_template("dossier.html")
     return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
-
-
-def _digest(cite: Mapping[str, Any]) -> str:
-    return str(cite.get("blob") or cite["digest"])
 
 
 def shown(cell: Cell) -> str:

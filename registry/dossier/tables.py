@@ -1,22 +1,22 @@
-"""The tables of a version: quotations, attested statements, signatures, changes, and the history of its channels."""
+"""The tables of a version: quotations, signatures, changes, and the history of its channels."""
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 
-from onnxreg.registry.dossier.cells import BLANK, Cell, Source, Table, table
+from onnxreg.registry.dossier.cells import BLANK, Cell, Row, Source, Table, table
 from onnxreg.registry.gates.enforce import check_evidence
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.gates.promotion import compared_with
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
-from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, judge_lines, signatures
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signatures
 from onnxreg.schema.compare.manifests import located_changes
-from onnxreg.schema.core import canonical, pointer
+from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import GateError, IntegrityError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.dossier.profile import ProfileField
 from onnxreg.schema.gates.policy import policy_of
@@ -24,10 +24,7 @@ from onnxreg.schema.gates.rule import is_planned
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PAYLOAD_TYPE, PROVEN, STATEMENT, Envelope
 
-PREDICATES = {"onnxreg-evaluation": EVALUATED, "onnxreg-faithfulness": PROVEN}
-"""The predicate type of a signed report of each format; reports of other formats may have any type."""
 MOVES = {
     "Line": "/seq",
     "Channel": "/event/tag",
@@ -42,13 +39,13 @@ MOVES = {
 }
 FINDINGS = {"Demand": "0/requirement", "Verdict": "0/verdict", "Finding": "0/detail"}
 CHANGES = ("Severity", "Kind", "Place", "Before", "After", "Planned")
-Row = tuple[Cell, ...]
 
 
 class VersionTables:
     """The tables of a version, its log verified; NotFoundError or IntegrityError if that cannot be read.
 
-    The channels are the one that the ref names, else all that ever pointed to the version.
+    The channels are the one that the ref names, else all that ever pointed to the version. `keyids` are the keys of the
+    signatures that were cited.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -59,7 +56,13 @@ class VersionTables:
         self.version, self.entry, self.digest = located.version, located.entry, located.entry.manifest
         self.lines = list(self.ledger.lines())
         self.policies, self.trust = read_policies(reader), load_trust()
-        self._blobs: dict[Digest, Source] = {}
+        self.keyids: set[str | None] = set()
+        self.published = next(
+            line
+            for line in reversed(self.lines)
+            if isinstance(line.event, Publish)
+            and (line.event.version, line.event.manifest) == (self.version, self.digest)
+        )
         pointed = {
             line.event.tag
             for line in self.lines
@@ -69,35 +72,40 @@ class VersionTables:
         self.manifest = self._manifest(self.digest)
 
     def _manifest(self, digest: Digest) -> Manifest:
-        return read_manifest(self.ledger.fetch(digest), digest, self.ledger.name)
+        return lookup.read_manifest(self.ledger.fetch(digest), digest, self.ledger.name)
 
     def _blob(self, digest: Digest) -> Source:
-        if digest not in self._blobs:
-            self._blobs[digest] = Source.of_blob(digest, self.ledger.fetch(digest))
-        return self._blobs[digest]
+        return Source.of_blob(digest, self.ledger.fetch(digest))
 
     def of_field(self, field: ProfileField) -> list[Table]:
         """The tables of a field of a profile; none if the registry has nothing about it."""
-        if field.generate is not None:
-            generators = {"signatures": self._signatures, "changes": self._changes_before}
-            return (generators | {"history": self._history, "policy": self._policy})[field.generate]()
-        sources = self._statements(field) if field.format else zip(self._sources(field), repeat(BLANK))
+        match field.generate or field.from_:
+            case "signatures":
+                return self._signatures()
+            case "changes":
+                return self._changes_before()
+            case "history":
+                return self._history()
+            case "policy":
+                return self._policy()
+            case "manifest":
+                sources = [self._blob(self.digest)]
+            case "published":
+                sources = [Source.of_line(self.published)]
+            case _:
+                sources = self._log(field)
         if field.columns is None:
-            quotes = (source.quote(field.value or "") for source, _ in sources)
+            quotes = (source.quote(field.value or "") for source in sources)
             return [Table(((cell,),)) for cell in quotes if cell is not BLANK]
         labels, places = zip(*field.columns, strict=True)
-        rows = [(*row, signer) for source, signer in sources for row in source.rows(field.rows or "", places)]
+        rows = [row for source in sources for row in source.rows(field.rows or "", places)]
         checkpoint = self.manifest.source
         if field.rows == "/source" and checkpoint and checkpoint.public_id(self.ledger.name) is None:
             rows = [(BLANK, *row[1:]) for row in rows]  # the id of local files is the model's own name
-        return table((*labels, "Signed by"), rows)
+        return table(labels, rows)
 
-    def _sources(self, field: ProfileField) -> list[Source]:
-        if field.from_ == "manifest":
-            return [self._blob(self.digest)]
-        if field.from_ != "log":
-            lines = self.policies.lines[-1:] if field.from_ == "policy" else [self._published()]
-            return list(map(Source.of_line, lines))
+    def _log(self, field: ProfileField) -> list[Source]:
+        """The lines of the log that a field chooses."""
         return [
             source
             for source in map(Source.of_line, self.lines)
@@ -106,72 +114,26 @@ class VersionTables:
             and (field.having is None or pointer.find(source.value, field.having) is not pointer.ABSENT)
         ]
 
-    def _published(self) -> LogLine:
-        """The line that published the version."""
-        subject = (self.version, self.digest)
-        lines = (line for line in reversed(self.lines) if isinstance(line.event, Publish))
-        return next(line for line in lines if (line.event.version, line.event.manifest) == subject)  # type: ignore[union-attr]
-
-    def _statements(self, field: ProfileField) -> Iterator[tuple[Source, Cell]]:
-        """The reports on the version with the format of a field, oldest first; one for each signature, if it is signed."""
-        for line in self.lines:
-            event, tombstones = line.event, self.ledger.tombstones
-            if (
-                not isinstance(event, Attest)
-                or event.manifest != self.digest
-                or event.statement in tombstones
-            ):
-                continue
-            data, envelope = self.ledger.fetch(event.statement), None
-            try:
-                if event.media_type == MEDIA_TYPE:
-                    envelope = Envelope.decode(data)
-                    name = {"blob": str(event.statement), "payload": True}
-                    source = Source(name, canonical.decode(envelope.payload, "a statement"), "/predicate")
-                else:
-                    source = self._blob(event.statement)
-            except InputError:
-                continue
-            if not self._is_about(source, field.format, envelope):
-                continue
-            judge = judge_for(self.ledger, self.trust)
-            for index, item in enumerate(envelope.signatures if envelope else ()):
-                assert envelope is not None, "it has signatures"
-                verdict = judge.verdict(item.keyid, item.sig, envelope.signed, line.seq)
-                yield source, _signer(line, verdict, self._blob(event.statement), f"/signatures/{index}")
-            if envelope is None:
-                yield source, BLANK
-
-    def _is_about(self, source: Source, kind: str | None, envelope: Envelope | None) -> bool:
-        """True for a report of this format on bytes of the version only: anybody may attest what was signed for another."""
-        if pointer.find(source.value, f"{source.root}/format") != kind:
-            return False
-        here = {str(artifact.digest) for artifact in self.manifest.artifacts}
-        about = source.values(
-            *(f"{source.root}{location}" for location in ("/artifact", "/artifacts/*/artifact"))
-        )
-        if envelope is None:
-            return about <= here
-        subjects = {f"sha256:{value}" for value in source.values("/subject/*/digest/sha256")}
-        types = tuple(source.value.get(key) for key in ("_type", "predicateType"))
-        is_typed = types == (STATEMENT, PREDICATES.get(kind or "", types[1]))
-        is_ours = about <= here and bool(subjects) and subjects <= {*here, str(self.digest)}
-        return is_ours and is_typed and envelope.payload_type == PAYLOAD_TYPE
-
     def _signatures(self) -> list[Table]:
         """Every signature on the version, oldest first."""
         rows: list[Row] = []
-        position: dict[int, int] = {}
-        for release in signatures(self.ledger, self.trust, [self.digest]):
-            line = self.lines[release.seq - 1]
-            if release.version != self.version or not isinstance(line.event, Attest):
-                continue
-            at = f"/signatures/{position.setdefault(line.seq, 0)}"
-            position[line.seq] += 1
-            _refuse_wrong(line, release.verdict)
-            envelope, source = self._blob(line.event.statement), Source.of_line(line)
-            cells = [source.quote(location) for location in ("/seq", "/event/time", "/event/statement")]
-            rows.append((*cells, envelope.quote(f"{at}/keyid"), _signer(line, release.verdict, envelope, at)))
+        releases = [
+            item
+            for item in signatures(self.ledger, self.trust, [self.digest])
+            if item.version == self.version
+        ]
+        for seq, items in groupby(releases, key=lambda item: item.seq):
+            line = self.lines[seq - 1]
+            assert isinstance(line.event, Attest)
+            announced = [
+                Source.of_line(line).quote(location)
+                for location in ("/seq", "/event/time", "/event/statement")
+            ]
+            for index, item in enumerate(items):
+                _refuse_wrong(line, item.verdict)
+                envelope, at = self._blob(line.event.statement), f"/signatures/{index}"
+                signer = self._signer(line, item.verdict, envelope, at)
+                rows.append((*announced, envelope.quote(f"{at}/keyid"), signer))
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
     def _policy(self) -> list[Table]:
@@ -185,7 +147,7 @@ class VersionTables:
 
     def _changes_before(self) -> list[Table]:
         """The changes from the version that was published before this one."""
-        events = [line.event for line in self.lines[: self._published().seq - 1]]
+        events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
         return table(CHANGES, self._changes(before, self.digest, []))
@@ -195,81 +157,73 @@ class VersionTables:
 
         GateError or IntegrityError if evidence is not about its move, or says of planned changes what does not hold.
         """
-        verdicts = dict(judge_lines(self.trust, self.ledger.registry, self.ledger.name, self.lines))
+        judge = judge_for(self.ledger, self.trust)
         rows: list[Row] = []
         details: list[Table] = []
-        tags: list[Tag] = []
+        past: list[Tag] = []
         for line in self.lines:
-            event, source, evidence, plan = line.event, Source.of_line(line), None, BLANK
+            event, source, findings = line.event, Source.of_line(line), list[Row]()
             if not isinstance(event, Tag | Untag | RolloutStep) or event.tag not in self.channels:
                 continue
+            is_promotion = isinstance(event, Tag | RolloutStep) and event.evidence is not None
             if isinstance(event, Tag | RolloutStep) and event.evidence is not None:
                 check_evidence(self.ledger, self.policies, event)
-                evidence = self._blob(event.evidence)
-                plans = evidence.rows("/findings/*", FINDINGS.values())
-                plan = next((row[1] for row in plans if row[0].value == "planned"), BLANK)
-            signer = _signer(line, verdicts[line], source, "/sig")
-            rows.append((*(source.quote(location) for location in MOVES.values()), plan, signer))
+                findings = self._blob(event.evidence).rows("/findings/*", FINDINGS.values())
+            plan = next((row[1] for row in findings if row[0].value == "planned"), BLANK)
+            signer = self._signer(line, judge.line(line), source, "/sig")
+            rows.append((*map(source.quote, MOVES.values()), plan, signer))
             if not isinstance(event, Tag):
                 continue
-            about = source.quote("/event/version"), source.quote("/seq")
-            if evidence is not None:
-                details += table(FINDINGS, evidence.rows("/findings/*", FINDINGS.values()), "Findings", about)
-            before = compared_with([tag for tag in tags if tag.tag == event.tag], event.manifest)
+            before = compared_with([tag for tag in past if tag.tag == event.tag], event.manifest)
             changes = self._changes(before, event.manifest, self._plans(event))
-            unplanned = [row for row in changes if row[-1].value == "no"]
-            if evidence is not None and unplanned and plan.value != "fail":
+            unplanned = [row[1].value for row in changes if row[-1].value == "no"]
+            if is_promotion and unplanned and plan.value != "fail":
                 raise GateError(
                     f"line {line.seq} of {line.name} promoted a version with a change that was not planned: "
-                    f"{unplanned[0][1].value}",
+                    f"{unplanned[0]}",
                     "do not use it until you know why; `reg promote` by somebody who may puts it right",
                 )
+            about = source.quote("/event/version"), source.quote("/seq")
+            details += table(FINDINGS, findings, "Findings", about)
             details += table(CHANGES, changes, "Changes from the version before", about)
-            tags.append(event)
+            past.append(event)
         return [*table((*MOVES, "Within the plan", "Signed by"), rows, "Moves"), *details]
 
-    def _plans(self, event: Tag) -> list[Source]:
-        """The lists of planned changes that governed a move, each as the root of its source."""
+    def _plans(self, event: Tag) -> list[dict[str, Any]]:
+        """The citations of the lists of planned changes that governed a move."""
         return [
-            Source.of_line(line)._replace(root=f"/event/rules/{index}/planned")
+            Source.of_line(line).cite(f"/event/rules/{index}/planned")
             for line in self.policies.lines
             if line.digest == event.policy
             for index, rule in enumerate(policy_of(line).rules)
             if rule.planned and rule.covers(self.ledger.name, event.tag)
         ]
 
-    def _changes(self, before: Digest | None, after: Digest, plans: Sequence[Source]) -> list[Row]:
+    def _changes(self, before: Digest | None, after: Digest, plans: Sequence[dict[str, Any]]) -> list[Row]:
         """The changes between two manifests, worst first, without cosmetic ones; none if one of them was taken down."""
         rows: list[Row] = []
-        if before is None or not (self._is_here(before) and self._is_here(after)):
+        if before is None or not {before, after}.isdisjoint(self.ledger.tombstones):
             return rows
+        sources = self._blob(before), self._blob(after)
         for change, places in located_changes(self._manifest(before), self._manifest(after)):
             if change.severity == "cosmetic":
                 continue
-            sides = list(zip((self._blob(before), self._blob(after)), places, strict=True))
+            sides = list(zip(sources, places, strict=True))
             cites = tuple(side.cite(location) for side, location in sides if location is not None)
             words = [Cell(word, "diff", cites) for word in (change.severity, change.kind, change.path)]
-            old, new = (BLANK if location is None else side.quote(location) for side, location in sides)
-            lists = tuple(plan.cite(plan.root) for plan in plans)
-            fits = all(is_planned(item["value"], change.kind, change.severity) for item in lists)
-            rows.append((*words, old, new, Cell("yes" if fits else "no", "plan", lists) if lists else BLANK))
+            values = [BLANK if location is None else side.quote(location) for side, location in sides]
+            fits = all(is_planned(plan["value"], change.kind, change.severity) for plan in plans)
+            planned = Cell("yes" if fits else "no", "plan", tuple(plans)) if plans else BLANK
+            rows.append((*words, *values, planned))
         return rows
 
-    def _is_here(self, digest: Digest) -> bool:
-        """True unless a manifest was taken down with its version."""
-        try:
-            self._blob(digest)
-        except NotFoundError:
-            if digest in self.ledger.tombstones:
-                return False
-            raise
-        return True
-
-
-def _signer(line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-    """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
-    _refuse_wrong(line, verdict)
-    return BLANK if verdict.status == "unsigned" else Cell(str(verdict), "signer", (source.cite(location),))
+    def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
+        """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
+        _refuse_wrong(line, verdict)
+        if verdict.status == "unsigned":
+            return BLANK
+        self.keyids.add(verdict.keyid)
+        return Cell(str(verdict), "signer", (source.cite(location),))
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:

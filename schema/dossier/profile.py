@@ -7,11 +7,12 @@ from pydantic import ConfigDict, Field, model_validator
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.signing.dsse import STATEMENT
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-SourceName = Literal["manifest", "published", "log", "policy", "statements"]
-"""The manifest, the line that published the version, lines of the model's log, the policy in force, attested statements."""
+SourceName = Literal["manifest", "published", "log"]
+"""The manifest, the line that published the version, lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
 """Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
 the moves of its channels with findings and changes, and the rules in force for them."""
@@ -28,8 +29,7 @@ class ProfileField(_Given):
 
     `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a relative pointer from
     the place of the row. `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist;
-    `this` are only those that name this version's manifest. `format` chooses statements by their key of that name.
-    `help` tells a person what belongs into the field.
+    `this` are only those that name this version's manifest. `help` tells a person what belongs into the field.
     """
 
     label: Text
@@ -44,22 +44,17 @@ class ProfileField(_Given):
     kinds: Items[Text] = ()
     having: Text | None = None
     this: bool = False
-    format: Text | None = None
     generate: GeneratorName | None = None
     owner: OwnerKey | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_quoted, has_columns = self.from_ is not None, self.columns is not None
-        is_statement, chooses = self.from_ == "statements", bool(self.kinds or self.having or self.this)
-        if is_quoted + (self.generate is not None) + (self.owner is not None) != 1:
+        if [self.from_, self.generate, self.owner].count(None) != 2:
             raise ValueError("a field has exactly one of from, generate and owner")
-        if is_quoted != ((self.value is not None) != has_columns):
+        if (self.from_ is not None) != ((self.value is not None) != (self.columns is not None)):
             raise ValueError("a field with from has a value or columns, any other has neither")
-        if self.from_ != "log" and chooses:
+        if self.from_ != "log" and (self.kinds or self.having or self.this):
             raise ValueError("kinds, having and this choose lines: they are for from: log")
-        if is_statement != (self.format is not None) or (is_statement and not has_columns):
-            raise ValueError("format chooses statements: from: statements has it and columns, any other none")
         for location in filter(None, (self.value, self.rows, self.having)):
             pointer.tokens(location)
         return self
@@ -100,17 +95,17 @@ class OwnerFacts(_Given):
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)
 
+    def check_name(self, name: str, label: str) -> None:
+        """InputError if the facts are about another model."""
+        if self.name != name:
+            raise InputError(f"{label} is about {self.name}, not {name}")
+
 
 def facts_statement(file: Digest, manifest: Digest) -> bytes:
     """The in-toto Statement v1, to be signed, that a file has the facts about a version; both are its subjects."""
-    subjects = {"facts": file, "manifest": manifest}
-    return canonical.encode(
-        {
-            "_type": STATEMENT,
-            "subject": [
-                {"name": name, "digest": {"sha256": digest.hex}} for name, digest in subjects.items()
-            ],
-            "predicateType": PREDICATE,
-            "predicate": {},
-        }
-    )
+    subjects = [
+        {"name": name, "digest": {"sha256": digest.hex}}
+        for name, digest in (("facts", file), ("manifest", manifest))
+    ]
+    about = {"predicateType": PREDICATE, "predicate": {}}
+    return canonical.encode({"_type": STATEMENT, "subject": subjects, **about})

@@ -7,14 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.dossier import judge as judge_module
 from support.dossier.judge import Judge
-from support.prove.recorded import read_proofs
 from support.registries import owner
 from support.registries.gated import NAME
 from support.sampling import sampled
@@ -24,7 +22,6 @@ from onnxreg.registry import Registry
 from onnxreg.registry.dossier.cells import Table
 from onnxreg.registry.dossier.dossier import cells as cells_of
 from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
-from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -32,14 +29,11 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.gates.faithfulness import statement
 from onnxreg.schema.log.events import Purge
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
 from .conftest import Audited
 
@@ -225,69 +219,6 @@ def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> No
     assert dossier["keys"] == [{"name": "release", "key": str(audited.key.public)}]
 
 
-def test_statements_signed_or_not_are_quoted(audited: Audited) -> None:
-    dossier = audited.dossier(f"{NAME}:1.2.0", "eu-annex-iv").dossier
-    (proof,) = rows(dossier, "Proofs that a smaller file is its parent, rounded")
-    assert (proof["Verdict"], proof["Weights"], proof["Signed by"]) == ("bounded", 4, "release")
-    (machine,) = rows(dossier, "Machines on which the speed was measured")
-    assert machine["Processor"] == "a processor" and "Signed by" not in machine
-    assert not tables(audited.dossier(f"{NAME}:1.1.0").dossier, PROOFS)
-
-
-PROOFS = "Proofs that a smaller file is its parent, rounded"
-
-
-def attested(audited: Audited, root: Path, version: str, *documents: tuple[bytes, str]) -> list[Cell]:
-    """The proofs in the dossier of a version after anybody attested documents of it."""
-    shutil.copytree(audited.registry.store.root, root, symlinks=True)
-    registry = Registry(root)
-    for document, media_type in documents:
-        Decisions(registry.store).attest(Ref.parse(f"{NAME}:{version}"), document, media_type)
-    return rows(make_dossier(registry.store, Ref.parse(f"{NAME}:{version}"), "plain").dossier, PROOFS)
-
-
-def signed_proof(audited: Audited, **changes: Any) -> Envelope:
-    """The proof of 1.2.0, signed by the trusted key with changes to its statement."""
-    (proof,) = read_proofs(audited.registry.store, Ref.parse(f"{NAME}:1.2.0"))
-    payload = canonical.encode({**canonical.decode(statement(proof.report), "statement"), **changes})
-    return Envelope(PAYLOAD_TYPE, payload, (audited.key.sign(pae(PAYLOAD_TYPE, payload)),))
-
-
-def test_an_attestation_of_another_version_is_not_quoted(audited: Audited, tmp_path: Path) -> None:
-    envelope = signed_proof(audited)
-    report = canonical.encode(canonical.decode(envelope.payload, "statement")["predicate"])
-    both = [(envelope.encode(), DSSE), (report, PROOF)]
-    assert attested(audited, tmp_path / "home", "1.1.0", *both) == []
-
-
-def test_a_signed_statement_of_another_kind_or_subject_is_not_quoted(
-    audited: Audited, tmp_path: Path
-) -> None:
-    predicate = canonical.decode(signed_proof(audited).payload, "statement")["predicate"]
-    others = {"digest": {"sha256": "1" * 64}}
-    changes: list[dict[str, Any]] = [
-        {"predicate": {**predicate, "weights": 5}},
-        {"predicateType": "https://example.org/draft/v1"},
-        {"_type": "https://example.org/note/v1"},
-        {"subject": []},
-        {"subject": [others]},
-        {"predicate": {**predicate, "artifact": f"sha256:{'1' * 64}"}},
-    ]
-    documents = [(signed_proof(audited, **change).encode(), DSSE) for change in changes]
-    documents.append((b"not JSON", "text/plain"))
-    proofs = attested(audited, tmp_path / "home", "1.2.0", *documents)
-    assert [proof["Weights"] for proof in proofs] == [4, 5]
-
-
-def test_each_signature_of_a_statement_has_a_row(audited: Audited, tmp_path: Path) -> None:
-    """An unknown key in front of a trusted one hides nothing."""
-    envelope = signed_proof(audited)
-    both = replace(envelope, signatures=(audited.other.sign(envelope.signed), *envelope.signatures))
-    proofs = attested(audited, tmp_path / "home", "1.2.0", (both.encode(), DSSE))
-    unknown = f"unknown key {audited.other.public.id[:12]}"
-    assert [proof["Signed by"] for proof in proofs] == ["release", unknown, "release"]
-
-
 @pytest.mark.parametrize(
     "data", [b"{}", b"not JSON", b'{"payloadType": "x", "payload": "%", "signatures": 7}']
 )
@@ -295,7 +226,10 @@ def test_an_envelope_that_is_none_is_named_by_its_line(audited: Audited, tmp_pat
     with pytest.raises(
         IntegrityError, match=rf"^line \d+ of the log of {NAME} has a signature that is wrong: ."
     ):
-        attested(audited, tmp_path / "home", "1.2.0", (data, DSSE))
+        root = shutil.copytree(audited.registry.store.root, tmp_path / "home", symlinks=True)
+        store = Registry(root).store
+        Decisions(store).attest(Ref.parse(f"{NAME}:1.2.0"), data, DSSE)
+        make_dossier(store, Ref.parse(f"{NAME}:1.2.0"), "plain")
 
 
 def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown generator": ({"generate": "poem"}, "generate"),
     "an unknown source": ({"from": "files", "value": "/a"}, "from"),
     "lines of a manifest": ({"from": "manifest", "value": "/a", "kinds": ["tag"]}, "choose lines"),
-    "statements of no format": ({"from": "statements", "columns": [["A", "0"]]}, "format chooses"),
-    "a manifest of a format": ({"from": "manifest", "value": "/a", "format": "x"}, "format chooses"),
     "no pointer": ({"from": "manifest", "value": "a"}, "not a JSON pointer"),
     "a misspelt key": ({"from": "manifest", "value": "/a", "lable": "x"}, "there is no such key"),
     "an owner's key in capitals": ({"owner": "Provider"}, "should match pattern"),

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import attest_benchmark, attest_proof
 from onnxreg.registry.signing import PrivateKey
-from onnxreg.schema.formats.benchmark import BenchmarkDocument
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
 from support.registries import owner
@@ -82,27 +79,8 @@ def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
                 owner.promote(registry, f"{NAME}:{version}", "stable", reason="<b>monthly</b>")
         owner.sign(registry, f"{NAME}:1.2.0", other)
         owner.promote(registry, f"{NAME}:1.3.0", "beta")
-        newest, decisions = registry.get(f"{NAME}:1.2.0"), registry.decisions(NAME)
-        attest_benchmark(decisions, newest, _benchmark(registry), "benchmark")
-        attest_proof(decisions, newest, _proof(registry), key)
         owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
         registry.yank(f"{NAME}:1.0.0", "refused in the field")
         for number in range(SEALED_MOVES):
             registry.tag(f"{NAME}:1.{number % 2 + 1}.0", "nightly")
     return registry
-
-
-def _proof(registry: Registry) -> FaithfulnessReport:
-    model, int8 = registry.get(f"{NAME}:1.2.0").manifest.artifacts
-    about = {"artifact": str(int8.digest), "parent": str(model.digest), "verdict": "bounded"}
-    value = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": RULES, **about, "weights": 4}
-    return FaithfulnessReport.from_json({**value, "reasons": ["a scale is not the rule's"]})
-
-
-def _benchmark(registry: Registry) -> bytes:
-    artifact = registry.get(f"{NAME}:1.2.0").manifest.artifacts[1]
-    check = {"name": "latency of batch 1", "metric": "median_ms", "value": 1.5, "verdict": "info"}
-    timed = {"artifact": str(artifact.digest), "path": artifact.path, "checks": [check]}
-    about = {"cpu": "a processor", "isa": "x86_64+avx2", "threads": 1, "runtime": "onnxruntime 1.31"}
-    value = {"format": "onnxreg-benchmark", "format_version": 1, **about, "warm_up": 1, "runs": 9}
-    return BenchmarkDocument.from_json({**value, "artifacts": [timed]}).encode()

@@ -49,8 +49,7 @@ class Judge:
     def source(self, cite):
         data = self.blob(cite["blob"]) if "blob" in cite else self.line(cite["log"], cite["line"])
         assert f"sha256:{hashlib.sha256(data).hexdigest()}" == cite.get("blob", cite.get("digest")), "digest"
-        value = json.loads(data)
-        return json.loads(base64.b64decode(value["payload"])) if cite.get("payload") else value
+        return json.loads(data)
 
     def value(self, cite):
         value = self.source(cite)
