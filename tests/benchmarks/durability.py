@@ -48,7 +48,7 @@ class OneByOne(Disk):
         shared: bool = False,
     ) -> None:
         for source, target in files:
-            self.make_directory(target.parent)
+            self.make_directory(target.parent, root)
             self.sync_file(source)
             self.rename(source, target)
             self.sync_directory(target.parent)
