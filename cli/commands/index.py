@@ -47,7 +47,7 @@ def publish(
     With --json: {time, models, artifacts, changed, size, damages}; changed counts models; size is the bytes of the
     file, null if none was written; damages are texts.
     """
-    from onnxreg.registry.search.published_catalog import publish as publish_catalog
+    from onnxreg.registry.search.catalogs import publish as publish_catalog
 
     session: Session = context.obj
     registry, opened = session.with_remote(remote)
@@ -68,7 +68,7 @@ def publish(
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
     """The place of this machine's copy of the catalog."""
     from onnxreg.registry.read.remote_reader import RemoteCopy
-    from onnxreg.registry.search.published_catalog import COPY
+    from onnxreg.registry.search.catalogs import COPY
 
     if is_own:
         home = session.remotes().registry

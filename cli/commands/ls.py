@@ -10,7 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import catalog_of, fail, reading_steps, tell_time, warn_unfinished
+from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.protocol import LocalStore, RegistryReader
@@ -78,25 +78,16 @@ def command(
         return
     if is_one:
         lookup.read_log(reader, check_name(pattern))
-    catalog = catalog_of(session, reader, fresh or offline)
-
-    def models(catalog: "Catalog") -> tuple[list[dict[str, Any]], list[str]]:
-        return [model.to_json() for model in catalog.readable(pattern)], catalog.damages(pattern)
-
-    def matches(catalog: "Catalog") -> tuple[Matches, list[str]]:
-        return _matches(catalog, pattern, formats or (), precision, certified), catalog.damages(pattern, True)
-
     is_search = bool(formats or precision or certified)
-    with reading_steps(session) as progress:
-        if is_search:
-            fitting, damages = catalog.ask(matches, pattern, artifacts=True, progress=progress)
-        else:
-            rows, damages = catalog.ask(models, pattern, progress=progress)
+    catalog = read_catalog(session, reader, pattern, is_search, fresh or offline)
+    damages = catalog.damages(pattern, is_search)
     time = tell_time(session, catalog.time, reader)
     if is_search:
-        _show_matches(session, fitting, bool(damages), time)
+        matches = _matches(catalog, pattern, formats or (), precision, certified)
+        _show_matches(session, matches, bool(damages), time)
     else:
-        _show_models(session, reader, rows, bool(damages), pattern, time)
+        models = [model.to_json() for model in catalog.readable(pattern)]
+        _show_models(session, reader, models, bool(damages), pattern, time)
     if not session.as_json:
         warn_unfinished(session, reader)
     fail(damages, reader)

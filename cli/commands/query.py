@@ -1,9 +1,8 @@
 """`reg query`: the artifacts of all models and versions that an expression is true of."""
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import catalog_of, fail, reading_steps, tell_time
+from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
@@ -19,11 +18,7 @@ from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS
 from onnxreg.schema.query.expression.tree import Junction, Literal
 
-if TYPE_CHECKING:
-    from onnxreg.registry.search.catalog import Catalog
-
 Row = dict[str, Any]
-Answer = TypeVar("Answer")
 HEADER = (
     "NAME",
     "VERSION",
@@ -93,22 +88,13 @@ def command(
         lookup.read_log(reader, names)
     if export is not None:
         table_export.check_file(export)
-    catalog = catalog_of(session, reader, fresh)
-
-    def ask(take: "Callable[[Catalog], Answer]") -> tuple[Answer, list[str]]:
-        with reading_steps(session) as progress:
-            return catalog.ask(lambda lines: (take(lines), lines.damages(names, True)), names, True, progress)
-
+    catalog = read_catalog(session, reader, names, True, fresh)
+    damages, matches = catalog.damages(names, artifacts=True), catalog.query(question, names)
     if export is not None:
-        count, damages = ask(
-            lambda lines: table_export.write(
-                export, map(_fields, islice(lines.query(question, names), limit))
-            )
-        )
+        count = table_export.write(export, map(_fields, islice(matches, limit)))
         _say_written(session, export, count, tell_time(session, catalog.time, reader))
     else:
-        most = None if limit is None else limit + 1
-        rows, damages = ask(lambda lines: list(map(_fields, islice(lines.query(question, names), most))))
+        rows = list(map(_fields, islice(matches, None if limit is None else limit + 1)))
         _show(session, rows, limit, bool(damages), tell_time(session, catalog.time, reader))
     fail(damages, reader)
 

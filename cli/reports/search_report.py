@@ -13,24 +13,25 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from onnxreg.registry.search.local_catalog import LocalCatalog
-    from onnxreg.registry.search.published_catalog import RemoteCatalog
+    from onnxreg.registry.search.catalog import Catalog
 
 MAX_NAMED_DAMAGES = 5
 """Damaged models that a message names."""
 
 
-def catalog_of(
-    session: Session, reader: RegistryReader, fresh: bool = False
-) -> "LocalCatalog | RemoteCatalog":
-    """The catalog of the registry on this machine, or of a remote; `fresh`: from every index file of the remote."""
-    if isinstance(reader, LocalStore):
-        from onnxreg.registry.search.local_catalog import LocalCatalog
+def read_catalog(
+    session: Session, reader: RegistryReader, pattern: str, artifacts: bool, fresh: bool
+) -> "Catalog":
+    """The catalog of the registry on this machine, or of a remote; `fresh`: from every index file of the remote.
 
-        return LocalCatalog(DirectoryRegistry(reader.root))
-    from onnxreg.registry.search.published_catalog import RemoteCatalog
+    With `artifacts` it has those of the models whose name fits the pattern.
+    """
+    from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
-    return RemoteCatalog(reader, session.warn, fresh, session.max_age)
+    with reading_steps(session) as progress:
+        if isinstance(reader, LocalStore):
+            return LocalCatalog(DirectoryRegistry(reader.root)).refresh(pattern, artifacts, progress)
+        return read_remote(reader, session.warn, pattern, artifacts, progress, fresh, session.max_age)
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
@@ -42,7 +43,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
     """Say how old an answer from a published catalog is; return its part of a JSON document."""
     if time is None:
         return {}
-    from onnxreg.registry.search.published_catalog import age_of
+    from onnxreg.registry.search.catalogs import age_of
 
     age = output.age(age_of(time))
     session.warn(f"catalog: {reader.url} as it was {age} ago; --fresh reads every index file")

@@ -5,13 +5,13 @@ The first line is a `Header`. Then follows one `ModelLine` for each model, and t
 about a version reads it. Lines from elsewhere are bounded, and their types checked; docs/query.md has the format.
 """
 
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -32,9 +32,9 @@ from onnxreg.schema.query.expression.parser import Expression
 from onnxreg.schema.query.expression.tree import spend
 
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
-MAX_BYTES, MAX_LINE_BYTES = 2**30, 4 * 2**20
-"""Bytes of all lines, and of one."""
-MAX_MODELS = MAX_ARTIFACTS = 1_000_000
+MAX_LINE_BYTES = 4 * 2**20
+MAX_MODELS, MAX_ARTIFACTS = 200_000, 1_000_000
+MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
 """Bytes of artifacts after which a piece ends."""
 BATCH_MODELS = 64
@@ -79,7 +79,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     size: Count | None = None
     formats: list[str] = []
     published: str | None = None
-    description: str | None = None
+    description: Annotated[str, msgspec.Meta(max_length=MAX_DESCRIPTION_BYTES)] | None = None
     words: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -119,9 +119,8 @@ Artifact: Any = msgspec.defstruct(
     gc=False,
 )
 """One artifact, with the `FIELDS` of an expression, which may be evaluated on it. Its files are here if it is `held`."""
-_HEADER, _MODEL, _PIECE, _ARTIFACTS = (
-    msgspec.json.Decoder(kind) for kind in (Header, ModelLine, Piece, list[Artifact])
-)
+_HEADER, _MODEL, _PIECE = (msgspec.json.Decoder(kind) for kind in (Header, ModelLine, Piece))
+_ARTIFACTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Artifact])
 
 
 class Catalog:
@@ -136,9 +135,8 @@ class Catalog:
         """A number that no other lines in this process have."""
 
     @classmethod
-    def decode(cls, lines: Iterable[bytes], registry_id: str, only_models: bool = False) -> "Catalog":
-        """Read lines, with `only_models` just the first part. CatalogError if they are malformed, or of another registry."""
-        lines = _bounded(lines)
+    def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
+        """Read the first part. CatalogError if it is malformed, or of another registry."""
         header = _decoded(_HEADER, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -146,28 +144,33 @@ class Catalog:
             raise LaterFormatError(f"has format {header.format_version}, this onnxreg reads {FORMAT_VERSION}")
         if header.registry != registry_id:
             raise CatalogError("is of another registry")
+        if header.models > MAX_MODELS:
+            raise CatalogError("has too many models")
         catalog = cls(registry_id, header.time)
         for _ in range(header.models):
             model = _decoded(_MODEL, next(lines, b""))
-            if len(catalog.models) == MAX_MODELS:
-                raise CatalogError("has too many models")
             catalog.models[model.name] = model
-        if not only_models:
-            catalog.add_pieces(lines)
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part; pieces of unknown models are left out. CatalogError if it is malformed."""
-        for line in _bounded(lines):
+        """Read the second part; pieces of unknown models are left out. CatalogError, and nothing read, if it is malformed."""
+        pieces: dict[str, list[Piece]] = {}
+        artifacts = 0
+        for line in lines:
             piece = _decoded(_PIECE, line)
+            for artifact in _decoded(_ARTIFACTS, piece.artifacts):
+                artifacts += 1
+                if artifacts > MAX_ARTIFACTS or not Version.is_version(artifact.version):
+                    raise CatalogError("has too many artifacts, or one without a valid version")
             if piece.name in self.models:
-                self.pieces.setdefault(piece.name, []).append(piece)
+                pieces.setdefault(piece.name, []).append(piece)
+        self.pieces = pieces
 
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
         """The first part, each line with its line end."""
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
-        for record in (header, *self.fitting()):
-            yield msgspec.json.encode(record) + b"\n"
+        yield msgspec.json.encode(header) + b"\n"
+        yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
 
     def piece_lines(self) -> Iterator[bytes]:
         """The second part, each line with its line end."""
@@ -184,30 +187,26 @@ class Catalog:
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
         """The reasons why models cannot be read; with `artifacts` also those of versions."""
-        damages = [model.damage for model in self.fitting(pattern) if model.damage is not None]
-        for model in self.fitting(pattern) if artifacts else ():
-            damages += _gaps(self.pieces.get(model.name, []))
-        return damages
+        fitting = self.fitting(pattern)
+        damages = [model.damage for model in fitting if model.damage is not None]
+        return damages + [gap for model in fitting if artifacts for gap in self._gaps(model.name)]
 
     def query(self, expression: Expression | None = None, pattern: str = "*") -> Iterator[Any]:
-        """The artifacts that an expression is true of (None: all), by name, then version, then path. CatalogError if
-        one is malformed.
-        """
-        number = 0
+        """The artifacts that an expression is true of (None: all), by name, then version, then path."""
         for model in self.readable(pattern):
             for artifact in self._artifacts(model.name):
-                number += 1
-                if number > MAX_ARTIFACTS or not Version.is_version(artifact.version):
-                    raise CatalogError("has too many artifacts, or one without a valid version")
                 spend(1)
                 if expression is None or expression.matches(artifact):
                     yield artifact
 
     def _artifacts(self, name: str) -> Iterator[Any]:
         for piece in self.pieces.get(name, ()):
-            for artifact in _decoded(_ARTIFACTS, piece.artifacts):
+            for artifact in _ARTIFACTS.decode(piece.artifacts):
                 artifact.name = name
                 yield artifact
+
+    def _gaps(self, name: str) -> list[str]:
+        return [gap for piece in self.pieces.get(name, ()) for gap in piece.gaps]
 
     def update(
         self,
@@ -243,53 +242,50 @@ class Catalog:
         return changed
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
-        model, pieces = self.models.get(name), self.pieces.get(name, [])
+        model, pieces = self.models.get(name), self.pieces.get(name)
         if model is None or not token or model.token != token:
             return False
-        is_complete = bool(pieces) and all(piece.head == model.head and not piece.gaps for piece in pieces)
-        return not with_artifacts or is_complete
+        if not with_artifacts:
+            return True
+        return pieces is not None and all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
         """The artifacts of a model that were read before."""
         contents: Contents = {}
         first: dict[str, str] = {}
-        with suppress(CatalogError):
-            for artifact in self._artifacts(name):
-                if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
-                    contents.setdefault(artifact.manifest, []).append(msgspec.structs.asdict(artifact))
+        for artifact in self._artifacts(name):
+            if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
+                contents.setdefault(artifact.manifest, []).append(msgspec.structs.asdict(artifact))
         return contents
 
     def _set(self, line: ModelLine, pieces: list[Piece] | None) -> bool:
         """Replace what is known of a model. Return True if its history or its damages differ."""
-        former, before = self.pieces.get(line.name, []), self.models.get(line.name)
-        is_same = before is not None and (before.head, before.damage) == (line.head, line.damage)
+        before, gaps = self.models.get(line.name), self._gaps(line.name)
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
-        if pieces is not None and pieces != former:
-            is_same = is_same and _gaps(pieces) == _gaps(former)
+        if line != before or pieces not in (None, self.pieces.get(line.name)):
+            self.revision = next(REVISIONS)
+        self.models[line.name] = line
+        if pieces is not None:
             self.pieces[line.name] = pieces
-            self.revision = next(REVISIONS)
-        if line != before:
-            self.models[line.name] = line
-            self.revision = next(REVISIONS)
-        return not is_same
+        is_same = before is not None and (before.head, before.damage) == (line.head, line.damage)
+        return not is_same or gaps != self._gaps(line.name)
 
 
 Contents = dict[str, list[dict[str, Any]]]
 """The artifacts of manifests: all versions with one manifest have the same."""
 
 
-def _gaps(pieces: list[Piece]) -> list[str]:
-    return [gap for piece in pieces for gap in piece.gaps]
-
-
-def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
-    size = 0
-    for line in lines:
-        size += len(line)
-        if len(line) > MAX_LINE_BYTES or size > MAX_BYTES:
-            raise CatalogError("is too large")
-        yield line
+def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
+    """The lines of a file, with their ends. CatalogError if it is damaged, or it or a line is too large."""
+    try:
+        while line := readline(MAX_LINE_BYTES + 1):
+            max_bytes -= len(line)
+            if len(line) > MAX_LINE_BYTES or max_bytes < 0:
+                raise CatalogError("is too large")
+            yield line
+    except (EOFError, OSError, zlib.error) as error:
+        raise CatalogError(f"is damaged: {error}") from error
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> Any:
@@ -301,11 +297,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> A
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
     """Read items; several at a time if each is a request to another machine."""
-    return (
-        map(read, items)
-        if isinstance(innermost(reader), LocalStore) or not items
-        else run_parallel(read, items)
-    )
+    return map(read, items) if isinstance(innermost(reader), LocalStore) else run_parallel(read, items)
 
 
 class _State(State, frozen=True):

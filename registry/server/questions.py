@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from onnxreg.registry.search.catalog import Catalog
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
@@ -65,6 +65,6 @@ class Search:
 
         def asked() -> bytes:
             self._registry.check_readable()
-            return self._catalog.ask(answer, artifacts=artifacts)
+            return answer(self._catalog.refresh(artifacts=artifacts))
 
         return await self._queue.run(asked)

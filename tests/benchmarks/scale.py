@@ -15,7 +15,7 @@ from support.registries.opened import opened
 from benchmarks.measure import Row, Run, pairs, rows, run
 from benchmarks.startup import installed
 from onnxreg.registry import Registry
-from onnxreg.registry.search.local_catalog import MODELS, PIECES
+from onnxreg.registry.search.catalogs import MODELS, PIECES
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -26,7 +26,7 @@ QUERY = """
 import sys, time
 from pathlib import Path
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.query.expression import parser
 started, used = time.perf_counter(), time.process_time()
 catalog = LocalCatalog(DirectoryRegistry.open(Path(sys.argv[1])))

@@ -9,7 +9,7 @@ from support.docs.pages import REPOSITORY
 from support.registries import grow
 from support.servers import regserve
 
-from onnxreg.registry.search.published_catalog import publish
+from onnxreg.registry.search.catalogs import publish
 
 PAGE = (REPOSITORY / "docs" / "scale.md").read_text("utf-8")
 DOCUMENTED = "http://127.0.0.1:8080"

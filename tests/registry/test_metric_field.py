@@ -13,7 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search.catalog import Catalog
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.expression import parser

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.cli.reports import search_report
 from onnxreg.registry import Registry
-from onnxreg.registry.search.local_catalog import MODELS
+from onnxreg.registry.search.catalogs import MODELS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 

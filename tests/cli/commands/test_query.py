@@ -12,7 +12,7 @@ from support.servers.static import serve
 from onnxreg.cli.commands import query
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search.local_catalog import MODELS
+from onnxreg.registry.search.catalogs import MODELS
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.expression.fields import FIELDS

@@ -15,7 +15,7 @@ from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote

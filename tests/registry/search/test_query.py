@@ -28,8 +28,8 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.search import catalog, scan, table_export
 from onnxreg.registry.search.catalog import Catalog
-from onnxreg.registry.search.local_catalog import MODELS as MODELS_FILE
-from onnxreg.registry.search.local_catalog import PIECES, LocalCatalog
+from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
+from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.errors import HostError, InputError, RegError
@@ -75,7 +75,7 @@ def ask(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> list[R
 
 
 def told(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
-    return LocalCatalog(remote).ask(lambda catalog: answers(catalog, text, pattern), pattern, artifacts=True)
+    return answers(LocalCatalog(remote).refresh(pattern, artifacts=True), text, pattern)
 
 
 def answers(catalog: Catalog, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
@@ -372,7 +372,8 @@ def test_a_model_of_many_versions_is_in_pieces(
     found = Catalog(home.registry_id)
     found.update(home, artifacts=True)
     assert len(found.pieces[FIRST]) > 5
-    again = Catalog.decode([*found.model_lines(), *found.piece_lines()], home.registry_id)
+    again = Catalog.decode(found.model_lines(), home.registry_id)
+    again.add_pieces(found.piece_lines())
     assert answers(again) == answers(found) == (truth(home), [])
 
 
@@ -391,7 +392,7 @@ def test_every_change_of_many_is_what_a_new_catalog_says(home: DirectoryRegistry
         )
         with suppress(RegError):
             change(ref)
-        assert kept.ask(answers, artifacts=True)[0] == truth(home)
+        assert answers(kept.refresh(artifacts=True))[0] == truth(home)
         assert [model.to_json() for model in kept.refresh().readable()] == [
             model.to_json() for model in LocalCatalog(home).refresh().readable()
         ]
@@ -401,7 +402,7 @@ ASKER = """
 import sys
 from pathlib import Path
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 catalog = LocalCatalog(DirectoryRegistry.open(Path(sys.argv[1]))).refresh(artifacts=True)
 print(len(catalog.readable()), len(list(catalog.query())), catalog.damages())
 """

@@ -18,7 +18,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.local_catalog import MODELS, LocalCatalog
+from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import SEGMENT_LINES

@@ -14,7 +14,7 @@ from support.registries.opened import opened
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.errors import RegError

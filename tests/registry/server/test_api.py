@@ -11,7 +11,7 @@ from support.servers.regserve import Site, running
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server import api
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings

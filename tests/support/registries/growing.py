@@ -24,7 +24,7 @@ from onnxreg.converters.importers.add_files import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.local_catalog import LocalCatalog
+from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore

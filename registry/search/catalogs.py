@@ -1,0 +1,248 @@
+"""The two places of a catalog: `local/` of a registry on this machine, and beside a registry's tree, published by one job.
+
+Both make an answer slow at worst, and never wrong: a catalog that is missing, damaged or of another registry is made again
+from the index files. Everybody who can write to a place can write anything into its published catalog,
+`search/catalog.jsonl.gz`, so it is bounded before and after unpacking.
+"""
+
+import gzip
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from onnxreg.registry.read.remote_reader import RemoteReader
+from onnxreg.registry.search.catalog import Catalog, CatalogError, LaterFormatError, read_lines
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import CATALOG, UPGRADE
+from onnxreg.registry.store.protocol import (
+    MAX_DOCUMENT_BYTES,
+    PathReader,
+    PathStore,
+    RegistryReader,
+    RegistryStore,
+    StoredObject,
+    UnlistedError,
+    innermost,
+    layers,
+)
+from onnxreg.registry.support.actor import TIME_FORMAT
+from onnxreg.registry.support.disk import open_regular, read_bounded, replace_file
+from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
+from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import is_name
+
+MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
+"""The two parts of a catalog in `local/`: a list of models reads only the first."""
+COPY = "catalog"
+"""The copy of a published catalog, in `local/`: a line with its origin, then the file."""
+MAX_LOCAL_BYTES = 2**30
+MAX_BYTES = 2**27
+"""Bytes of the lines of a published catalog."""
+MAX_SILENT_MODELS = 50
+"""Models whose index files are read without a word that there is no catalog."""
+
+
+class LocalCatalog:
+    """The catalog of a registry in a directory, kept in its `local/`; in memory if that cannot be written."""
+
+    def __init__(self, store: DirectoryRegistry) -> None:
+        self._store = store
+        self._catalog: Catalog | None = None
+        self._saved = -1
+        self._has_pieces = False
+
+    def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
+        """The catalog, up to date with the index files; with `artifacts` it has those of the models whose name fits.
+
+        Each call compares the tokens of all index files and reads those that changed. HostError if these cannot be listed.
+        """
+        catalog, registry_id = self._catalog, self._store.registry_id
+        if catalog is None or catalog.registry_id != registry_id:
+            catalog, self._has_pieces = Catalog(registry_id), False
+            with suppress(CatalogError, OSError, RegError):
+                catalog = Catalog.decode(self._lines(MODELS), registry_id)
+                self._saved = catalog.revision
+            self._catalog = catalog
+        if artifacts and not self._has_pieces:
+            with suppress(CatalogError, OSError, RegError):
+                catalog.add_pieces(self._lines(PIECES))
+            self._has_pieces = True
+        catalog.update(self._store, pattern=pattern, artifacts=artifacts, progress=progress)
+        if catalog.revision != self._saved:
+            self._saved = catalog.revision
+            with suppress(OSError, RegError):
+                self._store.write_local(MODELS, b"".join(catalog.model_lines()))
+                if self._has_pieces:
+                    self._store.write_local(PIECES, b"".join(catalog.piece_lines()))
+        return catalog
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        with open_regular(self._store.root / "local" / name) as file:
+            yield from read_lines(file.readline, MAX_LOCAL_BYTES)
+
+
+def read_remote(
+    reader: RegistryReader,
+    tell: Callable[[str], None],
+    pattern: str = "*",
+    artifacts: bool = False,
+    progress: Progress = SILENT,
+    fresh: bool = False,
+    max_age: int | None = None,
+) -> Catalog:
+    """The published catalog of a remote, or if that cannot be used, one that is made of all its index files.
+
+    A pattern without wildcards reads this model's index file alone.
+
+    Args:
+        tell: takes a sentence for people.
+        artifacts: read those of the models whose name fits, too.
+        fresh: read every index file.
+        max_age: the most seconds that the published catalog may be old, None for any.
+    """
+    catalog, problem = Catalog(reader.registry_id), ""
+    if is_name(pattern):
+        catalog.update(reader, [pattern], artifacts=artifacts, progress=progress)
+        return catalog
+    copies = (layer.copy.local_path(COPY) for layer in layers(reader) if isinstance(layer, RemoteReader))
+    copy = next(copies, None)
+    failure: RegError | None = None
+    is_absent = False
+    if not fresh:
+        try:
+            stored = _fetch(reader, copy)
+            is_absent = stored is None
+            published = _decoded(stored, reader.registry_id, artifacts)
+            if max_age is not None and age_of(published.time) > max_age:
+                raise CatalogError("is older than allowed")
+            return published
+        except RegError as error:
+            failure, problem = error, error.message
+        except CatalogError as error:
+            problem = f"the catalog of {reader.url} {error}"
+            if copy is not None:
+                copy.unlink(missing_ok=True)
+    try:
+        catalog.update(reader, pattern=pattern, artifacts=artifacts, progress=progress)
+    except UnlistedError as error:
+        if failure is not None:
+            raise failure from error
+        if is_absent or not problem:
+            raise
+        raise UnlistedError(f"{error.message}, and {problem}", error.hint) from error
+    if problem and not (is_absent and len(catalog.models) <= MAX_SILENT_MODELS):
+        tell(f"{problem}; every index file is read instead")
+    return catalog
+
+
+class _Origin(msgspec.Struct):
+    url: str
+    token: str
+
+
+def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
+    """The file of the published catalog, and its token; None if there is none.
+
+    It is fetched only if it changed since the copy was made. `copy` is None if nothing can be kept here.
+    """
+    files, former = innermost(reader), None
+    if not isinstance(files, PathReader):
+        return None
+    if copy is not None:
+        with suppress(OSError, RegError, msgspec.MsgspecError):
+            first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
+            origin = msgspec.json.decode(first, type=_Origin)
+            former = (data, origin.token) if origin.url == reader.url else None
+    stored = files.read_file(CATALOG, (b"", former[1]) if former else None)
+    if stored is None or (former is not None and stored[1] == former[1]):
+        return stored and former
+    if copy is not None and len(stored[0]) <= MAX_DOCUMENT_BYTES:
+        with suppress(OSError, RegError):
+            replace_file(copy, msgspec.json.encode(_Origin(reader.url, stored[1])) + b"\n" + stored[0])
+    return stored
+
+
+def _decoded(stored: StoredObject | None, registry_id: str, artifacts: bool = True) -> Catalog:
+    """Decode the file of a published catalog, its artifacts too if wanted. CatalogError if it cannot be used."""
+    if stored is None:
+        raise CatalogError("is not there")
+    if len(stored[0]) > MAX_DOCUMENT_BYTES:
+        raise CatalogError("is too large")
+    with gzip.open(BytesIO(stored[0])) as file:
+        lines = read_lines(file.readline, MAX_BYTES)
+        catalog = Catalog.decode(lines, registry_id)
+        if not all(map(is_name, catalog.models)):
+            raise CatalogError("has a model without a valid name")
+        age_of(catalog.time)
+        if artifacts:
+            catalog.add_pieces(lines)
+    return catalog
+
+
+def age_of(time: str | None) -> float:
+    """Seconds since the time of a published catalog, at least 0. CatalogError if it is malformed."""
+    try:
+        moment = datetime.strptime(time or "", TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise CatalogError("has no time") from error
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
+
+
+class CatalogPublication(NamedTuple):
+    """The catalog after a run: its time, models and artifacts, the models that `changed`, and the damages of the others.
+
+    `size` is in bytes, None if nothing was written.
+    """
+
+    time: str
+    models: int
+    artifacts: int
+    changed: int
+    size: int | None
+    damages: list[str]
+
+
+def publish(
+    store: RegistryStore, copy: Path | None, if_changed: bool = False, progress: Progress = SILENT
+) -> CatalogPublication:
+    """Publish the catalog of a registry; with `if_changed` only if a model changed since the last one.
+
+    Only index files whose token changed since then are read (a directory, S3 and the Hub list tokens), and only new manifests.
+    `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError for a mirror, or a
+    place that is only read; LostRaceError if another run was faster.
+    """
+    files = innermost(store)
+    if store.is_mirror:
+        raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")
+    if not isinstance(files, PathStore):
+        raise InputError(f"{store.url} is only read", "publish where the registry is written")
+    stored = _fetch(store, copy)
+    try:
+        catalog = _decoded(stored, store.registry_id)
+    except LaterFormatError as error:
+        raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
+    except CatalogError:
+        catalog = Catalog(store.registry_id)
+    changed = catalog.update(store, artifacts=True, progress=progress)
+    time, size = catalog.time, None
+    if time is None or changed or not if_changed:
+        time = datetime.now(UTC).strftime(TIME_FORMAT)
+        lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
+        packed = gzip.compress(lines, 6, mtime=0)
+        size = len(packed)
+        if size > MAX_DOCUMENT_BYTES or len(lines) > MAX_BYTES:
+            raise InputError(
+                f"the catalog has {len(lines):,} bytes, {size:,} compressed; readers take {MAX_BYTES:,} and "
+                f"{MAX_DOCUMENT_BYTES:,}",
+                "split the registry by organisation",
+            )
+        if not files.swap_file(CATALOG, packed, stored[1] if stored else None):
+            raise LostRaceError("another run published a catalog meanwhile", "run one job")
+    artifacts = sum(1 for _ in catalog.query())
+    damages = catalog.damages(artifacts=True)
+    return CatalogPublication(time, len(catalog.models), artifacts, changed, size, damages)
