@@ -22,10 +22,7 @@ MAX_NAMED_DAMAGES = 5
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, fresh: bool
 ) -> "Catalog":
-    """The catalog of the registry on this machine, or of a remote; `fresh`: from every index file of the remote.
-
-    With `artifacts` it has those of the models whose name fits the pattern.
-    """
+    """The catalog of a registry here, or of a remote (`fresh`: from its index files); see `LocalCatalog.refresh`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
