@@ -22,7 +22,7 @@ from onnxreg.registry.log.contents import (
     selected_paths,
 )
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
-from onnxreg.registry.log.log import Log, mirror_error
+from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -264,7 +264,7 @@ class Registry:
     def state(self, name: str) -> State:
         return lookup.read_log(self.store, check_name(name)).state
 
-    def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> lookup.LocatedVersion:
+    def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> LocatedVersion:
         return lookup.find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
@@ -380,7 +380,7 @@ class Registry:
         checked = CheckedReader(remote, self.heads)
         known_head = self.heads.read(remote.registry_id, log.name)
         own = load_own(remote, log.name, home, copy.store)
-        checked.accept(log.name, known_head, own[1])
+        checked.accept(log.name, known_head, own.index)
         request = self._request(log.name, versions, channels, restore, heal or isinstance(remote, LocalStore))
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if layout is not None:
@@ -458,7 +458,7 @@ class Registry:
             def read(index: IndexFile | None) -> tuple[Log, list[Version]]:
                 log = lookup.log_of(reader, ref.name, index, home).check()
                 located = log.find(ref)
-                present = own[0].versions if own else ()
+                present = own.versions if own else ()
                 versions = [located.version, *_held_by(log, channels, located.version)]
                 is_new = any(version not in present for version in versions)
                 tags = [(Ref(log.name, tag), log.find(Ref(log.name, tag), yanked=True)) for tag in channels]

@@ -74,7 +74,8 @@ def ls(context: typer.Context, ref: RefArgument, remote: RemoteOption = None, as
     from functools import partial
 
     from onnxreg.registry.log.delta_log import read_deltas
-    from onnxreg.registry.log.lookup import find, read_blob, read_manifest
+    from onnxreg.registry.log.log import read_manifest
+    from onnxreg.registry.log.lookup import find, read_blob
 
     session: Session = context.obj
     reader = session.reader(remote)

@@ -59,7 +59,7 @@ def command(
     The output is JSON with or without --json.
     """
     from onnxreg.registry.gates.statements import latest_proofs
-    from onnxreg.registry.log.commit import load
+    from onnxreg.registry.log.lookup import load
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.schema.formats.provenance import provenance
@@ -76,7 +76,7 @@ def command(
     published = read_version(reader, Ref.parse(ref))
     recorded = {}
     if proofs:
-        ledger = load(reader, published.name)[0]
+        ledger = load(reader, published.name)
         recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
     subject = BomSubject(published.manifest, published.digest, published.version, published.states)
     value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], recorded)

@@ -89,11 +89,11 @@ def _details(published: "Release") -> Iterator[list[str]]:
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
     from onnxreg.registry.gates.production import in_production
-    from onnxreg.registry.log.commit import read_ledger
+    from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.checked_reader import load_trust
 
     try:
-        ledger = read_ledger(reader, published.name, published.index)
+        ledger = load(reader, published.name, index=published.index)
         channels = list(in_production(reader, ledger, load_trust()))
     except (IntegrityError, NotFoundError) as error:
         yield from (f"in production: unknown, since {output.printable(error.message)}", "")

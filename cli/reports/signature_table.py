@@ -10,7 +10,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.gates.statements import SignedEvaluation
-    from onnxreg.registry.log.lookup import LocatedVersion
+    from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.trust.signatures import SignedRelease
 
@@ -45,16 +45,14 @@ def run(session: Session, reader: "RegistryReader", ref: str | None) -> None:
 def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
     """The versions of a model, or the one that a ref names exactly."""
     from onnxreg.registry.gates.statements import signed_evaluations
-    from onnxreg.registry.log.commit import load
-    from onnxreg.registry.log.lookup import LocatedVersion, unknown_model
+    from onnxreg.registry.log.log import LocatedVersion
+    from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.requirements import unsigned
     from onnxreg.registry.trust.signatures import signatures
 
     ref, trust = Ref.parse(name), load_trust()
-    log, index = load(reader, ref.name)
-    if index is None:
-        raise unknown_model(ref.name, reader)
+    log = load(reader, ref.name)
     only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
     signed, evaluations = list(signatures(log, trust)), list(signed_evaluations(log, trust))
     missing = unsigned(trust, log, signed)

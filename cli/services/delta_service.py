@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
-from onnxreg.registry.log.commit import load, read_condemned
+from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
-from onnxreg.registry.log.log import Log, mirror_error
-from onnxreg.registry.log.lookup import read_manifest
+from onnxreg.registry.log.log import Log, mirror_error, read_manifest
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import RegistryStore, local_file
 from onnxreg.schema.core.descriptor import Descriptor
@@ -62,7 +62,7 @@ def make_deltas(
     if store.is_mirror:
         raise mirror_error(store.registry_id)
     located = registry.find(ref, None if store is registry.store else store)
-    ledger, version = load(store, located.name)[0], located.version
+    ledger, version = load(store, located.name), located.version
     files = _files(ledger, version)
     offered = {(delta.new, delta.old) for delta in read_deltas(ledger.fetch, ledger.versions[version].deltas)}
     fresh, unlike = list[Delta](), list[tuple[str, Version]]()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import check_summary, log_of, read_blob, read_consistently
+from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, carried_by, innermost
 from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -172,7 +172,7 @@ def resolve(
         log = log_of(reader, ref.name, index)
         resolution = resolve_in(reader, log, ref, query, device, seed)
         if verify:
-            check_index(log, resolution.located)
+            log.check_summary(resolution.located)
         return replace(resolution, index=index)
 
     resolution = read_consistently(reader, ref.name, read)
@@ -327,11 +327,3 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
         return read_operator_set(read_blob(reader, digest))
     except InputError as error:
         raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
-
-
-def check_index(log: Log, located: LocatedVersion) -> None:
-    """IntegrityError if the index file contradicts the manifest of a version."""
-    summary = log.state.summaries.get(located.version)
-    if summary is not None:
-        manifest = located.entry.manifest
-        check_summary(summary, log.fetch(manifest), manifest, located.name)

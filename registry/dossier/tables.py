@@ -8,8 +8,7 @@ from onnxreg.registry.dossier.cells import BLANK, Cell, Row, Source, Table, tabl
 from onnxreg.registry.gates.enforce import check_evidence
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.gates.promotion import compared_with
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signatures
@@ -49,9 +48,7 @@ class VersionTables:
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
-        self.ledger, index = load(reader, ref.name)
-        if index is None:
-            raise lookup.unknown_model(ref.name, reader)
+        self.ledger = load(reader, ref.name)
         located = self.ledger.find(ref, yanked=True, gone=True)
         self.version, self.entry, self.digest = located.version, located.entry, located.entry.manifest
         self.lines = list(self.ledger.lines())
@@ -72,7 +69,7 @@ class VersionTables:
         self.manifest = self._manifest(self.digest)
 
     def _manifest(self, digest: Digest) -> Manifest:
-        return lookup.read_manifest(self.ledger.fetch(digest), digest, self.ledger.name)
+        return self.ledger.read_manifest(digest)
 
     def _blob(self, digest: Digest) -> Source:
         return Source.of_blob(digest, self.ledger.fetch(digest))

@@ -13,9 +13,8 @@ from onnxreg.registry.gates.promotion import (
     rollout_hours,
 )
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import read_ledger
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import LocatedVersion, check_summary, log_of, read_consistently
+from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.lookup import consult, load, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.gates.policy import Policy
@@ -46,9 +45,8 @@ def check_holder(
     if not policies.policy.covering(located.name, channel):
         return
 
-    def judge(fresh: IndexFile | None) -> None:
+    def judge(log: Log) -> None:
         """The judged log may be newer than the state line, since a collector may have freed older documents."""
-        log = read_ledger(reader, located.name, fresh)
         manifest, current, rollout = (
             located.entry.manifest,
             log.channels.get(channel),
@@ -63,11 +61,10 @@ def check_holder(
                     f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
                     "it was moved while it was read: ask again",
                 )
-        summary = log_of(reader, located.name, index or fresh).state.summaries.get(located.version)
-        if summary is not None:
-            check_summary(summary, log.fetch(manifest), manifest, located.name)
+        answered = log if index in (None, log.index) else log_of(reader, located.name, index)
+        answered.check_summary(located)
 
-    read_consistently(reader, located.name, judge, index)
+    consult(reader, located.name, judge, index=index)
 
 
 def check_held(log: Log, policies: PolicyLog, channel: str, trust: Trust | None = None) -> None:
@@ -235,7 +232,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
             governed = [channel for channel in sorted(channels) if policies.policy.covering(name, channel)]
             if not governed:
                 continue
-            log = read_ledger(reader, name, index)
+            log = load(reader, name, index=index)
         except RegError as error:
             yield BlockedChannel(name, None, None, error.message)
             continue

@@ -11,8 +11,9 @@ from shlex import quote
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.statements import attestations, evaluation_of, manifest_at, recorded_proofs
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import commit, load
-from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
@@ -83,7 +84,7 @@ def promotion_documents(log: Log) -> set[Digest]:
 class JudgedVersion:
     """The finding of each demand, the manifest compared with, and the statements that were read."""
 
-    located: lookup.LocatedVersion
+    located: LocatedVersion
     findings: tuple[GateFinding, ...]
     before: Digest | None
     statements: tuple[Digest, ...]
@@ -148,14 +149,14 @@ def judge_version(
     )
     findings = tuple(dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in events))
-    return JudgedVersion(lookup.LocatedVersion(log.name, version, entry), findings, before, statements)
+    return JudgedVersion(LocatedVersion(log.name, version, entry), findings, before, statements)
 
 
 @dataclass(frozen=True)
 class Promotion:
     """The findings, and whether the channel moved. `before` is the version that it held, if any."""
 
-    located: lookup.LocatedVersion
+    located: LocatedVersion
     channel: str
     findings: tuple[GateFinding, ...]
     moved: bool
@@ -229,7 +230,7 @@ def promote(
         )
         return []
 
-    log, _ = load(source, ref.name)
+    log = load(source, ref.name)
     current, judged = log.channels.get(channel), judged_in(log)
     is_repeated = current is not None and (current.manifest, current.policy) == (
         located.entry.manifest,

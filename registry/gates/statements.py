@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.log.log import read_manifest
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -313,7 +313,7 @@ def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, Record
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     try:
-        log, _ = load(reader, version.name, first=version.index)
+        log = load(reader, version.name, index=version.index)
         return latest_proofs(log, version.digest, version.manifest, load_trust())
     except (IntegrityError, NotFoundError):
         return {}
@@ -342,7 +342,7 @@ def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
     version = read_version(reader, ref)
-    log, _ = load(reader, version.name)
+    log = load(reader, version.name)
     events = attestations(log, version.digest, version.manifest)
     documents = (log.fetch(event.statement) for event in events if event.media_type == BENCHMARK)
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

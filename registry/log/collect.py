@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import log_of, read_consistently
+from onnxreg.registry.log.lookup import load, log_of, read_consistently
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
@@ -221,7 +221,7 @@ def newest_publication(remote: RegistryStore) -> datetime:
     Retention counts the days from it: a collector whose clock is ahead deletes no more than another one.
     """
     now = datetime.now(UTC)
-    ledgers = (load(remote, name)[0] for name in list(remote.names()))
+    ledgers = (load(remote, name) for name in list(remote.names()))
     times = (event.time for log in ledgers for _, event in log.events(Publish))
     newest = max((time for time in times if FIRST_DAY <= time <= now.strftime(TIME_FORMAT)), default=None)
     return now if newest is None else datetime.fromisoformat(newest)

@@ -18,15 +18,13 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import fetcher, log_of, read_consistently, read_manifest
+from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
     BlobReader,
-    IndexFile,
     MissingBlobError,
     Push,
-    RegistryReader,
     RegistryStore,
 )
 from onnxreg.registry.support.actor import NOBODY, stamp
@@ -61,35 +59,15 @@ Bring = Callable[[Collection[Digest]], None]
 """Puts blobs into the push that the place turns out to lack."""
 
 
-def load(
-    remote: RegistryReader, name: str, *more: BlobReader, first: IndexFile | None = None
-) -> tuple[Log, IndexFile | None]:
-    """A model's log, empty if the model is new, and the index file that it was read from.
+def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> Log:
+    """Read a model's log in order to change it, empty if the model is new; in a mirror it refuses events.
 
-    `more` are further places where manifests may be read that the remote does not hold yet; `first` is an index
-    file that was read already.
+    Its new lines are signed if a key is configured. `more` are further places where manifests may be read that the
+    remote does not hold yet.
     """
-
-    return read_consistently(
-        remote, name, lambda index: (read_ledger(remote, name, index, *more), index), first
-    )
-
-
-def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Log:
-    """The log of an index file that was read; empty if there is none."""
-    if index is None:
-        return Log(remote.registry_id, name, fetcher(remote, *more), remote.url)
-    return log_of(remote, name, index, *more).check()
-
-
-def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Log, IndexFile | None]:
-    """Read a model's log in order to change it; in a mirror it refuses events.
-
-    Its new lines are signed if a key is configured.
-    """
-    log, index = load(remote, name, *more)
+    log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer()
-    return log, index
+    return log
 
 
 def commit(
@@ -99,7 +77,7 @@ def commit(
     change: Change,
     *more: BlobReader,
     bring: Bring | None = None,
-    first: tuple[Log, IndexFile | None] | None = None,
+    first: Log | None = None,
 ) -> Log:
     """Apply `change` to the model's log and publish it with every blob that it refers to.
 
@@ -110,13 +88,12 @@ def commit(
     lost = LostRaceError("")
     with _intents(remote) as intents:
         for attempt in range(MAX_COMMIT_TRIES):
-            log, index = first or load_own(remote, name, *more)
-            first = None
-            before = log.seq
+            log = first or load_own(remote, name, *more)
+            first, before = None, log.seq
             try:
                 digests = change(log)
             except MissingBlobError as error:
-                if remote.read_index(name) == index:
+                if remote.read_index(name) == log.index:
                     raise
                 lost = LostRaceError(error.message)  # a collector freed what the log no longer names
                 continue
@@ -131,7 +108,7 @@ def commit(
                     push.avoid(read_condemned(remote))
                     _secure(push, log, digests, bring)
                     _retract(remote, intents, keep=1)
-                push.publish(name, log.encode(), index.token if index else None)
+                push.publish(name, log.encode(), log.index.token if log.index else None)
                 return log
             except LostRaceError as error:
                 lost = error
@@ -222,7 +199,7 @@ def record_refusals(log: Log, since: int) -> None:
         with suppress(IntegrityError, NotFoundError):  # damage is for `reg verify` to tell
             data = log.fetch(digest)
             if b'"refused"' in data and digest in present:
-                _record(log, digest, read_manifest(data, digest, log.name))
+                _record(log, digest, log.read_manifest(digest))
 
 
 def _record(log: Log, digest: Digest, manifest: "Manifest") -> None:

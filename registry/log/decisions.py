@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
-from onnxreg.registry.log.commit import commit, load, load_own
+from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
-from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import find, read_log, read_manifest
+from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
+from onnxreg.registry.log.lookup import find, load, read_log
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
@@ -125,7 +125,7 @@ class Decisions:
             events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
         elif not target.entry.yanked:
             events.append(self._about(Yank, target, reason, every=True))
-        entries = load(self.store, target.name)[0].versions
+        entries = load(self.store, target.name).versions
         others = sorted(
             version
             for version, entry in entries.items()
@@ -149,7 +149,7 @@ class Decisions:
         holds it.
         """
         target = self._exactly(ref)
-        log, _ = load(self.store, target.name)
+        log = load(self.store, target.name)
         published = [line for line in log.lines() if _publishes(line.event, target)]
         if left(target) or any(line.via is not None for line in published):
             raise ConflictError(
@@ -230,13 +230,13 @@ class Decisions:
         outside = {digest: refs - targets.keys() for digest, refs in users.items() if refs - targets.keys()}
         events: list[Purge] = []
         for ref, target in targets.items():
-            deltas = delta_blobs(load(self.store, target.name)[0], [target.version])
+            deltas = delta_blobs(load(self.store, target.name), [target.version])
             blobs = sorted(files_of[ref] - outside.keys() | deltas)
             for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
                 events.append(self._about(Purge, target, reason, blobs=part))
         for event in events:
-            load_own(self.store, event.name)[0].append(event)
+            load_own(self.store, event.name).append(event)
         for event in events:
             self._append(event.name, [event])
         banned = {digest for event in events for digest in event.blobs}
@@ -244,7 +244,7 @@ class Decisions:
 
     def _files(self, target: LocatedVersion) -> set[Digest]:
         """The files of a version, as its manifest lists them."""
-        data = load(self.store, target.name)[0].fetch(target.entry.manifest)
+        data = load(self.store, target.name).fetch(target.entry.manifest)
         manifest = read_manifest(data, target.entry.manifest, target.name)
         return {file.digest for file in manifest.all_files()}
 
@@ -252,7 +252,7 @@ class Decisions:
         """The versions, of all models, that use each of these blobs."""
         users: dict[Digest, set[Ref]] = {}
         for name in list(self.store.names()):
-            log, _ = load(self.store, name)
+            log = load(self.store, name)
             for version, entry in present_versions(log):
                 for digest in {file.digest for file in files(log, version, entry)}.intersection(blobs):
                     users.setdefault(digest, set()).add(Ref(log.name, str(version)))

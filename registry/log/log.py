@@ -5,19 +5,21 @@ then into the checkpoint blob. Both follow from the log alone, so that a replay 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from onnxreg.registry.log.replay import Replay
-from onnxreg.registry.store.layout import other_registry
+from onnxreg.registry.store.layout import UPGRADE, other_registry
+from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,
+    HostError,
     InputError,
     IntegrityError,
     NotFoundError,
@@ -87,12 +89,16 @@ class Log:
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
         self.registry, self.name, self.url = registry, name, url
         self.fetch_stored = fetch
+        self.index: IndexFile | None = None
+        """The index file that it was read from; None if the model is new."""
         self.seq, self.head = 0, genesis(registry, name)
         self.segments: list[Digest] = []
         self.tail: list[LogLine] = []
         """The lines that are not sealed yet."""
         self.more: dict[str, Any] = {}
-        """The keys of the state line that a later build added."""
+        """The keys of the state line that a later build added. They are written back."""
+        self._line = b""
+        """The state line that was read."""
         self.summaries: dict[Version, VersionSummary] = {}
         """The summaries for which no manifest must be read."""
         self.documents: dict[Digest, bytes] = {}
@@ -128,7 +134,8 @@ class Log:
             raise other_registry(url or "it", state.registry, registry)
         if state.name != name:
             raise IntegrityError(f"the index of {name}{where} belongs to {state.name}", VERIFY_ADVICE)
-        log._state, log.segments, log.summaries = state, list(state.segments), state.summaries
+        log._line, log._state = first, state
+        log.segments, log.summaries = list(state.segments), state.summaries
         log.seq, log.head = state.seq, state.head
         start = genesis(registry, name) if not log.base else log.tail[0].prev if log.tail else state.head
         for _ in walk_chain(log.tail, name, start, VERIFY_ADVICE, log.base, (state.seq, state.head)):
@@ -347,20 +354,26 @@ class Log:
             summary = self.summarize(target.entry.manifest, member)
         return summary.after(self.state.verdicts(target.entry))
 
+    def check_summary(self, target: LocatedVersion) -> None:
+        """IntegrityError if the state line says other things of a version than its manifest."""
+        summary = self.state.summaries.get(target.version)
+        if summary is not None and summary != self.summarize(target.entry.manifest):
+            raise IntegrityError(
+                f"the index of {self.name} says other things of manifest {target.entry.manifest.short}... than the manifest itself",
+                "the index file was tampered with or damaged: run `reg verify` on it",
+            )
+
     def manifest(self, version: Version) -> "Manifest":
         """The manifest of a version. IntegrityError or NotFoundError if it cannot be read."""
-        from onnxreg.registry.log.manifests import read_manifest
+        return self.read_manifest(self.versions[version].manifest)
 
-        digest = self.versions[version].manifest
+    def read_manifest(self, digest: Digest) -> "Manifest":
+        """A manifest of this model. IntegrityError or NotFoundError if it cannot be read."""
         return read_manifest(self.fetch(digest), digest, self.name)
 
     def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
         """The summary of a manifest, by itself. IntegrityError or NotFoundError if it cannot be read."""
-        from onnxreg.registry.log.manifests import read_manifest
-
-        data = self.fetch(digest)
-        manifest = read_manifest(data, digest, self.name)
-        return summarize(manifest, digest, len(data), member=member)
+        return summarize(self.read_manifest(digest), digest, len(self.fetch(digest)), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
         """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""
@@ -423,8 +436,15 @@ class Log:
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """The bytes of the index file."""
-        first = canonical.encode({**self.more, **self.state.to_json()})
+        """The bytes of the index file.
+
+        HostError if a later build added keys to a version, channel or summary: they would be lost.
+        """
+        if self._line and encode_state(State.decode(self._line), later_keys(self._line)) != self._line:
+            raise HostError(
+                f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost", UPGRADE
+            )
+        first = encode_state(self.state, self.more)
         return b"".join(line + b"\n" for line in (first, *(line.raw for line in self.tail)))
 
 
@@ -436,12 +456,36 @@ def mirror_error(registry: str) -> ConflictError:
     )
 
 
+def encode_state(state: State, more: dict[str, Any]) -> bytes:
+    """Line 1 of an index file."""
+    return canonical.encode({**more, **state.to_json()})
+
+
 def later_keys(line: bytes) -> dict[str, Any]:
     """The keys of a state line that a later build added."""
     value = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     return {
         key: canonical.decode(bytes(raw)) for key, raw in value.items() if key not in State.__struct_fields__
     }
+
+
+@lru_cache(64)
+def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
+    """Decode the manifest of a model; the latest ones are kept. IntegrityError if it is malformed, or another model's."""
+    from onnxreg.schema.manifest.manifest import Manifest
+    from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
+
+    label = f"manifest {digest.short}... of {name}"
+    try:
+        manifest = read_any_manifest(data, label)
+    except InputError as error:
+        raise IntegrityError(error.message, error.hint) from error
+    if not isinstance(manifest, Manifest) or manifest.name != name:
+        actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
+        raise IntegrityError(
+            f"{label} is the manifest of {actual_name}", "the registry was tampered with or damaged"
+        )
+    return manifest
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:

@@ -1,16 +1,13 @@
-"""Reading one registry: names, logs, and small blobs whole.
+"""Reading one registry: the names of models, their logs, and small blobs whole.
 
-Blobs (manifests, segments, checkpoints, operator sets) are always checked: the bytes of a manifest, not its content. Light:
-pydantic is imported only to validate a manifest.
+Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Light, for `resolve`.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from onnxreg.registry.log import log as _log
-from onnxreg.registry.log import manifests
-from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
@@ -21,63 +18,106 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    VERIFY_ADVICE,
-    IntegrityError,
-    NotFoundError,
-    RegError,
-    suggest,
-)
+from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version, check_name
 
-LocatedVersion = _log.LocatedVersion
-read_manifest, check_summary = manifests.read_manifest, manifests.check_summary
-MismatchError = _log.MismatchError
 EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
-
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 PATTERN = frozenset("*?[")
 """The characters that make a name a pattern."""
+MAX_BLOB_BYTES = 64 * 2**20
+"""No checkpoint, segment or manifest has more bytes."""
 Value = TypeVar("Value")
 
-MAX_BLOB_BYTES = 64 * 2**20
-"""No catalog, segment or manifest has more bytes."""
 
+def log_of(
+    reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
+) -> Log:
+    """The log in an index file that was read. NotFoundError, with the nearest names, if there is no file.
 
-def log_of(reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Log:
-    """The log in an index file that was read. NotFoundError, with the nearest names, if there is none.
-
-    `more` are further places where its blobs may be read.
+    Args:
+        more: further places where its blobs may be read.
+        new: without a file, the log is empty.
     """
-    if index is None:
+    if index is None and not new:
         raise unknown_model(name, reader)
-    return Log.decode(index.data, reader.registry_id, name, fetcher(reader, *more), reader.url)
+    fetch = fetcher(reader, *more)
+    if index is None:
+        return Log(reader.registry_id, name, fetch, reader.url)
+    log = Log.decode(index.data, reader.registry_id, name, fetch, reader.url)
+    log.index = index
+    return log
+
+
+def consult(
+    reader: RegistryReader,
+    name: str,
+    question: Callable[[Log], Value],
+    *more: BlobReader,
+    index: IndexFile | None = None,
+    new: bool = False,
+) -> Value:
+    """Ask a model's log, and if it names a blob that a newer index file no longer names, the newer log. See `log_of`.
+
+    `index` is an index file that was read already.
+    """
+    return read_consistently(
+        reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
+    )
+
+
+def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile | None = None) -> Log:
+    """A model's log, replayed and compared with its state; see `consult`."""
+    return consult(reader, name, Log.check, *more, index=index)
 
 
 def read_log(reader: RegistryReader, name: str) -> Log:
-    """A model's log. NotFoundError, with the nearest names, if the model is unknown."""
+    """A model's log, whose state is believed until a table of all versions is asked for; see `log_of`."""
     return log_of(reader, name, reader.read_index(name))
 
 
-def unknown_model(name: str, remote: RegistryReader) -> NotFoundError:
-    """The error for a model that is not there; the hint has the nearest names that are.
+def find(reader: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
+    """The version that a ref means; errors as of `Log.find`."""
+    return consult(reader, ref.name, lambda log: log.find(ref, yanked, gone))
 
-    A copy may just be unfinished.
+
+def read_consistently(
+    reader: RegistryReader,
+    name: str,
+    read: Callable[[IndexFile | None], Value],
+    index: IndexFile | None = None,
+) -> Value:
+    """Read a model's index file and blobs that it names; start again if one is missing and the index has changed.
+
+    A collector may free what a newer index file no longer refers to (a checkpoint that a sealing replaced, the manifest
+    of a dropped version) while somebody still reads by the one before.
     """
-    is_copy = remote.is_mirror  # NotFoundError if the registry is gone
+    index = index or reader.read_index(name)
+    while True:
+        try:
+            return read(index)
+        except MissingBlobError:
+            index, before = reader.read_index(name), index
+            if index == before:
+                raise
+
+
+def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
+    """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
+    is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     if Version.is_version(name):
         return NotFoundError(
-            f"there is no model {name} in {remote.url}", f"a version follows its model: NAME:{name}"
+            f"there is no model {name} in {reader.url}", f"a version follows its model: NAME:{name}"
         )
-    location = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
     try:
-        names = list(remote.names())
+        names = list(reader.names())
     except UnlistedError:
         hint: str = "check the name: that place does not list its models"
     else:
         hint = suggest(name, names, FINISH if is_copy else _few(names))
+    location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     return NotFoundError(f"there is no model {name} in {location}", hint)
 
 
@@ -91,30 +131,23 @@ def named_copy(copy: RegistryReader) -> str:
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
-def matching(remote: RegistryReader, patterns: Collection[str]) -> list[str]:
+def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
     """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
 
     NotFoundError, with the nearest names, if a pattern means none. A name may be that of no model.
     """
     exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
     chosen = set(exact)
-    all_names = list(remote.names()) if len(exact) < len(patterns) else []
-    for pattern in set(patterns) - exact:
+    all_names = list(reader.names()) if len(exact) < len(patterns) else []
+    for pattern in sorted(set(patterns) - exact):
         names = {name for name in all_names if fnmatchcase(name, pattern)}
         if not names:
             plain = "".join(char for char in pattern if char not in PATTERN)
             raise NotFoundError(
-                f"no model matches {pattern} in {remote.url}", suggest(plain, all_names, _few(all_names), 0.4)
+                f"no model matches {pattern} in {reader.url}", suggest(plain, all_names, _few(all_names), 0.4)
             )
         chosen |= names
     return sorted(chosen)
-
-
-def find(reader: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-    """The version that a ref means; errors as of `Log.find`."""
-    return read_consistently(
-        reader, ref.name, lambda index: log_of(reader, ref.name, index).find(ref, yanked, gone)
-    )
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
@@ -128,47 +161,21 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTE
     return data
 
 
-def read_consistently(
-    remote: RegistryReader,
-    name: str,
-    read: Callable[[IndexFile | None], Value],
-    first: IndexFile | None = None,
-) -> Value:
-    """Read a model's index file and blobs that it names; start again if one is missing and the index has
-    changed.
-
-    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the
-    manifest of a dropped version) while somebody still reads by the one before. `first` is an index file that
-    was read already.
-    """
-    index = first or remote.read_index(name)
-    while True:
-        try:
-            return read(index)
-        except MissingBlobError:
-            index, before = remote.read_index(name), index
-            if index == before:
-                raise
-
-
-def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
-    """Make a function that reads a blob from the first reader that has a good one, local ones first, and
-    caches it."""
-    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalStore)))
-    cache: dict[Digest, bytes] = {}
+def fetcher(*sources: BlobReader) -> Fetch:
+    """A function that reads a blob once, from the first reader with a good copy; local readers are asked first."""
+    ordered = sorted(sources, key=lambda source: not isinstance(source, LocalStore))
+    blobs: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:
-        if digest not in cache:
-            cache[digest] = _first(digest)
-        return cache[digest]
-
-    def _first(digest: Digest) -> bytes:
-        failed: list[RegError] = []
-        for source in sources:
+        failed: list[IntegrityError | NotFoundError] = []
+        for source in ordered if digest not in blobs else ():
             try:
-                return read_blob(source, digest)
+                blobs[digest] = read_blob(source, digest)
+                break
             except (IntegrityError, NotFoundError) as error:
                 failed.append(error)
-        raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
+        if digest not in blobs:
+            raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
+        return blobs[digest]
 
     return fetch

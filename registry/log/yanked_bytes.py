@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_manifest
+from onnxreg.registry.log.log import Log, read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Version

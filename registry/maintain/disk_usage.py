@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import blob_keys
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import present_versions, references
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 
@@ -49,7 +49,7 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
         sizes[key.digest] += size
     needs: dict[str, set[Digest]] = {}
     versions: dict[str, int] = {}
-    for log in (load(remote, name)[0] for name in list(remote.names())):
+    for log in (load(remote, name) for name in list(remote.names())):
         needs[log.name] = {reference.digest for reference in references(log)}
         versions[log.name] = len(list(present_versions(log)))
     if unknown := set(names) - needs.keys():

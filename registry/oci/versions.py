@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.gates.statements import RecordedStatement, attestations
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, entries
 from onnxreg.registry.oci.documents import (
     EMPTY_CONFIG,
@@ -172,7 +171,7 @@ class _Sender:
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
     """Every attested statement about the version, then its bill of materials. The path is the media type."""
-    ledger, _ = load(reader, published.name)
+    ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
         yield _Blob.of(event.media_type, read_blob(reader, event.statement)), about

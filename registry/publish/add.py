@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from onnxreg.registry.log.commit import Bring, commit, load
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently, read_manifest
+from onnxreg.registry.log.commit import Bring, commit
+from onnxreg.registry.log.log import Log, read_manifest
+from onnxreg.registry.log.lookup import load, log_of, read_blob, read_consistently
 from onnxreg.registry.log.yanked_bytes import check_not_yanked, yank_of
 from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import Release
@@ -79,7 +79,7 @@ class Publisher:
         data = manifest.encode()
         digest, version, refused = Digest.of(data), self.version or FIRST_VERSION, set[Digest]()
         with suppress(NotFoundError):  # no registry yet
-            log, _ = load(self.store, check_name(draft.name))
+            log = load(self.store, check_name(draft.name))
             version, is_new = _choose_version(log, self.version, digest)
             if not is_new:
                 return _release(log, version, manifest, data, is_new)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently, read_manifest, unknown_model
+from onnxreg.registry.log.log import read_manifest
+from onnxreg.registry.log.lookup import load, log_of, read_blob, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version, check_name
@@ -74,9 +74,7 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
 
 def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
     """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
-    log, index = load(reader, check_name(name))
-    if index is None:
-        raise unknown_model(name, reader)
+    log = load(reader, check_name(name))
     return list(log.lines())
 
 
@@ -85,9 +83,7 @@ def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryE
 
     Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
     """
-    log, index = load(reader, check_name(name))
-    if index is None:
-        raise unknown_model(name, reader)
+    log = load(reader, check_name(name))
     lines = {line.seq: line for line in log.lines()}
     records = []
     for version in sorted(log.versions, reverse=True)[:limit]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.search.scan import UNSETTLED, index_tokens
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, innermost
@@ -372,7 +373,7 @@ def _read_pieces(
         try:
             if summary is None:
                 data = lookup.read_blob(reader, digest)
-                summary = summarize(lookup.read_manifest(data, digest, state.name), digest, len(data))
+                summary = summarize(read_manifest(data, digest, state.name), digest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
         return sorted(

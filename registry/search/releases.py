@@ -11,6 +11,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search.catalog import REVISIONS, Catalog, ModelLine
 from onnxreg.registry.store.protocol import RegistryReader
@@ -90,7 +91,7 @@ def fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) 
             continue
         with suppress(RegError, LookupError):
             digest = Digest.parse(model.manifest)
-            manifest = lookup.read_manifest(read_blob(reader, digest), digest, model.name)
+            manifest = read_manifest(read_blob(reader, digest), digest, model.name)
             log = lookup.read_log(reader, model.name)
             model.published = next(log.lines(log.versions[Version.parse(model.newest)].seq - 1)).event.time
             labels = {label.removeprefix("B-").removeprefix("I-"): None for label in manifest.labels or ()}

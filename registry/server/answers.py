@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from onnxreg.registry.log.lookup import MismatchError
+from onnxreg.registry.log.log import MismatchError
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, RegError

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.log.log import Log, read_manifest
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.server.answers import (
     IMMUTABLE,
     JSON,

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
 
-from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve
+from onnxreg.registry.deliver.resolution import Resolution, check_version_trust, resolve
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import read_consistently
@@ -177,7 +177,7 @@ class ServedRegistry(DirectoryRegistry):
             log = self.log_of(name, index)
             ref = ref_in(log)
             located = log.find(ref)
-            check_index(log, located)
+            log.check_summary(located)
             check_version_trust(reader, ref, located, index, known_heads)
             return log, located
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import documents, files
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.archive_reader import (
     ABOUT,
@@ -127,11 +127,10 @@ def _model_entries(source: RegistryReader, name: str, versions: Collection[Versi
 
     IntegrityError if the index file differs from the replay of its own log.
     """
-    ledger, index = load(source, name)
-    if index is None:
-        raise lookup.unknown_model(name, source)
+    ledger = load(source, name)
+    assert ledger.index is not None
     ledger.prove()
-    entries = {index_path(name): _Entry.of(index.data)}
+    entries = {index_path(name): _Entry.of(ledger.index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):
         blobs += files(ledger, version, ledger.versions[version])

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onnxreg.registry.delta import Arrival, DeltaPlan, plan_deltas
-from onnxreg.registry.log.commit import commit, load, load_own
+from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, files
 from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.protocol import (
     BlobReader,
-    IndexFile,
     LocalStore,
     RegistryReader,
     RegistryStore,
@@ -93,7 +93,7 @@ def exchange(
     progress: Progress = SILENT,
     *,
     log: Log | None = None,
-    own: tuple[Log, IndexFile | None] | None = None,
+    own: Log | None = None,
     plan: Merge | None = None,
     near: Collection[BlobReader] = (),
 ) -> TransferResult:
@@ -103,13 +103,13 @@ def exchange(
 
     Args:
         log: the model's log at the source, if it was read before.
-        own: the destination's, of `load_own`, and its index file; `plan` is the merge of both.
+        own: the destination's, of `load_own`; `plan` is the merge of both.
         near: more readers that may have documents of the destination.
     """
     name = request.name
-    source_log = log or load(source, name, destination)[0]
+    source_log = log or load(source, name, destination)
     own = own or load_own(destination, name, source, *near)
-    result_log, merged = own[0], plan or merge(request, source_log, own[0])
+    result_log, merged = own, plan or merge(request, source_log, own)
     before = {version for version, entry in result_log.versions.items() if entry.gone is None}
     channels_before = dict(result_log.channels)
     if merged.moves:
@@ -178,15 +178,15 @@ def exchange_possible(
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
-        log, own = load(source, name)[0], load_own(destination, name, source)
+        log, own = load(source, name), load_own(destination, name, source)
         request = choose(log)
         versions = []
         for version in request.versions:
             try:
-                _check_travels(request, log, own[0], version)
+                _check_travels(request, log, own, version)
                 versions.append(version)
             except (ConflictError, IntegrityError, NotFoundError) as error:
-                entry, present = log.versions[version], own[0].versions.get(version)
+                entry, present = log.versions[version], own.versions.get(version)
                 is_decided = entry.gone is not None or entry.held is not None
                 is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
                 tag, cause = str(version), None if is_decided else error
@@ -197,8 +197,8 @@ def exchange_possible(
                 result.skipped.append(SkippedVersion(name, tag, stuck.message, stuck))
         channels = [tag for tag in request.channels if log.channels[tag].version in versions]
         request = replace(request, versions=versions, channels=channels)
-        result = replace(result, versions=tuple(versions), log=own[0])
-        plan = merge(request, log, own[0])
+        result = replace(result, versions=tuple(versions), log=own)
+        plan = merge(request, log, own)
         if request.heal or plan.is_change:
             remember(log, versions)
             copied = exchange(source, destination, request, progress, log=log, own=own, plan=plan)

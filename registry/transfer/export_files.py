@@ -26,7 +26,8 @@ from onnxreg.registry.log.contents import (
     download_files,
     selected_artifacts,
 )
-from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.log.log import read_manifest
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

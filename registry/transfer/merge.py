@@ -24,8 +24,7 @@ from onnxreg.registry.log.contents import (
     selected_paths,
     versions_to_update,
 )
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import check_summary, read_manifest
+from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.yanked_bytes import check_not_yanked
 from onnxreg.registry.support.actor import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
@@ -269,7 +268,7 @@ def check_yanked(source: Log, destination: Log, versions: Collection[Version]) -
     for version in versions:
         entry = source.versions.get(version)
         if entry is not None and entry.gone is None and version not in destination.versions:
-            manifest = read_manifest(source.fetch(entry.manifest), entry.manifest, source.name)
+            manifest = source.manifest(version)
             check_not_yanked(destination, manifest, entry.manifest, source_yanks, " --remote REMOTE")
 
 
@@ -295,9 +294,9 @@ def _check_arrived(source: Log, destination: Log, versions: Collection[Version])
 def _check_summaries(source: Log, versions: Collection[Version]) -> None:
     """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the index."""
     for version in versions:
-        summary, entry = source.state.summaries.get(version), source.versions.get(version)
-        if summary is not None and entry is not None and entry.gone is None:
-            check_summary(summary, source.fetch(entry.manifest), entry.manifest, source.name)
+        entry = source.versions.get(version)
+        if entry is not None and entry.gone is None:
+            source.check_summary(LocatedVersion(source.name, version, entry))
 
 
 def blobs_of(

@@ -14,9 +14,9 @@ from typing import Any
 from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
-from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, mirror_error
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
@@ -165,8 +165,8 @@ def _verbatim(
             own_index = copies.read(name, index)
             if own_index is not None and own_index.data == index.data:
                 continue
-            log = load(source, name, first=index)[0]
-            own = read_ledger(destination, name, own_index, source)
+            log = load(source, name, index=index)
+            own = lookup.log_of(destination, name, own_index, source, new=True).check()
             if lines := missing_lines(log, own, ()):
                 check_copied(log, trust)
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
@@ -177,7 +177,7 @@ def _verbatim(
     target = copies.target(behind)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
-            log = accepted or load(source, name)[0]
+            log = accepted or load(source, name)
             versions = [version for version, _ in present_versions(log)]
             report.add(exchange(source, target, ExchangeRequest(name, versions), progress, log=log))
     if not report.skipped:

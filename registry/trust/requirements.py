@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from onnxreg.registry.log.commit import load, read_ledger
-from onnxreg.registry.log.log import Log, read_line
-from onnxreg.registry.log.lookup import LocatedVersion
+from onnxreg.registry.log.log import LocatedVersion, Log, read_line
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import (
@@ -30,7 +29,7 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     The whole log is read. The state must follow from it, except keys that this build does not know.
     """
     registry = reader.registry_id
-    log = read_ledger(reader, name, index)
+    log = load(reader, name, index=index)
     lines = list(log.lines())
     check_lines(trust, registry, name, lines)
     log.prove()
@@ -169,7 +168,7 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
     needs = [requirement for requirement in trust.required(reader.registry_id, name) if requirement.versions]
     if not needs:
         return
-    log, _ = load(reader, name)
+    log = load(reader, name)
     verdicts = signatures_of(log, trust, located.version, located.entry.manifest)
     for need in needs:
         if not any(_counts(verdict, need) for verdict in verdicts):

@@ -14,8 +14,8 @@ from support.servers.web_client import Call
 
 from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
+from onnxreg.registry.log.lookup import load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
@@ -98,7 +98,7 @@ def deltas(registry: Registry) -> set[str]:
 
 
 def offered(registry: Registry) -> list[Delta]:
-    ledger = load(registry.store, NAME)[0]
+    ledger = load(registry.store, NAME)
     return read_deltas(ledger.fetch, ledger.versions[Version.parse("0.1.2")].deltas)
 
 

@@ -14,8 +14,8 @@ from onnxreg.cli.main import main
 from onnxreg.cli.services.delta_service import DeltaReport, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
@@ -79,7 +79,7 @@ def main_files(registry: Registry, version: str) -> dict[str, Digest]:
 
 
 def offered(registry: Registry, version: str) -> list[Delta]:
-    ledger = load(registry.store, NAME)[0]
+    ledger = load(registry.store, NAME)
     return read_deltas(ledger.fetch, ledger.versions[Version.parse(version)].deltas)
 
 
@@ -90,7 +90,7 @@ def deltas_of(registry: Registry, version: str) -> dict[tuple[str, str], Digest]
 
 
 def table_of(registry: Registry, version: str) -> Path:
-    table = load(registry.store, NAME)[0].versions[Version.parse(version)].deltas
+    table = load(registry.store, NAME).versions[Version.parse(version)].deltas
     assert table is not None
     return registry.store.blob_path(table)
 
@@ -209,7 +209,7 @@ def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(
 ) -> None:
     before = deltas_of(source, "0.1.2")
     report = make(source)
-    assert report.new == 0 and load(source.store, NAME)[0].seq == 6
+    assert report.new == 0 and load(source.store, NAME).seq == 6
     again = Registry(tmp_path / "again")
     for step in range(3):
         again.add(retrained.draft(tmp_path / f"draft{step}", step))

@@ -231,11 +231,11 @@ def test_leftovers_of_a_killed_write_out_are_swept(
 
 
 def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
-    from onnxreg.registry.log.commit import load
+    from onnxreg.registry.log.lookup import load
     from onnxreg.schema.log.events import Attest
 
     registry.add(make_draft())
-    ledger, _ = load(registry.store, "acme/pii")
+    ledger = load(registry.store, "acme/pii")
     event = {
         "name": "acme/pii",
         "time": "2026-01-02T03:04:05Z",

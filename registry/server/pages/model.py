@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from onnxreg.registry.gates.production import ChannelStatus, in_production
 from onnxreg.registry.gates.statements import latest_proofs, word_of, words
-from onnxreg.registry.log.lookup import read_blob, read_manifest
+from onnxreg.registry.log.log import read_manifest
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.server.served_registry import ServedRegistry

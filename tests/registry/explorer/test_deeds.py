@@ -17,7 +17,7 @@ from support.explorer.replay import Contents, determined, holding
 from support.explorer.scenarios import HERE, SHARED, THERE
 from support.sampling import sampled
 
-from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher, read_log
@@ -91,7 +91,7 @@ def verdict(remote: ObjectRegistry, version: str) -> str | None:
 
 
 def versions(remote: ObjectRegistry) -> set[Version]:
-    return set(load(remote, NAME)[0].versions)
+    return set(load_own(remote, NAME).versions)
 
 
 Deed = Callable[[ObjectRegistry, ObjectRegistry], None]
@@ -140,7 +140,7 @@ class History:
         if data is None or (before is not None and before.index == Digest.of(data)):
             return before
         remote = ObjectRegistry(holding(contents))
-        ledger, _ = load(remote, NAME)
+        ledger = load_own(remote, NAME)
         seen = ServedIndex(remote.registry_id, NAME, remote.url, data, fetcher(remote))
         try:
             assert Log.replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done

@@ -16,7 +16,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import enforce
 from onnxreg.registry.gates.policy_log import read_policies
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import RegistryReader
@@ -129,7 +129,7 @@ def test_an_audit_reads_the_policies_once(registry: Registry, monkeypatch: pytes
     monkeypatch.setattr(
         enforce, "read_policies", lambda reader: reads.append(reader) or read_policies(reader)
     )
-    assert not list(enforce.audit_gates(registry.store, load(registry.store, NAME)[0]))
+    assert not list(enforce.audit_gates(registry.store, load(registry.store, NAME)))
     assert len(reads) == 1
 
 

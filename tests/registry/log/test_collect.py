@@ -13,10 +13,10 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
-from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
@@ -165,7 +165,7 @@ def test_channels_and_pins_hold(filled: Registry) -> None:
 
 
 def test_days_keep_what_is_young_and_the_newest_always(filled: Registry) -> None:
-    ledger, _ = load(filled.store, "acme/pii")
+    ledger = load(filled.store, "acme/pii")
     now = datetime.now(UTC)
     assert RetentionPolicy(days=1).expiring(ledger, now) == []
     later = RetentionPolicy(days=1).expiring(ledger, now + timedelta(days=3))
@@ -378,7 +378,7 @@ def test_a_push_that_outlasts_patience_starts_over(filled: Registry, make_draft:
     stray(remote)
     assert collect(remote, patience=0).fenced == 1
     assert remote.notes("intents") == {}
-    ledger, _ = load(remote, "acme/pii")
+    ledger = load(remote, "acme/pii")
     assert [line.event.kind for line in ledger.lines()] == ["publish", "fence"]
 
 
@@ -403,7 +403,7 @@ def test_a_version_that_expires_during_a_verification_is_not_damage(filled: Regi
 
 def test_a_blob_that_is_lost_during_a_verification_is_damage(filled: Registry) -> None:
     store = Interrupted(filled.store.root)
-    manifest = load(filled.store, "acme/pii")[0].versions[Version.parse("0.1.0")].manifest
+    manifest = load(filled.store, "acme/pii").versions[Version.parse("0.1.0")].manifest
     store.between = lambda: store.delete([BlobKey(manifest)])
     assert {damage.digest for damage in verify(store).damages} == {manifest}
 
@@ -412,7 +412,7 @@ def test_a_lost_blob_is_damage_if_the_log_cannot_be_read_again(
     filled: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Interrupted(filled.store.root)
-    manifest = load(filled.store, "acme/pii")[0].versions[Version.parse("0.1.0")].manifest
+    manifest = load(filled.store, "acme/pii").versions[Version.parse("0.1.0")].manifest
 
     def unreachable(name: str, cached: IndexFile | None = None) -> IndexFile | None:
         raise RemoteError("no answer")

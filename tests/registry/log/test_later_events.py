@@ -23,7 +23,7 @@ from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import HostError, IntegrityError
 from onnxreg.schema.log.events import UnknownEvent
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import SEGMENT_LINES
@@ -185,6 +185,19 @@ def test_later_keys_are_not_compared(
     assert not verify(registry.store).damages
     other.pull(NAME, str(registry.store.root))
     assert not verify(other.store).damages
+
+
+@pytest.mark.parametrize("where", [where for where in LATER_KEYS if where != "state"])
+def test_no_line_is_added_where_a_later_key_would_be_lost(
+    registry: Registry, make_draft: MakeDraft, where: str
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    edit_state(registry.store.root, LATER_KEYS[where])
+    before = index(registry.store.root).read_bytes()
+    with pytest.raises(HostError, match="a newer onnxreg wrote the index of acme/pii"):
+        registry.tag(f"{NAME}:1.0.0", "beta")
+    assert index(registry.store.root).read_bytes() == before
 
 
 LIES: dict[str, Callable[[Any], object]] = {

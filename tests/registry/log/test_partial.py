@@ -10,9 +10,10 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
-from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
@@ -120,7 +121,7 @@ def say(remote: RegistryStore, *events: Event) -> None:
 
 
 def hold(remote: RegistryStore, *paths: str) -> None:
-    entry = load(remote, NAME)[0].versions[V1]
+    entry = load(remote, NAME).versions[V1]
     say(remote, Hold(**stamp(NAME), version=V1, manifest=entry.manifest, paths=paths or None))
 
 
@@ -374,7 +375,7 @@ class Meanwhile:
         return getattr(self._source, name)
 
     def open_blob(self, digest: Digest, start: int = 0) -> object:
-        if digest != load(self._source, NAME)[0].versions[V1].manifest:
+        if digest != load(self._source, NAME).versions[V1].manifest:
             with suppress(IndexError):
                 act = self._acts.pop()
                 act()

@@ -12,11 +12,10 @@ from support.registries.gated import NAME, draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.promotion import Promotion
-from onnxreg.registry.log import commit
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.exchange import exchange
@@ -85,13 +84,13 @@ def test_the_record_of_a_refusal_survives_a_dead_collector(
     places = memory_remote(), memory_remote()
     exchange(home.store, places[0], request)
     (statement,) = [
-        line.event.statement for line in load(places[0], NAME)[0].tail if line.event.kind == "attest"
+        line.event.statement for line in load(places[0], NAME).tail if line.event.kind == "attest"
     ]
     with places[1].push() as push:
         push.put(BytesIO(read_blob(places[0], statement)))
     places[1].add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
     exchange(home.store, places[1], request)
-    assert load(places[1], NAME)[0].refused == load(places[0], NAME)[0].refused != set()
+    assert load(places[1], NAME).refused == load(places[0], NAME).refused != set()
 
 
 def test_a_refusal_is_recorded_if_its_line_is_sealed_at_once(
@@ -106,10 +105,10 @@ def test_a_refusal_is_recorded_if_its_line_is_sealed_at_once(
     remote = memory_remote()
     send = partial(exchange, home.store, remote)
     send(ExchangeRequest(NAME, [Version.parse("1.0.0")]))
-    while load(remote, NAME)[0].seq < SEGMENT_LINES - 1:
-        Decisions(remote).tag(Ref(NAME, "1.0.0"), f"channel-{load(remote, NAME)[0].seq}")
+    while load(remote, NAME).seq < SEGMENT_LINES - 1:
+        Decisions(remote).tag(Ref(NAME, "1.0.0"), f"channel-{load(remote, NAME).seq}")
     send(ExchangeRequest(NAME, [Version.parse(f"{text}.0") for text in ("1.1", "2.0", "2.1", "2.2", "2.3")]))
-    assert load(remote, NAME)[0].refused
+    assert load(remote, NAME).refused
 
 
 def test_a_registry_from_before_gets_it_with_the_next_write(
@@ -213,12 +212,8 @@ def test_a_version_that_is_on_record_is_not_read_again(
     home: Registry, claim: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Digest] = []
-    before = commit.read_manifest
-    monkeypatch.setattr(
-        commit,
-        "read_manifest",
-        lambda data, digest, name: read.append(digest) or before(data, digest, name),
-    )
+    before = Log.read_manifest
+    monkeypatch.setattr(Log, "read_manifest", lambda log, digest: read.append(digest) or before(log, digest))
     owner.pin(home, f"{NAME}:1.2.0")
     assert read == []
 

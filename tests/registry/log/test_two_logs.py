@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
-from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection, refers_to
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -74,7 +74,7 @@ class _Held:
 
 
 def ledger_of(remote: RegistryStore) -> Log:
-    return load(remote, NAME)[0]
+    return load_own(remote, NAME)
 
 
 def lines_of(remote: RegistryStore) -> list[LogLine]:

@@ -10,7 +10,7 @@ from support.servers import oci
 from support.servers.oci import Handler, Oci
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
 from onnxreg.registry.oci.login import Login
@@ -76,7 +76,7 @@ def test_signatures_and_their_version_come_back(
         send(registry, server)
     fetch_version(other.publisher(), server.url("acme/pii:1.0.0"))
     assert other.get("acme/pii").digest == registry.get("acme/pii").digest
-    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
+    signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == 3
 
 

@@ -14,7 +14,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 from support.servers.referrers import PAGE, with_referrers
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.documents import MODEL_PACK
 from onnxreg.registry.oci.target import OciTarget
@@ -64,7 +64,7 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(
     fetched = fetch_version(other.publisher(), f"{url}:1.0.0")
     assert (fetched.digest, str(fetched.version)) == (filled.get("acme/pii").digest, "1.0.0")
     assert other.verify().damages == []
-    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
+    signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == 1
     assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new
 
@@ -83,7 +83,7 @@ def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
         assert len(client.referrers(result.target.digest, {*STATEMENTS, SBOM})) == PAGE + 2
         assert client.find_manifest(f"sha256-{result.target.digest.hex}") is None
         fetch_version(other.publisher(), f"{url}:1.0.0")
-    signatures = list(signatures_of(load(other.store, "acme/pii")[0], load_trust()))
+    signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == PAGE + 1
 
 

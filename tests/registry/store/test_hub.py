@@ -22,8 +22,8 @@ from support.servers.hub import READER, TOKEN, Hub, running
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect, condemn
-from onnxreg.registry.log.commit import load, read_condemned
-from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.log.commit import read_condemned
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.hub import commits, hub_client, repo_card
@@ -451,7 +451,7 @@ def test_a_commit_pinned_before_another_push_is_no_going_back(
     opened = Remotes.open
 
     def seen(place: RegistryReader) -> set[str]:
-        return set(map(str, load(CheckedReader(place, registry.heads), "acme/pii")[0].versions))
+        return set(map(str, load(CheckedReader(place, registry.heads), "acme/pii").versions))
 
     def overtaken(*args: Any, **kwargs: Any) -> RegistryStore:
         found = opened(*args, **kwargs)

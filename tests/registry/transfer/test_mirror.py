@@ -14,8 +14,8 @@ from support.servers.faults import Plan, Proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import references
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
@@ -60,7 +60,7 @@ def indexes(remote: RegistryStore) -> dict[str, bytes]:
 
 
 def referred(remote: RegistryStore) -> set[Digest]:
-    return {item.digest for name in remote.names() for item in references(load(remote, name)[0])}
+    return {item.digest for name in remote.names() for item in references(load(remote, name))}
 
 
 def test_a_mirror_is_the_same_to_the_byte(filled: Registry, copied: RegistryStore) -> None:
@@ -106,7 +106,7 @@ def test_a_model_that_another_mirroring_brought_meanwhile(
     result = exchange(filled.store, target, ExchangeRequest("small", [Version(0, 1, 0), Version(0, 1, 1)]))
     assert result.events == 1
     assert remote.read_index("small") == target.read_index("small") != None
-    assert load(remote, "small")[0].head == load(filled.store, "small")[0].head
+    assert load(remote, "small").head == load(filled.store, "small").head
     assert not verify(remote).damages
 
 
@@ -138,7 +138,7 @@ def test_a_model_that_somebody_seals_meanwhile_is_whole(registry: Registry, make
         registry.add(make_draft(name=name, seed=name))
     store.write = lambda: exchange(registry.store, remote, ExchangeRequest("m", versions))
     done = mirror(registry.store, remote)
-    assert store.write is None and load(remote, "m")[0].segments
+    assert store.write is None and load(remote, "m").segments
     assert done.skipped == [] and done.versions == 2
     assert not verify(remote).damages
 
@@ -210,7 +210,7 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied
     assert copied.has(weights) == set()
     assert indexes(copied) == indexes(filled.store)
     assert not verify(copied).damages
-    assert {line.event.kind for line in load(copied, "acme/pii")[0].lines()}.isdisjoint({"fence"})
+    assert {line.event.kind for line in load(copied, "acme/pii").lines()}.isdisjoint({"fence"})
 
 
 def test_purged_blobs_are_not_sent(filled: Registry, copied: RegistryStore) -> None:
@@ -382,7 +382,7 @@ def test_a_registry_of_its_own_gets_every_version(filled: Registry) -> None:
     other = memory_remote()
     done = mirror(filled.store, other)
     assert (done.models, done.versions, done.events, done.skipped) == (2, 4, 5, [])
-    ledger, _ = load(other, "acme/pii")
+    ledger = load(other, "acme/pii")
     assert sorted(ledger.versions) == sorted(filled.state("acme/pii").versions)
     assert ledger.channels == {} and any(entry.yanked for entry in ledger.versions.values())
     assert not verify(other).damages
@@ -419,7 +419,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     )
     assert "is expired" in reasons["acme/pii", "0.2.0"]
     assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
-    assert str(max(load(other.store, "acme/pii")[0].versions)) == "0.3.0"
+    assert str(max(load(other.store, "acme/pii").versions)) == "0.3.0"
     assert other.names() == ["acme/pii", "small"]
     assert not other.verify().damages
 

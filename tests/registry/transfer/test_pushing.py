@@ -8,8 +8,8 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote, share
 from onnxreg.registry.transfer.exchange import SkippedVersion, exchange, worst
@@ -42,7 +42,7 @@ def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
 
 
 def versions(place: Registry, name: str) -> list[str]:
-    return sorted(map(str, load(place.store, name)[0].versions))
+    return sorted(map(str, load(place.store, name).versions))
 
 
 def damage(registry: Registry, ref: str) -> None:
@@ -64,7 +64,7 @@ def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, ot
     sent = filled.push_many(to=str(other.store.root), every=True)
     assert [model.has_copied for model in sent] == [True] * 3
     assert versions(other, "acme/pii") == versions(filled, "acme/pii")
-    assert load(other.store, "acme/pii")[0].versions[Version.parse("0.1.0")].yanked
+    assert load(other.store, "acme/pii").versions[Version.parse("0.1.0")].yanked
     assert other.state("acme/pii").channels == {}
     again = filled.push_many(to=str(other.store.root), every=True)
     assert [(model.has_copied, model.skipped) for model in again] == [(False, [])] * 3
@@ -216,7 +216,7 @@ def test_version_and_channel_become_visible_at_once(
         ExchangeRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]),
     )
     assert len(swapped) == 1
-    assert load(remote, "acme/pii")[0].channels.keys() == {"stable"}
+    assert load(remote, "acme/pii").channels.keys() == {"stable"}
 
 
 @pytest.mark.parametrize("theirs", ["0.1.2", "0.1.1"])
@@ -237,6 +237,6 @@ def test_a_channel_that_somebody_moves_meanwhile(
     else:
         with pytest.raises(ConflictError, match=r"holds 0\.1\.2 by now"):
             publish()
-    ledger, _ = load(remote, "acme/pii")
+    ledger = load(remote, "acme/pii")
     assert str(ledger.channels["stable"].version) == theirs
     assert len([line for line in ledger.lines() if isinstance(line.event, Tag)]) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import scratch, tree
 from onnxreg.registry.support import notices
 from onnxreg.registry.support.disk import Disk
@@ -50,7 +50,7 @@ def observe(base: Path) -> dict[str, dict[str, Log]]:
 
 
 def _log(registry: Registry, name: str) -> Log:
-    ledger, _ = load(registry.store, name)
+    ledger = load(registry.store, name)
     events = [line.event for line in ledger.lines()]
     return Log(
         tuple(str(event.id) for event in events),

@@ -19,13 +19,12 @@ SECURE = """\
                     _secure(push, log, digests, bring)
 """
 LOAD = """\
-            log, index = first or load_own(remote, name, *more)
-            first = None
-            before = log.seq
+            log = first or load_own(remote, name, *more)
+            first, before = None, log.seq
             try:
                 digests = change(log)
             except MissingBlobError as error:
-                if remote.read_index(name) == index:
+                if remote.read_index(name) == log.index:
                     raise
                 lost = LostRaceError(error.message)  # a collector freed what the log no longer names
                 continue

@@ -17,8 +17,8 @@ from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.dossier import load_profile, profile_names
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.log import Log, read_segment
-from onnxreg.registry.log.lookup import fetcher, read_manifest
+from onnxreg.registry.log.log import Log, read_manifest, read_segment
+from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity

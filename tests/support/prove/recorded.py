@@ -1,7 +1,7 @@
 """The proofs on record."""
 
 from onnxreg.registry.gates.statements import attestations, recorded_proofs
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.read.versions import read_version
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -12,5 +12,5 @@ from onnxreg.schema.gates.faithfulness import RecordedProof
 def read_proofs(reader: RegistryReader, ref: Ref) -> list[RecordedProof]:
     """The proofs that a log attests of a version, oldest first."""
     version = read_version(reader, ref)
-    ledger, _ = load(reader, version.name)
+    ledger = load(reader, version.name)
     return list(recorded_proofs(ledger, attestations(ledger, version.digest, version.manifest), load_trust()))

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.bucket import BucketStore, bucket_remote
 from onnxreg.registry.store.bucket_url import BucketUrl
@@ -24,7 +24,7 @@ def finished(url: str, server: Server) -> list[str]:
 
 
 def versions(remote: RegistryStore) -> set[str]:
-    return {str(version) for name in remote.names() for version in load(remote, name)[0].versions}
+    return {str(version) for name in remote.names() for version in load(remote, name).versions}
 
 
 def damages(remote: RegistryStore) -> list[str]:
@@ -65,7 +65,7 @@ def push_at_once(url: str, directory: Path, processes: int = 8) -> None:
 
 def assert_nothing_lost(remote: RegistryStore, processes: int = 8) -> None:
     """Every version of `push_at_once` is there, once, and nothing else is left."""
-    ledger, _ = load(remote, "acme/busy")
+    ledger = load(remote, "acme/busy")
     assert {str(version) for version in ledger.versions} == {f"0.{number}.0" for number in range(processes)}
     assert ledger.seq == processes
     assert not verify(remote).damages
