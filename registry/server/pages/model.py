@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from onnxreg.registry.gates.production import ChannelStatus, in_production
 from onnxreg.registry.gates.statements import latest_proofs, word_of, words
-from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.search.listing import total_size
@@ -202,7 +201,7 @@ class ModelPage:
         """A version's manifest; None if it was taken down with its files."""
         entry = self.log.versions[version]
         try:
-            return read_manifest(read_blob(self._registry, entry.manifest), entry.manifest, self.name)
+            return self.log.manifest(version)
         except MissingBlobError:
             if entry.gone is None:
                 raise
