@@ -4,7 +4,7 @@ Packages and modules, lowest first: `support` (operating system), `store` (place
 `signing.py` (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `read`,
 `gates` (rules of channels), `delta.py` (differences on the way), `deliver` (answers that an app
 acts on), `transfer` (push, pull, mirror, archive), `oci`, `publish`, `search`, `dossier` (documents for auditors),
-`maintain`, then `registry.py`, `lockfile.py`, and `server` above them.
+`maintain` (verify, repair, gc), then `registry.py`, `lockfile.py`, and `server` above them.
 
 Start with `registry.py`, then `store/protocol.py` and `log/log.py`. The file format: docs/format.md.
 Must not import: `onnxreg.converters`, `onnxreg.cli`.

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
 from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.contents import (
     EVERYTHING,
@@ -24,7 +23,7 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
@@ -42,7 +41,6 @@ from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollba
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    ConflictError,
     HostError,
     NotFoundError,
     RemoteError,
@@ -50,14 +48,11 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.events import Expire, check_channel
+from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.state import newest_of, no_channel
 
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
-    from onnxreg.registry.log.collect import CollectResult
-    from onnxreg.registry.maintain.repair import RepairResult
-    from onnxreg.registry.maintain.verification import VerifyReport
     from onnxreg.registry.publish.add import Publisher
     from onnxreg.registry.read.versions import Release
     from onnxreg.schema.log.logline import LogLine
@@ -69,18 +64,6 @@ if TYPE_CHECKING:
 
 _LATE_ERRORS = (HostError, NotFoundError, RemoteError)
 """Errors after which the copy of a remote's documents is incomplete. The transfer itself has succeeded."""
-
-
-@dataclass(frozen=True)
-class PurgeResult:
-    """Outcome of a takedown: its versions, the blobs that are banned, the blobs deleted now, and other versions
-    that use some of the same files, which therefore stay.
-    """
-
-    versions: list[Ref]
-    blobs: set[Digest]
-    collected: CollectResult
-    sharing: set[Ref]
 
 
 class Registry:
@@ -160,9 +143,6 @@ class Registry:
 
         return Publisher(self.store, self.heads, self.actor, version, reason, self.yanked_bytes)
 
-    def _refuse_the_past(self, name: str) -> None:
-        check_no_rollback(self.store, self.heads, [name])
-
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
     ) -> DecisionResult:
@@ -187,75 +167,24 @@ class Registry:
         """Stop a version from being resolved; its digest still finds it."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
-    def gc(
-        self,
-        policy: RetentionPolicy | None = None,
-        dry_run: bool = False,
-        patience: float = PUSH_WAIT_SECONDS,
-        remote: RegistryStore | None = None,
-    ) -> tuple[list[Ref], CollectResult]:
-        """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
-
-        Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError
-        if the registry went back in time: it would lose files that it no longer names.
-        """
-        from onnxreg.registry.log.collect import collect, survey
-        from onnxreg.registry.log.delta_log import withdraw_deltas
-
-        store = _check_registry(remote or self.store)
-        self.check_logs(remote)
-        decisions = Decisions(store, self.actor)
-        if not dry_run:
-            if remote is None:
-                self.store.clear_partial()
-            expired = decisions.expire(policy) if policy else []
-            return expired, collect(store, patience=patience)
-        would: list[Ref] = []
-        decide = decisions.expiry(policy or RetentionPolicy())
-
-        def assume(ledger: Log) -> None:
-            events = decide(ledger)
-            gone = [event.version for event in events if isinstance(event, Expire)]
-            for event in events:
-                ledger.append(event)
-            would.extend(Ref(ledger.name, str(version)) for version in gone)
-            if gone:
-                withdraw_deltas(ledger, gone)
-
-        return would, survey(store, assume)
-
-    def purge(
-        self, refs: Ref | str | Collection[Ref | str], reason: str, remote: RegistryStore | None = None
-    ) -> PurgeResult:
-        """Take versions down and delete their bytes now; see `Decisions.purge`."""
-        from onnxreg.registry.log.collect import collect
-
-        store = _check_registry(remote or self.store)
-        self.check_logs(remote)
-        named = [_ref(ref) for ref in ([refs] if isinstance(refs, Ref | str) else refs)]
-        versions, blobs, sharing = Decisions(store, self.actor).purge(named, reason)
-        return PurgeResult([located.ref for located in versions], blobs, collect(store, only=blobs), sharing)
-
-    def decisions(self, name: str, remote: RegistryStore | None = None) -> Decisions:
-        """Decisions about a model, after a check that its log continues its checkpoint; of a remote also
-        that it has the signatures that the trust file demands. IntegrityError, ForkError.
-        """
-        if remote is None:
-            self._refuse_the_past(name)
-        else:
-            CheckedReader(remote, self.heads).read_index(name)
+    def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
+        """Decisions about a model (None: all), after `check_logs`. IntegrityError, ForkError."""
+        self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor)
 
-    def check_logs(self, remote: RegistryStore | None = None) -> None:
-        """Check that every log continues its checkpoint; in a remote also that it has the signatures that the trust
-        file demands. IntegrityError, ForkError.
+    def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
+        """Check that the logs of these models (None: all) continue their known heads; in a remote also that they have the
+        signatures that the trust file demands. IntegrityError, ForkError; NotFoundError if the registry is gone.
         """
-        names = self.heads.models((remote or self.store).registry_id)
+        store = remote or self.store
+        _ = store.is_mirror
+        if names is None:
+            names = {*self.heads.models(store.registry_id), *(remote.names() if remote else ())}
         if remote is None:
-            check_no_rollback(self.store, self.heads, names)
+            check_no_rollback(store, self.heads, sorted(names))
             return
         reader = CheckedReader(remote, self.heads)
-        for name in sorted({*names, *remote.names()}):
+        for name in sorted(names):
             reader.read_index(name)
 
     def names(self) -> list[str]:
@@ -299,57 +228,6 @@ class Registry:
         from onnxreg.registry.read.versions import read_log
 
         return read_log(self.store, name)
-
-    def verify(
-        self,
-        ref: Ref | str | None = None,
-        progress: Progress = SILENT,
-        remote: RegistryStore | None = None,
-    ) -> VerifyReport:
-        """Read everything again (or one model, or one version of it) and list every damage."""
-        from onnxreg.registry.maintain.verify_trust import verify_watched
-
-        store = _check_registry(remote or self.store)
-        return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
-
-    def repair(
-        self,
-        ref: Ref | str | None = None,
-        source: str | None = None,
-        progress: Progress = SILENT,
-        remote: RegistryStore | None = None,
-    ) -> RepairResult:
-        """Verify, fetch good copies of damaged files from a remote, and verify again; see `repair.repair`.
-
-        Without `source`: the only remote, or the one with the name origin; without any, repair only from
-        local data. A `remote` is repaired from this registry if no source is named. Damaged index files are
-        kept aside here.
-        """
-        from onnxreg.registry.maintain.repair import gone_models, repair
-
-        store = remote or self.store
-        copies = self._source(source) if remote is None or source is not None else self.store
-        if copies is not None:
-            check_distinct(copies, store)
-
-        def check() -> VerifyReport:
-            report = self.verify(ref, progress, store)
-            report.damages += gone_models(store, copies) if ref is None else []
-            return report
-
-        def keep(name: str, index: IndexFile) -> str:
-            prefix = f"{store.registry_id}/" if remote is not None else ""
-            path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
-            self.store.write_file(path, index.data)
-            return path
-
-        return repair(store, copies, check, progress, keep)
-
-    def _source(self, name: str | None) -> RegistryStore | None:
-        """The remote with good copies; None if none is named, and none is the default."""
-        remotes = self.remotes
-        has_default = "origin" in remotes.urls or len(remotes.urls) == 1
-        return remotes.open(name) if name is not None or has_default else None
 
     def push(
         self,
@@ -539,12 +417,6 @@ class Registry:
         return published
 
 
-def _check_registry(store: RegistryStore) -> RegistryStore:
-    """Check that a store still is the same registry, and return it. NotFoundError, IntegrityError."""
-    _ = store.is_mirror
-    return store
-
-
 def _ref(ref: Ref | str) -> Ref:
     return Ref.parse(ref) if isinstance(ref, str) else ref
 
@@ -578,16 +450,3 @@ def _check_channels(store: DirectoryRegistry, names: Sequence[str], channels: Co
                 if known_channels
                 else "they have no channels yet: `reg tag` makes one",
             )
-
-
-def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
-    """ConflictError if both are the same registry."""
-
-    def whereabouts(registry: RegistryStore) -> str | Path:
-        return registry.root.resolve() if isinstance(registry, LocalStore) else registry.url
-
-    if whereabouts(remote) == whereabouts(store):
-        raise ConflictError(
-            "that remote is this registry itself",
-            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
-        )

@@ -34,7 +34,7 @@ def command(
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     if store is not None:
-        registry.check_logs(store)
+        registry.check_logs(remote=store)
     usage = disk_usage.usage(store or registry.store, names or ())
     if as_json:
         output.write_json(usage.to_json())

@@ -57,13 +57,15 @@ def command(
     """
     from onnxreg.converters.engine.cache import TrimResult
     from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
+    from onnxreg.registry.maintain.retention import gc
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     if keep_days is not None and dry_run and not as_json:
         newest = newest_publication(store or registry.store)
         session.say(f"--keep-days counts from {newest:%Y-%m-%d}, when the newest version was published")
-    expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=store)
+    policy = RetentionPolicy(keep_versions, keep_days)
+    expired, collected = gc(registry.decisions(remote=store), policy, dry_run)
     trimmed = (
         export_service.step_cache().trim(export_service.cache_limit(), dry_run)
         if store is None

@@ -8,6 +8,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, TargetRemote
 from onnxreg.cli.render import output
+from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
@@ -39,20 +40,22 @@ def command(
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
     versions outside the list that use some of the same files.
     """
+    from onnxreg.registry.log.collect import collect
+
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    result = registry.purge(refs, reason, store)
-    freed = result.collected
+    decisions = registry.decisions(remote=store)
+    versions, blobs, sharing = decisions.purge(list(map(Ref.parse, refs)), reason)
+    freed = collect(decisions.store, only=blobs)
+    others = sorted(str(ref) for ref in sharing)
     if as_json:
-        value = {
-            "versions": [str(version) for version in result.versions],
-            "blobs": sorted(map(str, result.blobs)),
-        }
+        value = {"versions": [str(version.ref) for version in versions], "blobs": sorted(map(str, blobs))}
         bytes_freed = {"blobs": len(freed.freed), "bytes": freed.size}
-        output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, result.sharing))})
+        output.write_json({**value, "freed": bytes_freed, "sharing": others})
         return
-    session.say(*(f"took down {version}{session.place(store)}" for version in result.versions))
+    session.say(*(f"took down {version.ref}{session.place(store)}" for version in versions))
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
-    if result.sharing:
-        names = ", ".join(sorted(map(str, result.sharing)))
-        session.say(f"files that {names} also use stay; to delete them, take down these versions too")
+    if others:
+        session.say(
+            f"files that {', '.join(others)} also use stay; to delete them, take down these versions too"
+        )

@@ -11,6 +11,7 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RemoteError
+from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
@@ -86,21 +87,27 @@ def command(
 
         listing.run(session, store or registry.store, ref)
         return
+    from onnxreg.registry.maintain import repair as repairing
+    from onnxreg.registry.maintain.verify_trust import verify_watched
+
     repairs: Sequence[Damage] = ()
+    target = None if ref is None else Ref.parse(ref)
+    place, home = store or registry.store, registry.store
     with session.progress("verifying") as progress:
         if repair:
-            outcome = registry.repair(ref, source, progress, store)
-            report, repairs = outcome.report, outcome.repaired
+            has_copies = store is not None and source is None
+            copies = home if has_copies else repairing.good_copies(registry.remotes, source)
+            report, repairs = repairing.repair(place, copies, registry.heads, target, progress, home)
         else:
-            report = registry.verify(ref, progress, store)
+            report = verify_watched(place, registry.heads, target, progress)
     if as_json:
         value = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
         output.write_json({**report.to_json(), **value})
     else:
-        _show(session, report, repairs, store or registry.store)
+        _show(session, report, repairs, place)
     damages = _known(report)
     hint = _why_left(damages) if repair else _remedy(damages, remote)
-    fail(report, (store or registry.store).url, hint, " left" if repair else "")
+    fail(report, place.url, hint, " left" if repair else "")
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:

@@ -4,7 +4,7 @@ Readable lines of a damaged index file are salvaged, and joined with another cop
 bytes or events: a blob must have its digest, a line must be in one of the two logs.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import NamedTuple
@@ -14,19 +14,22 @@ from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob, read_log
 from onnxreg.registry.maintain.verification import Damage, VerifyReport
+from onnxreg.registry.maintain.verify_trust import verify_watched
+from onnxreg.registry.read.remotes import Remotes, check_distinct
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, usable_key
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryStore
+from onnxreg.registry.store.protocol import BlobReader, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.log.state import State
 
 LOGS = frozenset({"index", "log", "state"})
-Keep = Callable[[str, IndexFile], str]
-"""Saves the bytes of a model's damaged index file aside and returns the path."""
 
 
 class RepairResult(NamedTuple):
@@ -39,21 +42,40 @@ class RepairResult(NamedTuple):
 def repair(
     remote: RegistryStore,
     source: RegistryStore | None,
-    check: Callable[[], VerifyReport],
+    known_heads: KnownHeads,
+    ref: Ref | None = None,
     progress: Progress = SILENT,
-    keep: Keep | None = None,
+    aside: DirectoryRegistry | None = None,
 ) -> RepairResult:
-    """Run `check`, repair what it found, and check again, until nothing more can be repaired.
+    """Verify a registry, fetch good copies of what is damaged from `source`, and verify again, until nothing more can be repaired.
 
     A repair may reveal more damage: a restored manifest names files. Each repair is tried once. A blob that
-    cannot be fetched does not stop the others.
+    cannot be fetched does not stop the others. Without `source`, only local data repair.
+
+    Args:
+        ref: only this model or version.
+        aside: the registry that keeps damaged index files, in its `local/damaged`.
     """
-    work = _Repair(remote, source, progress, keep)
+    if source is not None:
+        check_distinct(source, remote)
+
+    def check() -> VerifyReport:
+        report = verify_watched(remote, known_heads, ref, progress)
+        report.damages += gone_models(remote, source) if ref is None else []
+        return report
+
+    work = _Repair(remote, source, progress, aside)
     report = check()
     while work.repair_all(report.damages):
         report = check()
     report.damages = [work.explain(damage) for damage in report.damages]
     return RepairResult(report, work.repaired)
+
+
+def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
+    """The remote with good copies; without a name the only one, or the one named origin; None if there is none."""
+    has_default = "origin" in remotes.urls or len(remotes.urls) == 1
+    return remotes.open(name) if name is not None or has_default else None
 
 
 def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Damage]:
@@ -137,9 +159,13 @@ class _Repair:
     """The repairs of one run: what was repaired, and why the others failed; each is tried once."""
 
     def __init__(
-        self, remote: RegistryStore, source: RegistryStore | None, progress: Progress, keep: Keep | None
+        self,
+        remote: RegistryStore,
+        source: RegistryStore | None,
+        progress: Progress,
+        aside: DirectoryRegistry | None,
     ) -> None:
-        self.remote, self.source, self.progress, self.keep = remote, source, progress, keep
+        self.remote, self.source, self.progress, self.aside = remote, source, progress, aside
         self.repaired: list[Damage] = []
         self.failed: dict[BlobKey | str, str] = {}
         self.tried: set[BlobKey | str] = set()
@@ -247,8 +273,11 @@ class _Repair:
         if lost := salvage.lost(lines):
             numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
             detail += f"; lines {numbers} could not be saved"
-        if index is not None and self.keep is not None and not salvage.is_complete(lines):
-            detail += f"; the damaged file is kept as {self.keep(name, index)}"
+        if index is not None and self.aside is not None and not salvage.is_complete(lines):
+            prefix = "" if self.aside is remote else f"{remote.registry_id}/"
+            path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
+            self.aside.write_file(path, index.data)
+            detail += f"; the damaged file is kept as {path}"
         log = Log.replay(lines, remote.registry_id, name, fetch)
         with remote.push() as push, announced(remote, push, name):
             sealed = {Digest.of(blob): blob for blob in log.blobs}

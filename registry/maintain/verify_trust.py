@@ -22,7 +22,11 @@ from onnxreg.schema.inputs.trust_file import Trust
 def verify_watched(
     store: RegistryStore, known_heads: KnownHeads, ref: Ref | None = None, progress: Progress = SILENT
 ) -> VerifyReport:
-    """Verify a registry, a model or a version, also against the user's known heads and trust file."""
+    """Verify a registry, a model or a version, also against the user's known heads and trust file.
+
+    NotFoundError if the registry is gone, IntegrityError if another took its place.
+    """
+    _ = store.is_mirror
     trust = load_trust()
 
     def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:

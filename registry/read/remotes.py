@@ -213,3 +213,16 @@ class Remotes:
 
 def _key(registry: DirectoryRegistry) -> str:
     return str(registry.root.resolve())
+
+
+def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
+    """ConflictError if both are the same registry."""
+
+    def whereabouts(registry: RegistryStore) -> str | Path:
+        return registry.root.resolve() if isinstance(registry, LocalStore) else registry.url
+
+    if whereabouts(remote) == whereabouts(store):
+        raise ConflictError(
+            "that remote is this registry itself",
+            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+        )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
@@ -60,7 +61,7 @@ def contrib(registry: Registry, version: str = "1.0.0") -> Any:
 
 def test_the_state_line_has_the_needs_of_the_manifest(weights: Registry) -> None:
     assert contrib(weights) == [None, NEEDS]
-    assert not weights.verify().damages
+    assert not owner.verify(weights).damages
 
 
 @pytest.mark.parametrize("make", ["weights", "old"])
@@ -79,7 +80,7 @@ def test_an_old_device_is_not_offered_what_it_cannot_load(make: str, request: py
 
 def test_a_version_of_an_earlier_build_is_whole(old: Registry) -> None:
     assert contrib(old) == [None, None]
-    assert not old.verify().damages
+    assert not owner.verify(old).damages
 
 
 def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:
@@ -87,7 +88,7 @@ def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:
         state["summaries"]["1.0.0"]["artifacts"][1]["contrib"] = ["MatMulNBits"]
 
     Tree(weights.store.root).edit_state(NAME, change)
-    assert weights.verify().damages
+    assert owner.verify(weights).damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
         resolution.resolve(weights.store, Ref.parse(NAME), Query(), verify=True)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
@@ -69,7 +70,7 @@ def metrics(registry: Registry, version: str = "1.0.0") -> Any:
 def test_the_state_line_has_what_was_measured_on_the_suite_of_the_verdict(measured: Registry) -> None:
     expected = {"sts/spearman": 0.83, "sts/spearman/loss": -0.002, "quant_recall_delta": 0.001}
     assert metrics(measured) == [None, expected]
-    assert not measured.verify().damages
+    assert not owner.verify(measured).damages
 
 
 def test_without_a_suite_there_are_no_metrics(registry: Registry, make_draft: MakeDraft) -> None:
@@ -81,7 +82,7 @@ def test_the_state_line_has_the_first_metrics_only(registry: Registry, make_draf
     checks = [check(f"m{number}", number) for number in range(MAX_METRICS + 1)]
     registry.add(evaluated(make_draft(), checks), "1.0.0")
     assert metrics(registry) == [None, {f"m{number}": number for number in range(MAX_METRICS)}]
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
     assert asked(registry, f"metric.m{MAX_METRICS - 1} > 0") and not asked(
         registry, f"metric.m{MAX_METRICS} > 0"
     )
@@ -131,7 +132,7 @@ def test_wrong_metrics_in_an_index_file_are_damage(measured: Registry) -> None:
         state["summaries"]["1.0.0"]["artifacts"][1]["metrics"]["sts/spearman"] = 0.99
 
     Tree(measured.store.root).edit_state(NAME, change)
-    assert measured.verify().damages
+    assert owner.verify(measured).damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
         resolution.resolve(measured.store, Ref.parse(NAME), Query(), verify=True)
 

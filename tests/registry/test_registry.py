@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -102,7 +103,7 @@ def test_a_damaged_blob_is_named_and_never_written_out(
         path.write_bytes(data[:-1])
     elif damage == "flip":
         path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    report = registry.verify("acme/pii")
+    report = owner.verify(registry, "acme/pii")
     assert [(found.kind, found.digest) for found in report.damages] == [
         ({"cut": "short", "flip": "damaged", "remove": "missing"}[damage], victim.digest)
     ]
@@ -119,7 +120,7 @@ def test_verify_never_stops_at_the_first_damage(registry: Registry, make_draft: 
     (registry.store.root / "index" / "acme" / "other.jsonl").write_bytes(b"{}\n")
     for artifact in published.manifest.artifacts:
         (registry.store.root / blob_path(artifact.digest)).unlink()
-    assert sorted(found.kind for found in registry.verify().damages) == ["missing", "missing", "state"]
+    assert sorted(found.kind for found in owner.verify(registry).damages) == ["missing", "missing", "state"]
 
 
 def test_a_state_line_that_differs_from_the_replay_is_named(
@@ -128,7 +129,7 @@ def test_a_state_line_that_differs_from_the_replay_is_named(
     registry.add(make_draft())
     path = registry.store.root / "index" / "acme" / "pii.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"', 1))
-    assert [found.kind for found in registry.verify().damages] == ["state"]
+    assert [found.kind for found in owner.verify(registry).damages] == ["state"]
 
 
 def test_resolve_names_every_file_and_every_reason(registry: Registry, make_draft: MakeDraft) -> None:
@@ -219,7 +220,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         path: data for path, data in before.items() if "local" not in path
     }
     assert registry.find("acme/pii").version == kept.version
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
 
 
 def test_a_layout_from_the_future_is_refused(registry: Registry) -> None:
@@ -242,7 +243,7 @@ def test_a_registry_may_lie_below_a_link(
     registry.push("acme/pii:1.0.0", str(tmp_path / place))
     there.pull("acme/pii:1.0.0", str(registry.store.root))
     there.tag("acme/pii:1.0.0", "stable")
-    assert not there.verify().damages
+    assert not owner.verify(there).damages
     assert (tmp_path / "real").joinpath(*Path(place).parts[1:], "registry.json").is_file()
 
 
@@ -289,7 +290,7 @@ def test_kill_9_at_every_step(registry: Registry, make_draft: MakeDraft, tmp_pat
             env={**os.environ, "PYTHONWARNINGS": "error"},
         )
         killed += done.returncode == -9
-        assert not registry.verify().damages
+        assert not owner.verify(registry).damages
         assert registry.find("acme/pii").version == Version(0, 1, 0)
         if done.returncode == 0:
             break
@@ -306,7 +307,7 @@ def test_damage_says_how_many_versions_have_the_file(registry: Registry, make_dr
     path = registry.store.blob_path(shared.digest)
     path.chmod(0o644)
     path.write_bytes(b"other")
-    (damage,) = registry.verify().damages
+    (damage,) = owner.verify(registry).damages
     assert damage.digest == shared.digest
     assert damage.detail.endswith("; so it is in 2 more versions")
 

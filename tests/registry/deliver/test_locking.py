@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.resolution import NoAnswerError
@@ -180,7 +181,7 @@ def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry
     empty = Registry(tmp_path / "empty")
     with pytest.raises(NotFoundError, match="there is no model"):
         pull(other, entry, empty)
-    whole.purge(ONE, "leaked")
+    owner.purge(whole, ONE, "leaked")
     with pytest.raises(NotFoundError, match="is purged"):
         pull(other, entry, whole)
 

@@ -40,7 +40,7 @@ def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None
     done = owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
     assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
 
 
 def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
@@ -172,7 +172,7 @@ def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
     assert (done.stated, done.evaluation.state) == ("certified", "refused")
     with pytest.raises(GateError, match="a later evaluation says refused"):
         registry.resolve(STABLE)
-    assert {damage.kind for damage in registry.verify().damages} == {"gate"}
+    assert {damage.kind for damage in owner.verify(registry).damages} == {"gate"}
 
 
 def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
@@ -211,7 +211,7 @@ def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry
     for number in range(40):
         owner.pin(registry, f"{NAME}:1.0.0", undo=bool(number % 2))
         registry.tag(f"{NAME}:1.{number % 2}.0", "beta")
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
     assert registry.state(NAME).versions[Version(1, 1, 0)].attested
     registry.resolve(STABLE)
 
@@ -221,7 +221,7 @@ def test_refusals_travel_with_a_version_and_policies_do_not(registry: Registry, 
     other = Registry(tmp_path / "other")
     other.pull(f"{NAME}:1.1.0", str(registry.store.root))
     assert other.state(NAME).versions[Version(1, 1, 0)].attested
-    assert not owner.policies(other).lines and not other.verify().damages
+    assert not owner.policies(other).lines and not owner.verify(other).damages
 
 
 def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path: Path) -> None:
@@ -251,9 +251,9 @@ def test_setting_the_same_policy_does_nothing(registry: Registry) -> None:
 def test_collection_keeps_the_evidence(registry: Registry) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     owner.promote(registry, f"{NAME}:1.1.0", "stable")
-    registry.gc()
+    owner.gc(registry)
     registry.resolve(STABLE)
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
 
 
 def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first
     ]
     assert not owner.promote(registry, f"{NAME}:1.9.0", "stable").holds
     assert found.digest in registry.state(NAME).refused
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
 
 
 def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path)
     owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     other.pull(f"{NAME}:1.3.0", place)
     assert other.state(NAME).versions[Version(1, 0, 0)].attested
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
     other.pull(f"{NAME}:1.4.0", place)
     refused = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
     assert [line.event.artifact for line in other.log(NAME) if isinstance(line.event, Attest)].count(
@@ -352,4 +352,4 @@ def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Regis
     owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     other.pull(f"{NAME}:1.3.0", place)
     assert "refused" in [item.state for item in other.get(f"{NAME}:1.9.0").states]
-    assert not other.verify().damages
+    assert not owner.verify(other).damages

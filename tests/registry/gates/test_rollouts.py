@@ -107,9 +107,9 @@ REFUSED = {
         Ref.parse(f"{NAME}:1.3.0"), EDGE, 1
     ),
     "drop of the new version": lambda registry: owner.drop(registry, NEXT),
-    "purge of the new version": lambda registry: registry.purge(NEXT, "leak"),
+    "purge of the new version": lambda registry: owner.purge(registry, NEXT, "leak"),
     "drop of the version before": lambda registry: owner.drop(registry, f"{NAME}:1.0.0"),
-    "purge of the version before": lambda registry: registry.purge(f"{NAME}:1.0.0", "leak"),
+    "purge of the version before": lambda registry: owner.purge(registry, f"{NAME}:1.0.0", "leak"),
 }
 
 
@@ -128,7 +128,7 @@ def test_no_retention_policy_expires_either_version(free: Registry, tmp_path: Pa
     start(free)
     for number in range(3):
         free.add(draft(tmp_path / str(number), str(number)), f"2.{number}.0")
-    expired, _ = free.gc(RetentionPolicy(versions=1))
+    expired, _ = owner.gc(free, RetentionPolicy(versions=1))
     assert {str(ref) for ref in expired}.isdisjoint({f"{NAME}:1.0.0", f"{NAME}:1.1.0"}) and expired
 
 
@@ -266,7 +266,7 @@ def test_a_rollout_that_was_changed_by_hand_is_noticed(lie: str, free: Registry)
     Tree(free.store.root).edit_state(NAME, LIES[lie])
     with pytest.raises(IntegrityError):
         free.resolve(f"{NAME}:{EDGE}")
-    assert free.verify().damages
+    assert owner.verify(free).damages
 
 
 @pytest.mark.parametrize("value", [{"edge": {}}, [], {"edge": {"to": "1.1.0"}}])
@@ -285,7 +285,7 @@ def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_p
         return read_blob(free.store, digest)
 
     assert data.data == Log.replay(free.log(NAME), free.id, NAME, fetch).encode()
-    assert not free.verify().damages
+    assert not owner.verify(free).damages
     mirror(*open_both(free.remotes, str(free.store.root), str(tmp_path / "mirror")))
     assert (
         read_log(free.remotes.open(str(tmp_path / "mirror")), NAME).state.rollouts

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -102,7 +103,7 @@ def test_its_blobs_are_referenced(extended: Registry, is_sealed: bool) -> None:
     for number in range(SEGMENT_LINES if is_sealed else 0):
         extended.tag(f"{NAME}:1.{number % 2}.0", "stable")
     with_blob = usage(extended.store).models[0].size
-    extended.gc()
+    owner.gc(extended)
     assert extended.store.has([Digest.of(BLOB)])
     assert not verify(extended.store).unreferenced
     (extended.store.root / blob_path(Digest.of(BLOB))).unlink()
@@ -268,7 +269,7 @@ def test_anything_else_stops_every_reader(
     with_line(registry, {**later(), **HOSTILE[case]})
     reads: list[Callable[[], object]] = [
         lambda: registry.log(NAME),
-        lambda: registry.gc(),
+        lambda: owner.gc(registry),
         lambda: usage(registry.store),
         lambda: other.pull(NAME, str(registry.store.root)),
         lambda: registry.tag(f"{NAME}:1.0.0", "stable"),
@@ -328,7 +329,7 @@ def test_a_sealed_unknown_kind_stops_the_collector(registry: Registry, make_draf
     (root / blob_path(digest)).write_bytes(forged)
     edit_state(root, lambda value: value.update(segments=[str(digest)]))
     with pytest.raises(IntegrityError, match="unknown kind 'deprecate'"):
-        registry.gc()
+        owner.gc(registry)
 
 
 @pytest.mark.parametrize("size", [0, len(BLOB) - 1, len(BLOB) + 1, 2**50])
@@ -379,7 +380,7 @@ def test_a_purged_blob_is_not_missing(registry: Registry, make_draft: MakeDraft)
     registry.add(make_draft(seed="b"), "1.1.0")
     artifact = state(registry.store.root)["summaries"]["1.0.0"]["artifacts"][0]
     append(registry, later(blobs=[{key: artifact[key] for key in ("digest", "size")}]))
-    registry.purge(f"{NAME}:1.0.0", "leaked")
+    owner.purge(registry, f"{NAME}:1.0.0", "leaked")
     assert not registry.store.has([Digest.parse(artifact["digest"])])
     assert not verify(registry.store).damages
 

@@ -244,12 +244,12 @@ def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(
     whole: Registry, other: Registry, pull: Pull
 ) -> None:
     pull("onnx-int8")
-    assert not other.gc()[1].freed
+    assert not owner.gc(other)[1].freed
     (model,) = usage(other.store).models
     assert (model.versions, model.blobs) == (1, 6)
     pull()
     hold(other.store, INT8)
-    _, collected = other.gc()
+    _, collected = owner.gc(other)
     assert len(collected.freed) == 3
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
     assert not verify(other.store).damages
@@ -261,7 +261,7 @@ def test_a_lost_blob_is_damage_and_is_repaired(whole: Registry, other: Registry,
     lost = next(file for file in manifest_of(whole).all_files() if file.path == SIDECAR)
     (other.store.root / blob_path(lost.digest)).unlink()
     assert [damage.kind for damage in verify(other.store).damages] == ["missing"]
-    repaired = other.repair(source=str(whole.store.root))
+    repaired = owner.repair(other, source=str(whole.store.root))
     assert len(repaired.repaired) == 1 and not repaired.report.damages
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
 
@@ -273,7 +273,7 @@ def test_a_state_line_that_lost_what_is_held_is_repaired(other: Registry, pull: 
     path.chmod(0o644)
     path.write_bytes(good.replace(f'"held":["{INT8}"],'.encode(), b"", 1))
     assert {damage.kind for damage in verify(other.store).damages} == {"state"}
-    assert not other.repair().report.damages
+    assert not owner.repair(other).report.damages
     assert path.read_bytes() == good
 
 
@@ -410,7 +410,7 @@ def test_an_expired_version_is_restored_in_part(
 ) -> None:
     pull("onnx-android")
     other.add(draft(tmp_path / "newer", "b"), "2.0.0")
-    other.gc(RetentionPolicy(versions=1))
+    owner.gc(other, RetentionPolicy(versions=1))
     with pytest.raises(ConflictError, match="is expired there"):
         pull("onnx-int8")
     pull("onnx-int8", restore=True)
@@ -426,7 +426,7 @@ def test_bytes_taken_down_do_not_come_back_with_the_rest(
 ) -> None:
     pull("onnx-int8")
     full = next(item for item in manifest_of(whole).artifacts if item.path == FULL)
-    other.purge(ONE, "leaked")
+    owner.purge(other, ONE, "leaked")
     assert full.digest in other.state(NAME).tombstones
     with pytest.raises(ConflictError, match="is purged there"):
         pull("onnx-int8", restore=True)
@@ -445,7 +445,7 @@ def test_an_artifact_that_no_version_has_cannot_be_held(whole: Registry) -> None
     hold(whole.store, "elsewhere.onnx")
     assert [damage.kind for damage in verify(whole.store).damages] == ["manifest"]
     with pytest.raises(IntegrityError, match=r"holds elsewhere\.onnx, which is not an artifact"):
-        whole.gc()
+        owner.gc(whole)
     assert paths_there(whole, manifest_of(whole)) >= {FULL, HALF, INT8}
 
 

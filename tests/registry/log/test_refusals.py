@@ -58,7 +58,7 @@ def test_a_refused_version_is_published_with_the_refusal_of_its_bytes(home: Regi
     assert (event.state, event.media_type) == ("refused", EVALUATION)
     assert json.loads(read_blob(home.store, event.statement))["suite"] == str(Digest.of(b"suite"))
     assert home.resolve(NAME, INT8).artifact.state == "refused"
-    assert not home.verify().damages
+    assert not owner.verify(home).damages
 
 
 def test_the_refusal_travels_and_twice_is_as_good_as_once(home: Registry, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_refusal_travels_and_twice_is_as_good_as_once(home: Registry, tmp_pa
     assert home.push(f"{NAME}:1.1.0", url).events == 1
     assert home.pull(f"{NAME}:1.1.0", url).events == home.push(f"{NAME}:1.1.0", url).events == 0
     assert len(attests(other)) == len(attests(home)) == 1
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 def test_the_record_of_a_refusal_survives_a_dead_collector(
@@ -121,7 +121,7 @@ def test_a_registry_from_before_gets_it_with_the_next_write(
     owner.pin(home, f"{NAME}:1.2.0")
     assert home.resolve(NAME, INT8).artifact.state == "refused"
     owner.pin(home, f"{NAME}:1.2.0", undo=True)
-    assert len(attests(home)) == 1 and not home.verify().damages
+    assert len(attests(home)) == 1 and not owner.verify(home).damages
 
 
 def test_two_registries_that_each_put_it_on_record_tell_each_other_nothing(
@@ -162,7 +162,7 @@ def test_the_report_is_the_statement(home: Registry, tmp_path: Path) -> None:
 def test_a_report_that_says_other_things_is_no_statement(home: Registry, tmp_path: Path) -> None:
     home.add(reported(tmp_path / "draft", "refused", state="certified"))
     (event,) = attests(home)
-    assert event.media_type == EVALUATION and not home.verify().damages
+    assert event.media_type == EVALUATION and not owner.verify(home).damages
 
 
 def claimed(root: Path, verdict: Verdict) -> Draft:
@@ -189,7 +189,7 @@ def test_a_refusal_without_a_suite_is_one_of_the_bytes(home: Registry, claim: Di
     assert statement["reasons"] == ["its maker says so"]
     found = home.resolve(NAME, INT8)
     assert (str(found.located.version), found.artifact.state) == ("1.2.0", "refused")
-    assert not home.verify().damages
+    assert not owner.verify(home).damages
 
 
 def test_a_refusal_without_a_suite_travels(home: Registry, claim: Digest, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_refusal_without_a_suite_travels(home: Registry, claim: Digest, tmp_pa
     home.push(f"{NAME}:1.2.0", str(other.store.root))
     assert other.resolve(NAME, INT8).artifact.state == "refused"
     assert home.push(f"{NAME}:1.1.0", str(other.store.root)).events == 1
-    assert len(attests(other)) == 1 and not other.verify().damages
+    assert len(attests(other)) == 1 and not owner.verify(other).damages
 
 
 def test_a_refusal_without_a_suite_stops_a_channel(home: Registry, claim: Digest) -> None:

@@ -111,7 +111,7 @@ def test_each_verb_writes_there_and_nothing_here(
         "unknown",
         "refused",
     ]
-    assert not home.verify(remote=there).damages
+    assert not owner.verify(home, remote=there).damages
 
 
 @SOME_STORES
@@ -131,8 +131,8 @@ def test_neither_the_next_push_nor_the_next_pull_conflicts(
     other.pull(f"{NAME}:beta", url)
     assert [str(version) for version in other.state(NAME).versions] == ["1.0.0"]
     for registry in (home, other):
-        assert not registry.verify().damages
-    assert not home.verify(remote=there).damages
+        assert not owner.verify(registry).damages
+    assert not owner.verify(home, remote=there).damages
 
 
 @SOME_STORES

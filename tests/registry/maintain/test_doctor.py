@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import pytest
 from filelock import FileLock
+from support.registries import owner
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -117,7 +118,7 @@ def test_a_collection_cures_what_died(filled: Registry, what: str) -> None:
     harm(filled.store.root)
     assert " gc" in faults(filled.store)[check].fix
     (filled.store.root / "gc/intents/0123456789abcdef-0123456789abcdef").unlink(missing_ok=True)
-    filled.gc()
+    owner.gc(filled)
     assert faults(filled.store) == {}
 
 

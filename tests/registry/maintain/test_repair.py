@@ -3,17 +3,18 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.maintain.repair import RepairResult, gone_models, repair
-from onnxreg.registry.maintain.verification import VerifyReport, verify
+from onnxreg.registry.maintain.repair import RepairResult, repair
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -23,14 +24,7 @@ INDEX = Path("index/acme/pii.jsonl")
 
 
 def mend(registry: Registry, source: Registry | None = None) -> RepairResult:
-    place: RegistryStore | None = source.store if source else None
-
-    def check() -> VerifyReport:
-        report = verify(registry.store)
-        report.damages += gone_models(registry.store, place)
-        return report
-
-    return repair(registry.store, place, check)
+    return repair(registry.store, source.store if source else None, KnownHeads())
 
 
 def mirror(registry: Registry, tmp_path: Path, name: str = "mirror") -> Registry:
@@ -74,7 +68,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
     path = filled.store.root / blob_path(digests[what])
     good = path.read_bytes()
     DAMAGES[kind](path)
-    assert filled.verify().damages
+    assert owner.verify(filled).damages
     done = mend(filled, other)
     assert not done.report.damages
     assert [damage.digest for damage in done.repaired] == [digests[what]]
@@ -140,7 +134,7 @@ def test_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None
     path = filled.store.root / INDEX
     good = path.read_bytes()
     overwrite(path, good.replace(b'"seq":3,"size"', b'"seq":2,"size"'))
-    assert [damage.kind for damage in filled.verify().damages] == ["state"]
+    assert [damage.kind for damage in owner.verify(filled).damages] == ["state"]
     done = mend(filled)
     assert not done.report.damages and len(done.repaired) == 1
     assert path.read_bytes() == good
@@ -155,7 +149,7 @@ def test_a_checkpoint_is_made_again_from_the_log(
     checkpoint = registry.state("acme/pii").checkpoint
     assert checkpoint is not None
     DAMAGES[kind](registry.store.root / blob_path(checkpoint))
-    assert registry.verify().damages
+    assert owner.verify(registry).damages
     assert not mend(registry).report.damages
 
 
@@ -209,13 +203,15 @@ def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
     lines[5] = b"rotten"
     overwrite(path, b"\n".join(lines))
     (repaired,) = [
-        damage for damage in filled.repair(source=str(copied.store.root)).repaired if damage.digest is None
+        damage
+        for damage in owner.repair(filled, source=str(copied.store.root)).repaired
+        if damage.digest is None
     ]
     assert "lines 5 to 6 could not be saved" in repaired.detail
     (kept,) = (filled.store.root / "local/damaged/acme").iterdir()
     assert kept.read_bytes() == b"\n".join(lines)
     assert len(filled.log("acme/pii")) == 4
-    assert not filled.verify().damages
+    assert not owner.verify(filled).damages
 
 
 def test_a_fork_is_not_repaired(filled: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
@@ -249,7 +245,7 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Registry, tmp_pat
     copied = mirror(filled, tmp_path)
     good = (filled.store.root / INDEX).read_bytes()
     (filled.store.root / INDEX).unlink()
-    assert not filled.verify().damages, "nothing here says that there was such a model"
+    assert not owner.verify(filled).damages, "nothing here says that there was such a model"
     assert not mend(filled, copied).report.damages
     assert (filled.store.root / INDEX).read_bytes() == good
 
@@ -262,14 +258,14 @@ def test_stray_files_are_left_alone(filled: Registry) -> None:
 
 def test_a_registry_does_not_repair_itself_from_itself(filled: Registry) -> None:
     with pytest.raises(ConflictError, match="this registry itself"):
-        filled.repair(source=str(filled.store.root))
+        owner.repair(filled, source=str(filled.store.root))
 
 
 def test_without_a_remote_what_needs_none_is_repaired(filled: Registry) -> None:
     path = filled.store.root / INDEX
     overwrite(path, path.read_bytes().replace(b'"seq":3,"size"', b'"seq":2,"size"'))
     (filled.store.root / blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest)).unlink()
-    done = filled.repair()
+    done = owner.repair(filled)
     assert len(done.repaired) == 1
     assert "no remote is named" in done.report.damages[0].detail
 
@@ -306,7 +302,8 @@ def test_repair_of_any_damaged_index_forges_no_line(grown: tuple[Path, Path], da
             del damaged[position : position + data.draw(st.integers(1, 3000))]
     try:
         path.write_bytes(damaged)
-        assert not repair(ours, copied, lambda: verify(ours)).report.damages
+        with TemporaryDirectory() as heads:  # of a user who knows no lines that the damage took away
+            assert not repair(ours, copied, KnownHeads(Path(heads))).report.damages
         kept = path.read_bytes().split(b"\n")[1:-1]
         assert len(kept) >= 3
         assert kept == good.split(b"\n")[1:-1][: len(kept)]

@@ -40,11 +40,11 @@ def test_the_parts_make_the_whole(filled: Registry) -> None:
 def test_unique_bytes_are_freed_with_the_model(filled: Registry) -> None:
     (small,) = usage(filled.store, ["small"]).models
     (filled.store.root / "index" / "small.jsonl").unlink()
-    assert usage(filled.store).unreferenced["bytes"] == small.unique == filled.gc()[1].size
+    assert usage(filled.store).unreferenced["bytes"] == small.unique == owner.gc(filled)[1].size
 
 
 def test_unreferenced_bytes_are_freed_by_a_collection(filled: Registry) -> None:
-    filled.gc(RetentionPolicy(versions=1), dry_run=True)
+    owner.gc(filled, RetentionPolicy(versions=1), dry_run=True)
     owner.drop(filled, "acme/pii:0.1.1")
     found, collected = usage(filled.store), survey(filled.store)
     assert found.unreferenced == {"blobs": len(collected.freed), "bytes": collected.size}

@@ -63,7 +63,7 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(
     assert (result.target.tag, result.referrers) == ("1.0.0", 2)
     fetched = fetch_version(other.publisher(), f"{url}:1.0.0")
     assert (fetched.digest, str(fetched.version)) == (filled.get("acme/pii").digest, "1.0.0")
-    assert other.verify().damages == []
+    assert owner.verify(other).damages == []
     signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == 1
     assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new

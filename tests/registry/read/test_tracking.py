@@ -347,9 +347,9 @@ def test_a_remote_that_is_gone_does_not_verify(
     client = ministack.client()
     client.delete_object(Bucket=s3servers.BUCKET, Key=f"{url.rpartition('/')[2]}/registry.json")
     client.close()
-    for work in (registry.verify, registry.gc):
+    for work in (owner.verify, owner.gc):
         with pytest.raises(NotFoundError, match="there is no registry in"):
-            work(remote=registry.remotes.open(url))  # type: ignore[operator]
+            work(registry, remote=registry.remotes.open(url))
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,8 @@ CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:{OLD}", "beta"),
     "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
     "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:{OLD}"),
-    "a purge": lambda home: Registry(home.root).purge(f"{FIRST}:{OLD}", "leaked"),
-    "an expiry": lambda home: Registry(home.root).gc(RetentionPolicy(versions=3)),
+    "a purge": lambda home: owner.purge(Registry(home.root), f"{FIRST}:{OLD}", "leaked"),
+    "an expiry": lambda home: owner.gc(Registry(home.root), RetentionPolicy(versions=3)),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 7, True),
     "a model gone": lambda home: (home.root / index_path(SECOND)).unlink(),
 }
@@ -262,7 +262,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     def late(source: Any, digest: Any, *more: Any) -> bytes:
         if digest == lost and OLD in map(str, lookup.read_log(home, FIRST).versions):
             owner.drop(registry, f"{FIRST}:{OLD}")
-            registry.gc()
+            owner.gc(registry)
         return read_blob(source, digest, *more)
 
     monkeypatch.setattr(lookup, "read_blob", late)

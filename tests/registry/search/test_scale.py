@@ -73,7 +73,7 @@ def test_one_model_costs_the_same_among_ten_and_among_thousands(
 def test_models_are_as_the_registry_itself_would_have_written_them(large: Registry) -> None:
     for number in whole(len(large.names())):
         name = grow.model_name(number)
-        assert not large.verify(name).damages
+        assert not owner.verify(large, name).damages
         index = large.store.read_index(name)
         assert index is not None
         fetch = fetcher(large.store)

@@ -152,7 +152,7 @@ CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:1.2.0", "beta"),
     "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
     "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:1.5.0"),
-    "a purge": lambda home: Registry(home.root).purge(f"{FIRST}:1.5.0", "leaked"),
+    "a purge": lambda home: owner.purge(Registry(home.root), f"{FIRST}:1.5.0", "leaked"),
     "a model of a new organisation": lambda home: grow.add_model(Registry(home.root), 100, 3, False),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 3, False),
     "a model gone": lambda home: (home.root / index_path(SECOND)).unlink(),

@@ -424,7 +424,7 @@ def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
 def test_a_version_that_expired_says_so(room: Registry) -> None:
     owner.untag(room, "acme/pii", "stable")
     owner.pin(room, "acme/pii:1.0.0", undo=True)
-    room.gc(RetentionPolicy(versions=1))
+    owner.gc(room, RetentionPolicy(versions=1))
     with running(room.store.root) as site:
         page = read(site, "/models/acme/pii:1.0.0")
         assert "Expired on" in page.text

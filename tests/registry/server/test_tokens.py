@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.servers import web_client
 from support.servers.regserve import Site, running
 
@@ -66,7 +67,7 @@ def test_reading_with_a_token(
     listed, _ = reg("ls", "acme/pii", "--remote", guarded.url)
     assert len(listed["versions"]) == 2
     _, told = reg("pull", "acme/pii", guarded.url)
-    assert not Registry(tmp_path / "home").verify().damages
+    assert not owner.verify(Registry(tmp_path / "home")).damages
     kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert kept
     assert not [path for path in kept if TOKEN.encode() in path.read_bytes()]

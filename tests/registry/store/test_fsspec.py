@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from conformance.contract import StoreContract, put
+from support.registries import owner
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -89,7 +90,7 @@ def test_push_collect_verify_pull(
     assert not verify(remote).damages
     reader = Registry(tmp_path / "reader")
     reader.pull("acme/pii", url)
-    assert not reader.verify().damages
+    assert not owner.verify(reader).damages
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.registries import owner
 from support.registries.drafts import write_draft
 from support.sampling import sampled
 from support.servers import hub, static
@@ -54,7 +55,7 @@ def pulled(reader: Registry, url: str) -> str:
     except RegError as error:
         family = error.family
         assert "hunter2" not in f"{error.message}{error.hint}"
-    assert not reader.verify().damages
+    assert not owner.verify(reader).damages
     for path in reader.store.root.glob("blobs/sha256/*/*"):
         digest = BlobKey.of_path(str(path.relative_to(reader.store.root)))
         assert digest is not None
@@ -227,7 +228,7 @@ def test_a_slow_download_that_keeps_the_limits_ends_well(
     monkeypatch.setenv("REG_READ_DEADLINE", "120")
     assert main(["--registry", str(tmp_path / "reader"), "pull", "acme/pii", site.url]) == 0
     assert "slow" in site.met
-    assert not Registry(tmp_path / "reader").verify().damages
+    assert not owner.verify(Registry(tmp_path / "reader")).damages
 
 
 def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
@@ -246,7 +247,7 @@ def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
     monkeypatch.delenv("REG_READ_DEADLINE")
     assert main(words) == 0
     assert slow.requests("GET", digest) == 2, "the rest was requested"
-    assert not Registry(tmp_path / "reader").verify().damages
+    assert not owner.verify(Registry(tmp_path / "reader")).damages
 
 
 def test_only_waiting_for_the_server_spends_the_time_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

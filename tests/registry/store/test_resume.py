@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
+from support.registries import owner
 from support.servers import static
 from support.servers.faults import Proxy, proxy
 
@@ -98,7 +99,7 @@ def arriving(registry: Registry, digest: Digest) -> Path:
 
 def is_intact(registry: Registry, made: Release) -> bool:
     found = registry.get(made.ref)
-    return found.digest == made.digest and not registry.verify().damages
+    return found.digest == made.digest and not owner.verify(registry).damages
 
 
 def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Release, weights: Digest) -> None:
@@ -200,7 +201,7 @@ def test_small_files_that_arrived_are_not_fetched_again(
     with pytest.raises(RemoteError):
         other.pull("acme/many", site.url)
     assert list(other.names()) == []
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
     site.plan = lambda method, path: None
     before = {path for path, answer in zip(site.seen, site.answers, strict=False) if answer in (200, 206)}
     site.seen.clear()
@@ -208,7 +209,7 @@ def test_small_files_that_arrived_are_not_fetched_again(
     again = [path for path in site.seen if "/blobs/" in path[1]]
     assert 0 < len(again) < 18
     assert len(before) >= 5
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 @pytest.mark.parametrize(
@@ -348,12 +349,12 @@ def test_a_collection_clears_what_nobody_goes_on_with(
         other.pull("acme/large", site.url)
     held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
-    other.gc()
+    owner.gc(other)
     assert arriving(other, weights).exists()
     held.release()
-    other.gc(dry_run=True)
+    owner.gc(other, dry_run=True)
     assert arriving(other, weights).exists()
-    other.gc()
+    owner.gc(other)
     assert not list(arriving(other, weights).parent.iterdir())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conformance.contract import ObjectContract, put
-from support.registries import growing
+from support.registries import growing, owner
 from support.registries.bucket import assert_nothing_lost, push_at_once
 from support.servers import s3servers
 from support.servers.faults import Proxy, at, proxy
@@ -189,4 +189,4 @@ def test_over_tls(
         reader.pull("acme/pii", bucket_url)
         assert running.requests("POST", "uploadId") == 1
     assert reader.get("acme/pii").digest == made.digest
-    assert not reader.verify().damages
+    assert not owner.verify(reader).damages

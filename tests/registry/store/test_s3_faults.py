@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.contract import put
+from support.registries import owner
 from support.registries.bucket import damages, direct, finished, sent_again, versions
 from support.sampling import sampled
 from support.servers import s3servers
@@ -157,11 +158,11 @@ def check_pull(reader: Registry, pushed_model: tuple[str, Release], s3_proxy: Pr
         whole = False
         assert error.family in ("remote", "integrity")
     assert versions(reader.store) == ({"0.1.0"} if whole else set())
-    assert not reader.verify().damages
+    assert not owner.verify(reader).damages
     s3_proxy.plan = lambda method, path: None
     reader.pull("acme/pii", url)
     assert reader.get("acme/pii").digest == made.digest
-    assert not reader.verify().damages
+    assert not owner.verify(reader).damages
 
 
 EXPIRY = {

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
@@ -116,14 +117,14 @@ def test_an_archive_is_a_registry_to_read_from(three: Registry, other: Registry,
     done = other.pull("acme/pii:0.1.0", str(path), channels=["stable"])
     assert [str(tag.version) for tag in done.channels] == ["0.1.0"]
     assert other.get("acme/pii:0.1.0").data == three.get("acme/pii:0.1.0").data
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
     line = other.log("acme/pii")[0]
     assert line.via is not None and line.via.registry == three.id
     again = other.pull("acme/pii:0.1.0", str(path))
     assert (again.events, again.blobs) == (0, 0)
     assert list(open_archive(path).names()) == ["acme/pii"]
-    assert other.verify("acme/pii", remote=open_archive(path)).versions == 2
-    assert not other.verify(remote=open_archive(path)).damages
+    assert owner.verify(other, "acme/pii", remote=open_archive(path)).versions == 2
+    assert not owner.verify(other, remote=open_archive(path)).damages
 
 
 def test_a_blob_is_read_from_any_offset(three: Registry, tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_nothing_is_written_to_an_archive(three: Registry, tmp_path: Path) -> No
     with pytest.raises(RemoteError, match="an archive is only read"):
         three.push("tiny", str(path))  # which it carries
     with pytest.raises(RemoteError, match="an archive is only read"):
-        three.gc(remote=open_archive(path))
+        owner.gc(three, remote=open_archive(path))
     assert path.read_bytes() == before
     with pytest.raises(InputError, match="would be an archive"):
         three.push("tiny", str(tmp_path / "new.onnxreg"))
@@ -174,7 +175,7 @@ def test_a_whole_archive_mirrors(three: Registry, other: Registry, tmp_path: Pat
         done = mirror(*open_both(other.remotes, str(path), str(there)))
         assert (done.events, done.skipped) == (events, [])
     copy = Registry(there, create=False)
-    assert copy.id == three.id and not copy.verify().damages
+    assert copy.id == three.id and not owner.verify(copy).damages
     assert copy.log("acme/pii") == three.log("acme/pii")
 
 
@@ -211,7 +212,7 @@ def test_a_partial_archive_is_no_whole_copy(three: Registry, other: Registry, tm
     done = mirror(*open_both(other.remotes, str(path), str(other.store.root)))
     assert (done.versions, done.skipped) == (2, [])
     assert [str(each) for each in other.state("acme/pii").versions] == ["0.1.0"]
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 def test_into_the_registry_that_it_was_made_from(three: Registry, tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_into_the_registry_that_it_was_made_from(three: Registry, tmp_path: Path
     lost.unlink()
     done = three.pull("tiny", str(path))
     assert (done.events, done.blobs) == (0, 1)
-    assert not three.verify().damages
+    assert not owner.verify(three).damages
 
 
 def test_sealed_segments_statements_and_given_up_versions_travel(
@@ -234,7 +235,7 @@ def test_sealed_segments_statements_and_given_up_versions_travel(
     for number in range(70):
         registry.tag(f"acme/pii:0.1.{number % 2}", "nightly")
     registry.add(make_draft(seed="c"))
-    registry.purge("acme/pii:0.1.2", "leaked")
+    owner.purge(registry, "acme/pii:0.1.2", "leaked")
     path = tmp_path / "a.onnxreg"
     made = archive(registry, path, every=True)
     assert made.carried["acme/pii"] == {Version(0, 1, 0), Version(0, 1, 1)}
@@ -252,7 +253,7 @@ def test_every_kind_of_event_travels_and_comes_back(other: Registry, tmp_path: P
     there = tmp_path / "mirror"
     assert not mirror(*open_both(other.remotes, str(path), str(there))).skipped
     copy = Registry(there, create=False)
-    assert not copy.verify().damages
+    assert not owner.verify(copy).damages
     for name in frozen.names():
         assert copy.log(name) == frozen.log(name)
     kinds = {line.event.kind for name in copy.names() for line in copy.log(name)}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.scratch import exclusive
@@ -65,7 +66,11 @@ PULL = """
     except (ConflictError, NotFoundError):
         pass
 """
-COLLECT = "registry.gc()"
+COLLECT = """
+    from support.registries import owner
+
+    owner.gc(registry)
+"""
 FLICKER = """
     from support.registries import owner
 
@@ -112,7 +117,7 @@ def test_processes_publishing_to_one_model_lose_nothing(
     lost = finish(running)
     lines = registry.log("acme/busy")
     assert len(lines) == len({line.event.id for line in lines}) == processes * each
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
     show(capsys, f"{processes} processes to one model", len(lines), time.monotonic() - started, lost)
 
 
@@ -126,7 +131,7 @@ def test_processes_publishing_to_different_models_lose_nothing(
     lost = finish([start(PUBLISH, registry.store.root, "0", name, each) for name in names])
     assert registry.names() == names
     assert [len(registry.log(name)) for name in names] == [each] * processes
-    assert not registry.verify().damages
+    assert not owner.verify(registry).damages
     assert lost == 0, "they never meet"
     show(
         capsys,
@@ -171,7 +176,7 @@ def test_publishers_pullers_taggers_and_collectors_at_once(
     seconds = time.monotonic() - started
     assert kinds(registry, "acme/busy").count("publish") == 1 + processes // 2 * each
     for place in (registry, other):
-        assert not place.verify().damages
+        assert not owner.verify(place).damages
         assert place.store.notes("intents") == place.store.notes("condemned") == {}
         assert list(place.store.scratch.iterdir()) == []
         for name in pushed:

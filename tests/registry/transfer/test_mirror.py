@@ -203,8 +203,8 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied
     entries = filled.state("acme/pii").versions.values()
     weights = {filled.get(f"acme/pii@{entry.manifest}").manifest.artifacts[0].digest for entry in entries}
     owner.untag(filled, "acme/pii", "stable")
-    filled.gc(RetentionPolicy(versions=1))
-    filled.purge("acme/pii:0.1.2", "leaked")
+    owner.gc(filled, RetentionPolicy(versions=1))
+    owner.purge(filled, "acme/pii:0.1.2", "leaked")
     done = mirror(filled.store, copied)
     assert len(done.freed.freed) == 6 and done.blobs == 0
     assert copied.has(weights) == set()
@@ -215,7 +215,7 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied
 
 def test_purged_blobs_are_not_sent(filled: Registry, copied: RegistryStore) -> None:
     bad = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
-    filled.purge("acme/pii:0.1.2", "leaked")
+    owner.purge(filled, "acme/pii:0.1.2", "leaked")
     mirror(filled.store, copied)
     assert not copied.has([bad])
     assert blob_keys(copied).keys() == blob_keys(filled.store).keys()
@@ -225,7 +225,7 @@ def test_restored_blobs_are_sent_again(filled: Registry, other: Registry, copied
     filled.push("small", str(other.store.root))
     filled.add(_again(filled, "small"), "9.0.0")
     mirror(filled.store, copied)
-    filled.gc(RetentionPolicy(versions=1))
+    owner.gc(filled, RetentionPolicy(versions=1))
     mirror(filled.store, copied)
     filled.pull("small:0.1.0", str(other.store.root), restore=True)
     mirror(filled.store, copied)
@@ -246,7 +246,7 @@ def _again(registry: Registry, name: str) -> Draft:
 def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied: RegistryStore) -> None:
     """The log with the takedown arrived, and then the lights went out."""
     mirror(filled.store, copied)
-    filled.purge("acme/pii:0.1.2", "leaked")
+    owner.purge(filled, "acme/pii:0.1.2", "leaked")
     from onnxreg.registry.transfer.exchange import exchange
     from onnxreg.registry.transfer.merge import ExchangeRequest
 
@@ -317,7 +317,7 @@ def test_a_mirror_that_is_ahead_is_left_alone(
     filled: Registry, copied: RegistryStore, tmp_path: Path
 ) -> None:
     old = Registry(shutil.copytree(filled.store.root, tmp_path / "old"))
-    filled.purge("acme/pii:0.1.2", "leaked")
+    owner.purge(filled, "acme/pii:0.1.2", "leaked")
     mirror(filled.store, copied)
     done = mirror(old.store, copied)
     assert (done.events, done.blobs, done.skipped) == (0, 0, [])
@@ -340,8 +340,8 @@ def test_a_mirror_is_read_only(
         lambda: copied.yank("small:0.1.0"),
         lambda: owner.pin(copied, "small:0.1.0"),
         lambda: owner.drop(copied, "small:0.1.0"),
-        lambda: copied.purge("small:0.1.0", "why"),
-        lambda: copied.gc(RetentionPolicy(versions=1)),
+        lambda: owner.purge(copied, "small:0.1.0", "why"),
+        lambda: owner.gc(copied, RetentionPolicy(versions=1)),
         lambda: copied.pull("mine", str(other.store.root)),
         lambda: other.push("mine", str(copied.store.root)),
         lambda: mirror(other.store, store),
@@ -352,7 +352,7 @@ def test_a_mirror_is_read_only(
             act()
     assert indexes(store) == before
     assert copied.find("acme/pii:stable").version == filled.find("acme/pii:stable").version
-    assert not copied.verify().damages and not copied.gc()[1].freed
+    assert not owner.verify(copied).damages and not owner.gc(copied)[1].freed
     other.pull("small", str(copied.store.root))
     assert other.get("small").data == filled.get("small").data
 
@@ -364,7 +364,7 @@ def test_a_mirror_repairs_and_is_repaired(filled: Registry, tmp_path: Path) -> N
     for one, other in ((filled, copied), (copied, filled)):
         (one.store.root / "index/small.jsonl").write_bytes(b"rotten")
         (one.store.root / blob_path(one.get("acme/pii").manifest.artifacts[0].digest)).unlink()
-        assert not one.repair(source=str(other.store.root)).report.damages
+        assert not owner.repair(one, source=str(other.store.root)).report.damages
     assert indexes(store) == indexes(filled.store)
 
 
@@ -407,10 +407,10 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
 ) -> None:
     other.add(make_draft(seed="z"), "0.1.0")
     other.add(make_draft(seed="c"), "0.1.2")
-    other.purge("acme/pii:0.1.2", "leaked")
+    owner.purge(other, "acme/pii:0.1.2", "leaked")
     filled.add(make_draft(seed="c"), "0.2.0")
     filled.add(make_draft(seed="d"), "0.3.0")
-    filled.gc(RetentionPolicy(versions=1))
+    owner.gc(filled, RetentionPolicy(versions=1))
     done = mirror(filled.store, other.store, channels=True)
     reasons = {(item.name, item.tag): item.reason for item in done.skipped}
     assert (
@@ -421,7 +421,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
     assert str(max(load(other.store, "acme/pii").versions)) == "0.3.0"
     assert other.names() == ["acme/pii", "small"]
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 def test_a_conflict_is_an_error_and_a_takedown_there_is_not(
@@ -429,7 +429,7 @@ def test_a_conflict_is_an_error_and_a_takedown_there_is_not(
 ) -> None:
     other.add(make_draft(seed="z"), "0.1.2")
     filled.push("acme/pii:0.1.1", str(other.store.root))
-    other.purge("acme/pii:0.1.1", "leaked")
+    owner.purge(other, "acme/pii:0.1.1", "leaked")
     found = {item.tag: item.error for item in mirror(filled.store, other.store).skipped}
     assert isinstance(found["0.1.2"], ConflictError)
     assert found["0.1.1"] is None
@@ -515,7 +515,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
         mirror(*places)
     assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
     half = Registry(Path(target))
-    assert not half.verify().damages
+    assert not owner.verify(half).damages
     assert set(half.names()) < set(filled.names())
     for name in set(filled.names()) - set(half.names()):
         with pytest.raises(
@@ -527,7 +527,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     done = mirror(*open_both(other.remotes, bucket_url, target))
     assert done.models == 2 and not done.skipped
     assert indexes(half.store) == indexes(source)
-    assert not half.verify().damages
+    assert not owner.verify(half).damages
 
 
 def test_the_shape_of_the_report() -> None:

@@ -57,7 +57,7 @@ def test_a_glob_is_the_newest_release_of_each_model(filled: Registry, other: Reg
     ]
     assert other.names() == ["acme/ner", "acme/pii"]
     assert versions(other, "acme/pii") == ["0.1.2"]
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, other: Registry) -> None:
@@ -82,7 +82,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     other.add(make_draft(seed="z"), "0.1.2")
     damage(filled, "acme/ner")
     owner.untag(filled, "acme/pii", "stable")
-    filled.gc(RetentionPolicy(versions=1))
+    owner.gc(filled, RetentionPolicy(versions=1))
     sent = {model.name: model for model in filled.push_many(to=str(other.store.root), every=True)}
     reasons = {item.tag: item for item in sent["acme/pii"].skipped}
     assert isinstance(reasons["0.1.2"].error, ConflictError)
@@ -92,7 +92,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     assert not sent["acme/ner"].has_copied
     assert sent["small"].has_copied
     assert other.names() == ["acme/pii", "small"]
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 def test_a_model_without_a_release_is_listed(filled: Registry, other: Registry) -> None:
@@ -155,7 +155,7 @@ def test_a_pull_takes_a_channel_along(filled: Registry, other: Registry) -> None
     assert str(done.versions[0]) == "0.1.2"
     assert other.find("acme/pii:stable").version == Version.parse("0.1.1")
     assert other.log("acme/pii")[-1].via is None
-    assert not other.verify().damages
+    assert not owner.verify(other).damages
 
 
 @pytest.mark.parametrize(("tag", "error"), [("beta", NotFoundError), ("1.0.0", InputError)])

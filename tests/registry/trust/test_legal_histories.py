@@ -66,10 +66,10 @@ class World:
         owner.drop(self.registry, f"{NAME}:{version}")
 
     def expire(self, version: str, state: str) -> None:
-        self.registry.gc(RetentionPolicy(versions=1))
+        owner.gc(self.registry, RetentionPolicy(versions=1))
 
     def purge(self, version: str, state: str) -> None:
-        self.registry.purge(f"{NAME}:{version}", "leaked")
+        owner.purge(self.registry, f"{NAME}:{version}", "leaked")
 
     def attest(self, version: str, state: str) -> None:
         artifact = self.registry.get(f"{NAME}:{version}").manifest.artifacts[1].digest

@@ -148,7 +148,7 @@ class TestLines:
         registry.push(f"{NAME}:0.1.1", str(other.store.root), channels=["stable"])
         for place in (registry, other):
             assert all(line.sig is not None for line in place.log(NAME))
-            assert place.verify().damages == []
+            assert owner.verify(place).damages == []
 
     def test_without_a_key_nothing_is_signed(self, registry: Registry, make_draft: MakeDraft) -> None:
         registry.add(make_draft())
@@ -196,7 +196,7 @@ class TestLines:
             main(["--registry", str(tmp_path / "own"), "mirror", str(registry.store.root), str(mirror)]) == 0
         )
         assert Registry(mirror).log(NAME) == registry.log(NAME)
-        assert Registry(mirror).verify().damages == []
+        assert owner.verify(Registry(mirror)).damages == []
 
     def test_an_unsigned_beginning_may_be_allowed(
         self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
@@ -270,7 +270,7 @@ class TestRotationAndRevocation:
         monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(new))
         registry.add(make_draft(seed="b"))
         trust(own_user, "[[require]]", "lines = true", old=old, new=new)
-        assert registry.verify().damages == []
+        assert owner.verify(registry).damages == []
 
 
 def test_no_secret_is_shown(

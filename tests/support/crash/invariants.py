@@ -18,6 +18,7 @@ from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
 from support.crash.workloads import Command, Pair, add, collect
+from support.registries import owner
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """States are rebuilt where that costs least."""
@@ -228,7 +229,7 @@ def _check_registry(root: Path, acknowledged: bool) -> None:
     except NotFoundError:
         assert not acknowledged, f"{root.name} is gone"
         return
-    report = registry.verify()
+    report = owner.verify(registry)
     assert not report.damages, report.damages
 
 
@@ -255,7 +256,7 @@ def _check_next(base: Path, seen: Seen, trace: Trace, again: Command) -> None:
         assert not scratch, f"{name} keeps {scratch}"
         collect(name)(base)
         assert not [path for path in (base / name / "gc").rglob("*") if path.is_file()]
-        report = Registry(base / name).verify()
+        report = owner.verify(Registry(base / name))
         assert not report.damages and not report.unreferenced, report
 
 

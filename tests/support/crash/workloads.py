@@ -86,15 +86,15 @@ def pull(version: str, *formats: str) -> Command:
 
 
 def expire(keep: int, where: str = "home") -> Command:
-    return lambda base: home(base, where).gc(RetentionPolicy(versions=keep), patience=0)
+    return lambda base: owner.gc(home(base, where), RetentionPolicy(versions=keep), patience=0)
 
 
 def collect(where: str = "home") -> Command:
-    return lambda base: home(base, where).gc(patience=0)
+    return lambda base: owner.gc(home(base, where), patience=0)
 
 
 def purge(version: str) -> Command:
-    return lambda base: home(base).purge(f"{MODEL}:{version}", "leaked")
+    return lambda base: owner.purge(home(base), f"{MODEL}:{version}", "leaked")
 
 
 def litter(base: Path) -> None:

@@ -279,7 +279,7 @@ def verify_models(size: int, root: Path) -> Counts:
 
 def _verify(registry: Registry) -> Counts:
     with counted(registry.store.root) as found:
-        assert not registry.verify().damages
+        assert not owner.verify(registry).damages
     return found
 
 
@@ -289,7 +289,7 @@ def collect_blobs(size: int, root: Path) -> Counts:
     (version,) = every_version(registry.store)
     owner.drop(registry, f"{NAME}:{version}")
     with counted(registry.store.root) as found:
-        registry.gc()
+        owner.gc(registry)
     return found
 
 

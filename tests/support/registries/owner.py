@@ -1,10 +1,15 @@
 """The deeds of a registry's owner, as the command line does them: here, or in a remote."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import policy_log, promotion, statements
 from onnxreg.registry.gates.rollouts import Rollouts
+from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
+from onnxreg.registry.maintain import repair as repairing
+from onnxreg.registry.maintain import retention
+from onnxreg.registry.maintain.verify_trust import verify_watched
 from onnxreg.registry.signing import sign_release
 from onnxreg.registry.transfer.pushed import was_pushed
 from onnxreg.registry.trust.checked_reader import CheckedReader
@@ -74,3 +79,31 @@ def sign(registry: Registry, ref: Any, key: Any, reason: Any = None, remote: Any
     envelope = sign_release(release.name, release.version, release.data, key)
     decisions = registry.decisions(release.name, remote)
     return decisions.attest(release.ref, envelope.encode(), MEDIA_TYPE, reason)
+
+
+def verify(registry: Registry, ref: Any = None, remote: Any = None) -> Any:
+    return verify_watched(remote or registry.store, registry.heads, ref and _ref(ref))
+
+
+def repair(registry: Registry, source: Any = None) -> Any:
+    copies = repairing.good_copies(registry.remotes, source)
+    return repairing.repair(registry.store, copies, registry.heads, aside=registry.store)
+
+
+def gc(
+    registry: Registry,
+    policy: Any = None,
+    dry_run: bool = False,
+    patience: float = PUSH_WAIT_SECONDS,
+    remote: Any = None,
+) -> Any:
+    return retention.gc(registry.decisions(remote=remote), policy, dry_run, patience)
+
+
+def purge(registry: Registry, refs: Any, reason: str, remote: Any = None) -> Any:
+    named = [_ref(ref) for ref in ([refs] if isinstance(refs, Ref | str) else refs)]
+    decisions = registry.decisions(remote=remote)
+    versions, blobs, sharing = decisions.purge(named, reason)
+    freed = collect(decisions.store, only=blobs)
+    refs = [version.ref for version in versions]
+    return SimpleNamespace(versions=refs, blobs=blobs, collected=freed, sharing=sharing)
