@@ -42,7 +42,7 @@ def command(
     With --json: {ref, url, digest, blobs, bytes, mounted, referrers}: digest is that of the manifest, blobs
     and bytes are what was sent, referrers are the statements there.
     """
-    from onnxreg.registry.oci.target import OciTarget
+    from onnxreg.registry.oci.client import OciTarget
     from onnxreg.registry.oci.versions import publish
 
     session: Session = context.obj

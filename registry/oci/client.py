@@ -1,64 +1,210 @@
 """The distribution protocol for one repository: manifests, blobs, referrers. Every byte is checked by its digest."""
 
-import http.client
 import json
 import re
+import threading
+import urllib.error
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPResponse
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
-from onnxreg.registry.oci.exchange import MAX_ANSWER_BYTES, Answer, exchange
-from onnxreg.registry.oci.login import Login
-from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.store.http import HttpStore, RefusedError, is_passing
-from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.oci.login import Credential, find_credential
+from onnxreg.registry.store.http import (
+    ABSENT_STATUS,
+    READ_BYTES,
+    HttpStore,
+    RefusedError,
+    is_passing,
+    read_body,
+)
+from onnxreg.registry.store.net import http_rules
+from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.store.net.requests import retrying
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 
-MAX_MANIFEST_BYTES = MAX_ANSWER_BYTES
+MAX_MANIFEST_BYTES = 4 * 2**20
+"""Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
 MAX_LIST_BYTES, MAX_PAGES = 16 * 2**20, 1000
 """Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
-Body = Callable[[], Any]
-"""Opens the bytes to send, for each try."""
+_URL = re.compile(r"oci://([^/@\s?#]+)/([^:@\s?#]+)(?::([^@/\s]+))?(?:@(\S+))?")
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
 
 
-class OciBlobs(HttpStore):
-    """The blobs of a repository, read in ranges like files of a web server. `renew` logs in for a path."""
+@dataclass(frozen=True)
+class OciTarget:
+    """A repository of an OCI registry, with a tag or a digest in it if one is named."""
 
-    def __init__(self, target: OciTarget, login: Login, renew: Callable[[str], object]) -> None:
-        super().__init__(target.api)
-        self._login = login
-        self._renew = renew
+    host: str
+    repository: str
+    tag: str | None = None
+    digest: Digest | None = None
 
-    def _hint(self, status: int) -> str:
-        return _hint(self._login.target, status)
+    @classmethod
+    def parse(cls, url: str) -> "OciTarget":
+        """oci://host[:port]/repository[:tag|@digest]; InputError for anything else."""
+        match = _URL.fullmatch(url)
+        if match is None:
+            raise InputError(
+                f"not the URL of an OCI repository: {url[:80]!r}", "write oci://host/repository:tag"
+            )
+        host, repository, tag, digest = match.groups()
+        try:
+            _ = urlsplit(f"//{host}").port
+        except ValueError:
+            raise InputError(f"not a host: {host[:80]!r}", "write oci://host:port/repository") from None
+        if not _REPOSITORY.fullmatch(repository):
+            raise InputError(
+                f"not the name of an OCI repository: {repository[:80]!r}",
+                "it has lower-case letters, digits and single . _ - between them",
+            )
+        if tag is not None and not _TAG.fullmatch(tag):
+            raise InputError(f"not an OCI tag: {tag[:80]!r}", "it has letters, digits and . _ -")
+        return cls(host, repository, tag, None if digest is None else Digest.parse(digest))
+
+    @property
+    def server(self) -> str:
+        """The URL of the server: plain HTTP only if it is this machine."""
+        scheme = "http" if is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
+        return f"{scheme}://{_API_HOSTS.get(self.host, self.host)}"
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        return f"oci://{self.host}/{self.repository}{tag}{f'@{self.digest}' if self.digest else ''}"
+
+
+class OciServer(HttpStore):
+    """The API of one repository. It logs in when the server demands it; `scopes` are asked of a token endpoint."""
+
+    def __init__(self, target: OciTarget, scopes: Iterable[str]) -> None:
+        super().__init__(f"{target.server}/v2/{target.repository}")
+        self._target = target
+        self._scopes = list(scopes)
+        self._authorization: dict[str, str] = {}
+        self._lock = threading.Lock()
 
     def authorization(self) -> dict[str, str]:
-        return self._login.header
+        return self._authorization
 
-    def _send(self, method: str, key: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+    def hint(self, status: int) -> str:
+        if status in (401, 403):
+            return f"log in: skopeo login {self._target.host}"
+        if 300 <= status < 400:
+            return "a redirect of an upload is not followed; name the server that it leads to"
+        return "does this server take OCI artifacts?"
+
+    def words(self, error: urllib.error.HTTPError) -> str:
+        """The protocol's error code."""
         try:
-            return super()._send(method, key, headers)
+            return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            return str(error.reason)
+
+    def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
+    ) -> HTTPResponse:
+        """Send a request, and once more after a login."""
+        refused = self._authorization
+        try:
+            return super().send(method, key, headers, body)
         except RefusedError as error:
-            if error.status != 401:
+            challenges = error.headers.get_all("WWW-Authenticate", [])
+            if error.status != 401 or not self.is_own(key) or not self.log_in(challenges, refused):
                 raise
-        self._renew(key)
-        return super()._send(method, key, headers)
+        return super().send(method, key, headers, body)
+
+    def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
+        """Log in as the server demands; False if the authorization that it `refused` is the best there is."""
+        with self._lock:
+            if self._authorization != refused:
+                return True  # another thread did it meanwhile
+            for challenge in challenges:
+                scheme = challenge.strip().partition(" ")[0].lower()
+                if scheme not in ("basic", "bearer"):
+                    continue
+                credential = find_credential(self._target.host, self._target.repository)
+                if scheme == "bearer":
+                    parameters = dict(re.findall(r'([a-zA-Z_]+)="([^"]*)"', challenge))
+                    self._authorization = {"Authorization": f"Bearer {self._token(parameters, credential)}"}
+                elif credential is not None and not credential.identity_token:
+                    self._authorization = {"Authorization": credential.basic}
+                return self._authorization != refused
+            return False
+
+    def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
+        """An access token from the endpoint that the server names, which is held to the rules of redirects."""
+        label = f"the token endpoint of {self._target.host}"
+        try:
+            realm = http_rules.target(f"{self._target.server}/v2/", parameters.get("realm"))
+        except RemoteError as error:
+            raise RemoteError(f"{label} is not used: {error.message}") from None
+        service, authorization, form = parameters.get("service", ""), {}, None
+        if credential is not None and credential.identity_token:
+            fields = {
+                "grant_type": "refresh_token",
+                "refresh_token": credential.identity_token,
+                "client_id": "onnxreg",
+                "service": service,
+                "scope": " ".join(self._scopes),
+            }
+            form = urlencode(fields).encode()
+        else:
+            query = [
+                *(("scope", scope) for scope in self._scopes),
+                *([("service", service)] if service else []),
+            ]
+            realm += f"{'&' if '?' in realm else '?'}{urlencode(query)}"
+            authorization = {"Authorization": credential.basic} if credential else {}
+        endpoint = HttpStore(realm.partition("?")[0], authorization)
+        try:
+            data = endpoint.ask(
+                "GET" if form is None else "POST",
+                realm,
+                {},
+                lambda answer: read_body(answer, endpoint.url, MAX_MANIFEST_BYTES),
+                None if form is None else lambda: form,
+                tries=False,
+            )
+            value = json.loads(data)
+            token = value.get("token") or value["access_token"]
+        except RefusedError as error:
+            if is_passing(error):
+                raise
+            raise RemoteError(f"{label} answers {error.status}", self.hint(401)) from error
+        except (ValueError, KeyError, AttributeError, RecursionError):
+            raise RemoteError(f"{label} gave no token") from None
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise RemoteError(f"{label} gave a malformed token")
+        return token
+
+
+def _created(answer: HTTPResponse) -> Message:
+    """The headers of an answer. RemoteError if it does not say that something was stored."""
+    if answer.status != 201:
+        raise RemoteError(
+            f"{answer.url.partition('?')[0]} answers {answer.status} to an upload",
+            "is there a proxy in between?",
+        )
+    return answer.headers
 
 
 class OciClient:
-    """One repository of an OCI registry. `url` is how people write it."""
+    """One repository of an OCI registry. `url` is how people write it; blobs of the repositories `mounts` may be mounted."""
 
-    def __init__(self, target: OciTarget, login: Login | None = None) -> None:
+    def __init__(self, target: OciTarget, writes: bool = False, mounts: Iterable[str] = ()) -> None:
         self.target = target
         self.url = f"oci://{target.host}/{target.repository}"
-        self._login = login or Login(target)
-        self._blobs = OciBlobs(target, self._login, lambda path: self._send("HEAD", path))
+        own = f"repository:{target.repository}:{'pull,push' if writes else 'pull'}"
+        self._server = OciServer(target, [own, *(f"repository:{name}:pull" for name in mounts)])
 
     def manifest(self, reference: str) -> bytes:
         """The manifest or index that a tag or digest names. NotFoundError if nothing has that name."""
@@ -69,57 +215,68 @@ class OciClient:
 
     def find_manifest(self, reference: str) -> bytes | None:
         """The manifest or index that a tag or digest names; None if nothing has that name."""
-        answer = self._send("GET", f"manifests/{reference}", {"Accept": f"{INDEX}, {MANIFEST}"})
-        if answer.status == 404:
-            return None
-        self._check(answer, 200, f"reading {reference}")
-        if reference.startswith("sha256:") and str(Digest.of(answer.data)) != reference:
+        accept = {"Accept": f"{INDEX}, {MANIFEST}"}
+        try:
+            data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_MANIFEST_BYTES)
+        except RefusedError as error:
+            if error.status in ABSENT_STATUS:
+                return None
+            raise
+        if reference.startswith("sha256:") and str(Digest.of(data)) != reference:
             raise IntegrityError(f"{self.url} sends other bytes than {reference}")
-        return answer.data
+        return data
 
-    def put_manifest(self, document: OciDocument, reference: str | None = None) -> Answer:
-        """Store a document whose blobs are there, under its digest or a tag. InputError if no registry would take it."""
+    def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
+        """Store a document whose blobs are there, under its digest or a tag; returns the headers of the answer.
+
+        InputError if no registry would take it.
+        """
         if len(document.data) > MAX_MANIFEST_BYTES:
             raise InputError(
                 f"a document of this version has more than the {MAX_MANIFEST_BYTES >> 20} MiB of an OCI manifest",
                 "a version of fewer files fits",
             )
-        name = reference or str(document.digest)
+        key = f"manifests/{reference or document.digest}"
         headers = {"Content-Type": document.media_type}
-        answer = self._send("PUT", f"manifests/{name}", headers, lambda: document.data)
-        self._check(answer, 201, f"storing the manifest {name}")
-        return answer
+        return self._server.ask("PUT", key, headers, _created, lambda: document.data)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return {digest for digest in digests if self._blobs.has([f"blobs/{digest}"])}
+        keys = {f"blobs/{digest}": digest for digest in digests}
+        return {keys[key] for key in self._server.has(keys)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """A stream over a blob. A token that expires meanwhile is renewed."""
-        stream = self._blobs.open(f"blobs/{digest}", start)
+        stream = self._server.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
 
-    def upload(self, digest: Digest, size: int, body: Body, mount_from: str | None = None) -> bool:
+    def upload(
+        self, digest: Digest, size: int, body: Callable[[], Any], mount_from: str | None = None
+    ) -> bool:
         """Send a blob that is not there. False if the server had it in `mount_from`.
 
-        A broken upload begins again with a new one.
+        `body` opens its bytes, for each try: a broken upload begins again with a new one.
         """
+        mount = f"?{urlencode({'mount': str(digest), 'from': mount_from})}" if mount_from else ""
 
         def attempt() -> bool:
-            mount = f"?{urlencode({'mount': str(digest), 'from': mount_from})}" if mount_from else ""
-            answer = self._send("POST", f"blobs/uploads/{mount}", body=lambda: b"", retries=False)
-            if answer.status == 201 and mount_from:
+            status, location = self._server.ask(
+                "POST",
+                f"blobs/uploads/{mount}",
+                {},
+                lambda answer: (answer.status, answer.headers.get("Location")),
+                lambda: b"",
+                tries=False,
+            )
+            if status == 201 and mount_from:
                 return False
-            self._check(answer, 202, "starting an upload")
-            location = answer.headers.get("Location")
             if not location:
                 raise RemoteError(f"{self.url} does not say where to upload to")
-            url = http_rules.target(f"{self.target.api}/blobs/uploads/", location)
+            url = http_rules.target(f"{self._server.url}/blobs/uploads/", location)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-            answer = self._send("PUT", url, headers, body, retries=False)
-            self._check(answer, 201, f"uploading the blob {digest}")
+            self._server.ask("PUT", url, headers, _created, body, tries=False)
             return True
 
         return retrying(attempt, is_passing, self.target.host)
@@ -132,19 +289,21 @@ class OciClient:
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_PAGES):
-            answer = self._send("GET", page)
-            if answer.status == 404 and not number:
-                data = self.find_manifest(fallback_tag(digest))
-                return [] if data is None else entries(data, "manifests", self.url, types)
-            self._check(answer, 200, "reading the referrers")
-            descriptors += entries(answer.data, "manifests", self.url, types)
-            size += len(answer.data)
-            match = _NEXT_PAGE.search(answer.headers.get("Link", ""))
+            try:
+                data, headers = self._server.fetch(page, {}, MAX_MANIFEST_BYTES)
+            except RefusedError as error:
+                if error.status != 404 or number:
+                    raise
+                index = self.find_manifest(fallback_tag(digest))
+                return [] if index is None else entries(index, "manifests", self.url, types)
+            descriptors += entries(data, "manifests", self.url, types)
+            size += len(data)
+            match = _NEXT_PAGE.search(headers.get("Link", ""))
             if match is None:
                 return descriptors
             if size > MAX_LIST_BYTES:
                 break
-            page = http_rules.target(f"{self.target.api}/referrers/{digest}", match[1])
+            page = http_rules.target(f"{self._server.url}/referrers/{digest}", match[1])
         raise RemoteError(
             f"the list of referrers of {self.url} is longer than {MAX_PAGES:,} pages or {MAX_LIST_BYTES >> 20} MiB",
             "it may not be the registry that you mean",
@@ -152,55 +311,13 @@ class OciClient:
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
         """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""
-        if self.put_manifest(document).headers.get("OCI-Subject"):
+        if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
         before = [] if data is None else entries(data, "manifests", self.url)
         entry = document.descriptor()
         if entry["digest"] not in {item.get("digest") for item in before}:
             self.put_manifest(referrers_index([*before, entry]), fallback_tag(subject))
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str] | None = None,
-        body: Body | None = None,
-        retries: bool = True,
-    ) -> Answer:
-        """Send a request, again after a passing failure if it `retries`, once more with a new token."""
-        url = path if "://" in path else f"{self.target.api}/{path}"
-        is_own = urlsplit(url)[:2] == urlsplit(self.target.base)[:2]
-
-        def attempt() -> Answer:
-            authorization = self._login.header if is_own else {}
-            answer = exchange(method, url, headers, authorization, body and body())
-            challenges = answer.headers.get_all("WWW-Authenticate", [])
-            if answer.status == 401 and is_own and self._login.renew(challenges, authorization):
-                answer = exchange(method, url, headers, self._login.header, body and body())
-            return answer
-
-        with requests.reading():
-            return retrying(attempt, is_passing, self.target.host) if retries else attempt()
-
-    def _check(self, answer: Answer, status: int, action: str) -> None:
-        """RemoteError, with the protocol's error code, if the server answered with another status."""
-        if answer.status == status:
-            return
-        try:
-            code = f" {str(json.loads(answer.data)['errors'][0]['code'])[:60]}"
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-            code = ""
-        message = f"{action} in {self.url} failed: {answer.status}{code}"
-        raise RefusedError(message, answer.status, _hint(self.target, answer.status))
-
-
-def _hint(target: OciTarget, status: int) -> str:
-    if status in (401, 403):
-        return f"log in: skopeo login {target.host}"
-    if 300 <= status < 400:
-        return "a redirect of an upload is not followed; name the server that it leads to"
-    return "does this server take OCI artifacts?"
 
 
 def fallback_tag(digest: Digest) -> str:

@@ -11,23 +11,17 @@ import json
 import os
 import re
 import subprocess
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-from onnxreg.registry.oci.exchange import exchange
-from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
-from onnxreg.schema.core.errors import HostError, InputError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError
 
 MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
-_CHALLENGE = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -138,68 +132,3 @@ def _ask_helper(helper: str, host: str) -> Credential | None:
     except (ValueError, KeyError, TypeError):
         raise HostError(f"{program} gave no credential", f"try it: {program} get") from None
     return Credential("", "", secret) if user == "<token>" else Credential(user, secret)
-
-
-@dataclass
-class Login:
-    """The present authorization. `mounts` are repositories whose blobs are mounted."""
-
-    target: OciTarget
-    writes: bool = False
-    mounts: Sequence[str] = ()
-    header: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def renew(self, challenges: Sequence[str], refused: dict[str, str]) -> bool:
-        """Log in as the server demands; False if what it refused is the best there is."""
-        with self._lock:
-            if self.header != refused:
-                return True  # another thread did it meanwhile
-            for challenge in challenges:
-                match = _CHALLENGE.match(challenge)
-                if match is None:
-                    continue
-                credential = find_credential(self.target.host, self.target.repository)
-                if match[1].lower() == "bearer":
-                    parameters = dict(re.findall(r'([a-zA-Z_]+)="([^"]*)"', challenge))
-                    self.header = {"Authorization": f"Bearer {self._token(parameters, credential)}"}
-                elif credential is not None and not credential.identity_token:
-                    self.header = {"Authorization": credential.basic}
-                return self.header != refused
-            return False
-
-    def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """An access token from the endpoint that the server names, which is held to the rules of redirects."""
-        endpoint = f"the token endpoint of {self.target.host}"
-        try:
-            realm = http_rules.target(f"{self.target.base}/v2/", parameters.get("realm"))
-        except RemoteError as error:
-            raise RemoteError(f"{endpoint} is not used: {error.message}") from None
-        own = f"repository:{self.target.repository}:{'pull,push' if self.writes else 'pull'}"
-        scopes = [own, *(f"repository:{name}:pull" for name in self.mounts)]
-        service = parameters.get("service", "")
-        if credential is not None and credential.identity_token:
-            form = {
-                "grant_type": "refresh_token",
-                "refresh_token": credential.identity_token,
-                "client_id": "onnxreg",
-                "service": service,
-                "scope": " ".join(scopes),
-            }
-            answer = exchange("POST", realm, body=urlencode(form).encode())
-        else:
-            query = [*(("scope", scope) for scope in scopes), *([("service", service)] if service else [])]
-            url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
-            answer = exchange("GET", url, None, {"Authorization": credential.basic} if credential else None)
-        if answer.status != 200:
-            raise RemoteError(
-                f"{endpoint} answers {answer.status}", f"log in: skopeo login {self.target.host}"
-            )
-        try:
-            value = json.loads(answer.data)
-            token = value.get("token") or value["access_token"]
-        except (ValueError, KeyError, AttributeError, RecursionError):
-            raise RemoteError(f"{endpoint} gave no token") from None
-        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise RemoteError(f"{endpoint} gave a malformed token")
-        return token

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.gates.statements import RecordedStatement, attestations
@@ -16,17 +16,14 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import load, read_blob
-from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, entries
+from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, OciTarget, entries
 from onnxreg.registry.oci.documents import (
     EMPTY_CONFIG,
     VERSION,
     WHOLE,
-    OciDocument,
     statement_document,
     version_documents,
 )
-from onnxreg.registry.oci.login import Login
-from onnxreg.registry.oci.target import OciTarget, tag_of
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import line_signer
@@ -91,8 +88,8 @@ def publish(
         raise InputError(f"{target} names a digest", "name a tag, or none")
     published = read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
     version, config = version_documents(published.manifest, published.data, published.version)
-    tag = target.tag or tag_of(published.version)
-    client = OciClient(target, Login(target, True, (mount_from,) if mount_from else ()))
+    tag = target.tag or str(published.version).replace("+", "_")  # as other tools do: OCI tags have no +
+    client = OciClient(target, True, [mount_from] if mount_from else [])
     before = client.find_manifest(tag)
     if before is not None and Digest.of(before) != version.digest:
         raise ConflictError(
@@ -100,20 +97,24 @@ def publish(
             "what is published never changes: publish under another tag",
         )
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
-    sender = _Sender(client, reader, progress, mount_from, result)
+
+    def send(blobs: Iterable[_Blob]) -> None:
+        _send(client, reader, blobs, mount_from, progress, result)
+
     if before is None:
         files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
-        sender.send([*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)])
+        send([*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)])
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
-    missing: list[tuple[OciDocument, _Blob]] = []
-    for blob, about in _statements(reader, published):
-        document = statement_document(version, blob.digest, blob.size, blob.path, about)
-        result.referrers += 1
-        if str(document.digest) not in present:
-            missing.append((document, blob))
+    statements = list(_statements(reader, published))
+    result.referrers = len(statements)
+    documents = [
+        (statement_document(version, blob.digest, blob.size, blob.path, about), blob)
+        for blob, about in statements
+    ]
+    missing = [(document, blob) for document, blob in documents if str(document.digest) not in present]
     if missing:
-        sender.send([_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)])
+        send([_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)])
     for document, _ in missing:
         client.put_referrer(document, version.digest)
     return result
@@ -132,28 +133,18 @@ class _Blob(NamedTuple):
         return cls(path, Digest.of(data), len(data), data)
 
 
-@dataclass
-class _Sender:
-    """Sends the blobs that a repository lacks, several at a time, the large ones first, and counts them in `result`."""
+def _send(
+    client: OciClient,
+    reader: RegistryReader,
+    blobs: Iterable[_Blob],
+    mount_from: str | None,
+    progress: Progress,
+    result: PublishResult,
+) -> None:
+    """Send the blobs that the repository lacks, several at a time, the large ones first, and count them in `result`."""
 
-    client: OciClient
-    reader: RegistryReader
-    progress: Progress
-    mount_from: str | None
-    result: PublishResult
-
-    def send(self, blobs: Iterable[_Blob]) -> None:
-        distinct = sorted({blob.digest: blob for blob in blobs}.values(), key=lambda blob: -blob.size)
-        present = run_parallel(lambda blob: self.client.has([blob.digest]), distinct)
-        missing = [blob for blob, digests in zip(distinct, present, strict=True) if not digests]
-        self.progress.plan(len(missing), sum(blob.size for blob in missing))
-        for blob, is_sent in zip(missing, run_parallel(self._send, missing), strict=True):
-            self.result.blobs += is_sent
-            self.result.size += blob.size * is_sent
-            self.result.mounted += not is_sent
-
-    def _send(self, blob: _Blob) -> bool:
-        with self.progress.file(blob.path, blob.size) as advance:
+    def send(blob: _Blob) -> bool:
+        with progress.file(blob.path, blob.size) as advance:
             moved = 0
 
             def count(size: int) -> None:
@@ -161,12 +152,22 @@ class _Sender:
                 moved += size
                 advance(size)
 
-            def body() -> Any:
+            def body() -> BinaryIO:
                 count(-moved)  # what an earlier try sent
-                stream = BytesIO(blob.data) if blob.data is not None else self.reader.open_blob(blob.digest)
+                stream = BytesIO(blob.data) if blob.data is not None else reader.open_blob(blob.digest)
                 return metered(stream, count, f"reading {blob.path}", blob.size)
 
-            return self.client.upload(blob.digest, blob.size, body, self.mount_from)
+            return client.upload(blob.digest, blob.size, body, mount_from)
+
+    distinct = {blob.digest: blob for blob in blobs}
+    present = client.has(distinct)
+    missing = [blob for digest, blob in distinct.items() if digest not in present]
+    missing.sort(key=lambda blob: -blob.size)
+    progress.plan(len(missing), sum(blob.size for blob in missing))
+    for blob, is_sent in zip(missing, run_parallel(send, missing), strict=True):
+        result.blobs += is_sent
+        result.size += blob.size * is_sent
+        result.mounted += not is_sent
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:

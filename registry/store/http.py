@@ -12,9 +12,9 @@ import io
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from email.message import Message
 from functools import cached_property, partial
 from io import BytesIO
@@ -48,33 +48,41 @@ Result = TypeVar("Result")
 class RefusedError(RemoteError):
     """The server answered with another status than asked for."""
 
-    def __init__(self, message: str, status: int, hint: str, pause: float = 0.0) -> None:
-        super().__init__(message, http_rules.later(pause) if status in PASSING_STATUS else hint)
+    def __init__(self, message: str, status: int, hint: str, headers: Message) -> None:
+        self.pause = http_rules.pause_seconds(headers)
+        super().__init__(message, http_rules.later(self.pause) if status in PASSING_STATUS else hint)
         self.status = status
-        self.pause = pause
+        self.headers = headers
 
 
 class HttpStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write."""
+    """An `ObjectStore` that refuses to write. A key may also be a URL, to which the server sent us.
+
+    Registries with an API of their own (OCI, the Hub) subclass it, with `authorization`, `hint` and `words`.
+    """
 
     description = "a registry on a web server"
     instead = "write to the place that it is served from"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
+        """`authorization`: headers that only this server may see; by default the token in the environment."""
         self.url = check_url(url)
         self.host = urlsplit(self.url).netloc
+        self._authorization = authorization
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         return make_opener(self.url)
 
-    @cached_property
-    def _token(self) -> dict[str, str]:
-        return http_rules.bearer(self.url)
-
-    def authorization(self) -> dict[str, str]:
+    def authorization(self) -> Mapping[str, str]:
         """The headers that only this server may see."""
-        return self._token
+        if self._authorization is None:
+            self._authorization = http_rules.bearer(self.url)
+        return self._authorization
+
+    def words(self, error: urllib.error.HTTPError) -> str:
+        """The server's own words on a refusal, for its message."""
+        return str(error.reason)
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
         """Read a small file, see `ObjectStore.get`; `fresh` bypasses caches in between."""
@@ -82,7 +90,7 @@ class HttpStore(ReadOnlyStore):
         if fresh:
             conditions["Cache-Control"] = "no-cache"
         try:
-            data, headers = self._fetch(key, conditions)
+            data, headers = self.fetch(key, conditions)
         except RefusedError as error:
             if error.status == 304 and cached:
                 return cached
@@ -116,7 +124,7 @@ class HttpStore(ReadOnlyStore):
     def begin(self, key: str, start: int, tag: str = "") -> http.client.HTTPResponse:
         """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        answer = self._send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
+        answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
             with self.errors(key):
                 if tag and http_rules.entity_tag(answer.headers) not in ("", tag):
@@ -144,14 +152,14 @@ class HttpStore(ReadOnlyStore):
     def _is_there(self, key: str) -> bool:
         """True if there is a file. A server that refuses HEAD is asked for one byte."""
         try:
-            headers = self._ask("HEAD", key, {}, lambda answer: answer.headers)
+            headers = self.ask("HEAD", key, {}, lambda answer: answer.headers)
         except RefusedError as error:
             if error.status in ABSENT_STATUS:
                 return False
             if error.status not in NO_HEAD_STATUS:
                 raise
             try:
-                headers = self._ask("GET", key, {"Range": "bytes=0-0"}, lambda answer: answer.headers)
+                headers = self.ask("GET", key, {"Range": "bytes=0-0"}, lambda answer: answer.headers)
             except RefusedError as refusal:
                 if not self._is_absence(refusal) and refusal.status != 416:
                     raise
@@ -171,7 +179,7 @@ class HttpStore(ReadOnlyStore):
 
     def _status(self, key: str) -> tuple[int, bytes]:
         try:
-            return 200, self._fetch(key, {})[0]
+            return 200, self.fetch(key, {})[0]
         except RefusedError as error:
             return error.status, b""
 
@@ -193,11 +201,12 @@ class HttpStore(ReadOnlyStore):
             "name the model, or work on the place that it is served from: there `reg index publish` makes it searchable",
         )
 
-    def _hint(self, status: int) -> str:
+    def hint(self, status: int) -> str:
+        """The hint for a refusal."""
         if status not in (401, 403):
             return "check the URL"
         name = http_rules.variable(self.url)
-        if self._token:
+        if self.authorization():
             return f"it does not take the token in {name}"
         hint = f"put the server's token into {name}, if it has one"
         return (
@@ -206,34 +215,51 @@ class HttpStore(ReadOnlyStore):
             else hint
         )
 
-    def _fetch(self, key: str, headers: dict[str, str]) -> tuple[bytes, Message]:
-        """Body and headers of an answer that grants the request."""
-        url = f"{self.url}/{key}"
-        return self._ask(
-            "GET", key, headers, lambda answer: (read_body(answer, url, MAX_DOCUMENT_BYTES), answer.headers)
-        )
+    def fetch(
+        self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
+    ) -> tuple[bytes, Message]:
+        """Body, of at most `limit` bytes, and headers of an answer that grants the request."""
+        url = self._url(key)
+        return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
-    def _ask(
+    def ask(
         self,
         method: str,
         key: str,
-        headers: dict[str, str],
+        headers: Mapping[str, str],
         use: Callable[[http.client.HTTPResponse], Result],
+        body: Callable[[], Any] | None = None,
+        tries: bool = True,
     ) -> Result:
-        """Return the result of `use` for an answer that grants the request. RefusedError for any other answer."""
+        """Return the result of `use` for an answer that grants the request. RefusedError for any other answer.
+
+        `body` opens the bytes to send. After a passing failure the request is sent again, unless `tries` is False.
+        """
 
         def attempt() -> Result:
-            with self.errors(key), self._send(method, key, headers) as answer:
+            with self.errors(key), self.send(method, key, headers, body) as answer:
                 return use(answer)
 
         with requests.reading():
-            return retrying(attempt, is_passing, self.host)
+            return retrying(attempt, is_passing, self.host) if tries else attempt()
 
-    def _send(self, method: str, key: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
-        for name, value in self.authorization().items():
-            request.add_unredirected_header(name, value)
-        with self.errors(key):
+    def is_own(self, key: str) -> bool:
+        """True for a key, and for a URL of the same server."""
+        return urlsplit(self._url(key))[:2] == urlsplit(self.url)[:2]
+
+    def _url(self, key: str) -> str:
+        return key if "://" in key else f"{self.url}/{key}"
+
+    def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
+    ) -> http.client.HTTPResponse:
+        """Send a request once; its answer, which grants it, is to be closed."""
+        url, data = self._url(key), body() if body else None
+        request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
+        if self.is_own(url):
+            for name, value in self.authorization().items():
+                request.add_unredirected_header(name, value)
+        with self.errors(key), nullcontext() if data is None or isinstance(data, bytes) else closing(data):
             answer: http.client.HTTPResponse = self._opener.open(request, timeout=requests.timeout())
             try:
                 http_rules.check_framing(answer.headers)
@@ -245,17 +271,13 @@ class HttpStore(ReadOnlyStore):
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
         """Turn what may go wrong with a request into one family of errors."""
-        url = f"{self.url}/{key}"
+        url = self._url(key).partition("?")[0]
         try:
             yield
         except urllib.error.HTTPError as error:
             with error:
-                raise RefusedError(
-                    f"{url} answers {error.code} {error.reason}",
-                    error.code,
-                    self._hint(error.code),
-                    http_rules.pause_seconds(error.headers),
-                ) from None
+                message = f"{url} answers {error.code} {self.words(error)}"
+                raise RefusedError(message, error.code, self.hint(error.code), error.headers) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise requests.unanswered(f"reading {url} failed: {why(reason)}", error) from error

@@ -15,7 +15,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 
 from onnxreg.cli.commands.sign import write_bundle
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.client import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish
 from onnxreg.registry.signing import generate
 from onnxreg.schema.core.digest import Digest

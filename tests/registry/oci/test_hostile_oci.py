@@ -12,9 +12,7 @@ from support.servers.oci import Handler, Oci
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci import client as oci_client
-from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
-from onnxreg.registry.oci.login import Login
-from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient, OciServer, OciTarget
 from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -254,9 +252,9 @@ def test_a_redirected_request_for_a_token_is_an_error_of_the_remote(
     ],
 )
 def test_a_realm_keeps_the_rules_of_redirects(server: Oci, realm: str) -> None:
-    login = Login(OciTarget.parse("oci://registry.example.com/some/repo"))
+    api = OciServer(OciTarget.parse("oci://registry.example.com/some/repo"), [])
     with pytest.raises(RemoteError):
-        login.renew([f'Bearer realm="{realm.format(port=server.server_port)}"'], {})
+        api.log_in([f'Bearer realm="{realm.format(port=server.server_port)}"'], {})
     assert server.requests == []
 
 

@@ -16,9 +16,8 @@ import pytest
 from support.servers.docker_registry import docker_registry
 
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.login import Credential, Login, find_credential
-from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.oci.login import Credential, find_credential
 from onnxreg.registry.oci.versions import fetch_version, publish
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
@@ -229,7 +228,7 @@ def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
         with docker_registry(tmp_path / "oci", auth) as server:
             auth_file.write_text(json.dumps({"auths": {server.host: encoded("me", "secret")}}))
             target, digest = OciTarget.parse(server.url("acme/pii")), Digest.of(b"data")
-            client = OciClient(target, Login(target, writes=True))
+            client = OciClient(target, writes=True)
             client.upload(digest, 4, lambda: io.BytesIO(b"data"))
             tokens.seconds = 60
             time.sleep(2.1)

@@ -15,9 +15,8 @@ from support.servers.referrers import PAGE, with_referrers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.oci.client import OciClient
+from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.oci.documents import MODEL_PACK
-from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, fetch_version, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path

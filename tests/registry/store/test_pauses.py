@@ -10,8 +10,7 @@ import pytest
 from support.servers import hub, static
 
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.net import requests, waits
 from onnxreg.registry.store.open import open_url
