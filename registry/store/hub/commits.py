@@ -6,8 +6,14 @@ import time
 from collections.abc import Callable, Iterable
 
 from onnxreg.registry.store.hub import repo_card
-from onnxreg.registry.store.hub.hub_client import HubClient, HubFile, Operation, git_oid
-from onnxreg.registry.store.hub.hub_errors import StaleParentError, pause
+from onnxreg.registry.store.hub.hub_client import (
+    HubClient,
+    HubFile,
+    Operation,
+    StaleParentError,
+    git_oid,
+    pause,
+)
 from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, note_path
 from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.support import parallel

@@ -36,8 +36,7 @@ from onnxreg.registry.store.hub.commits import (
     is_file,
     token_of,
 )
-from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, HubUrl, Operation
-from onnxreg.registry.store.hub.hub_errors import NoRepositoryError
+from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, HubUrl, NoRepositoryError, Operation
 from onnxreg.registry.store.hub.hub_layout import ATTRIBUTES, LFS, RepositoryLayout, attributes, chosen
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.layout import (

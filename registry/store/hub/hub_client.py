@@ -1,21 +1,22 @@
-"""Requests to one repository on the Hugging Face Hub through huggingface_hub, and its errors as ours.
+"""Requests to one repository on the Hugging Face Hub, and their errors as ours.
 
-A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is retried here, except that of a commit: the
-caller must find out if the commit was applied after all. Nothing that the Hub names becomes a path on this machine.
+Files are read as those of any web server; all else goes through huggingface_hub. A passing failure (429 with its
+`Retry-After`, 5xx, a broken connection) is retried here, except that of a commit: the caller must find out if the
+commit was applied after all. Nothing that the Hub names becomes a path on this machine.
 """
 
 import hashlib
-import io
+import http.client
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+import urllib.error
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from logging import ERROR
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -27,30 +28,28 @@ from huggingface_hub import (
     constants,
     hf_hub_url,
 )
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     disable_progress_bars,
     get_session,
-    hf_raise_for_status,
     logging,
     validate_repo_id,
 )
 
-from onnxreg.registry.store.hub.hub_errors import (
-    StaleParentError,
-    is_passing,
-    one_line,
-    pause,
-    too_many,
-    translated,
-)
+from onnxreg.registry.store.http import HttpStore, RefusedError
 from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.requests import Meter, UnansweredError, retrying
-from onnxreg.registry.store.net.waits import FileBudget
-from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, RemoteError, why
+from onnxreg.registry.store.net.requests import UnansweredError, retrying
+from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
 
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
@@ -58,15 +57,22 @@ MAX_PATHS = 1000
 MAX_LISTED_FILES = 1_000_000
 """Of one commit."""
 MAX_SILENCE_SECONDS = 120.0
-"""Seconds without a byte after which a request counts as lost."""
-BLOCK_BYTES = 2**16
-"""Bytes of one try: a server that sends a few, and is asked again, is as slow as before."""
+"""Seconds without a byte after which a request through huggingface_hub counts as lost."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
+_LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _URL = re.compile(
     r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
 )
+
+
+class NoRepositoryError(RemoteError):
+    """The repository does not exist, or this token may not see it."""
+
+
+class StaleParentError(Exception):
+    """A commit was not applied and never will be: its parent is no longer the head."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class HubUrl:
         try:
             validate_repo_id(match["repo"])
         except HFValidationError as error:
-            raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
+            raise InputError(f"the Hugging Face Hub has no such name: {_one_line(error)}", hint) from error
         repo_type = "dataset" if match["type"] == "datasets/" else "model"
         return cls(match["repo"], repo_type, match["revision"] or constants.DEFAULT_REVISION)
 
@@ -115,6 +121,27 @@ class HubFile(NamedTuple):
         return cls(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
 
 
+class HubFiles(HttpStore):
+    """The files of a repository by their URLs, with the token that `hf` would send."""
+
+    def authorization(self) -> Mapping[str, str]:
+        return build_hf_headers(library_name=LIBRARY_NAME)
+
+    def hint(self, status: int) -> str:
+        gated = "if the repository is gated, ask for access on its page; " if status == 403 else ""
+        return f"{gated}{_LOGIN}" if status in (401, 403) else "check the URL, and HF_ENDPOINT"
+
+    def words(self, error: urllib.error.HTTPError) -> str:
+        return _one_line(error.headers.get("X-Error-Message") or error.reason)[:200]
+
+    def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
+    ) -> http.client.HTTPResponse:
+        if constants.HF_HUB_OFFLINE:
+            raise RemoteError(f"{key} cannot be read in offline mode", "unset HF_HUB_OFFLINE")
+        return super().send(method, key, headers, body)
+
+
 class HubClient:
     """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
 
@@ -122,7 +149,7 @@ class HubClient:
         self.location = location
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self.api = HfApi(endpoint=endpoint, library_name=LIBRARY_NAME)
-        self.host = urlsplit(self.api.endpoint).netloc
+        self._files = HubFiles(self.file_url("x").removesuffix("/x"))
         self._repo: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
         if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
             disable_progress_bars()
@@ -141,10 +168,12 @@ class HubClient:
 
     def head(self) -> str:
         """The newest commit."""
-        with self._reading("looking for the newest commit"):
-            info = self._again(lambda: self.api.repo_info(**self._repo, revision=self.location.revision))
-            if not _COMMIT.fullmatch(str(info.sha)):
-                raise ValueError("an answer without a commit")
+        info = self._ask(
+            "looking for the newest commit",
+            lambda: self.api.repo_info(**self._repo, revision=self.location.revision),
+        )
+        if not _COMMIT.fullmatch(str(info.sha)):
+            raise self._no_answer("looking for the newest commit")
         return str(info.sha)
 
     def read(
@@ -152,91 +181,47 @@ class HubClient:
     ) -> tuple[bytes | None, str]:
         """Read a small file (None if there is none); returns also the commit that it was read from: `revision`, if given.
 
-        The Hub need not send the bytes again if they are still those in `cached`.
+        The Hub need not send the bytes again if they are still those in `cached`. Of an answer that names no commit, the
+        newest one may be another by now: it is asked for again.
         """
-        response, commit = self._begin(path, revision, 0, cached)
-        if response is None or response.status_code == 304:
-            return (None if response is None else cached), commit
-        with HubStream(self, path, commit, response) as stream:
-            data = io.BufferedReader(stream, CHUNK_BYTES).read(MAX_DOCUMENT_BYTES + 1)
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise IntegrityError(f"{path} of {self.location.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
-        return data, commit
+        conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
+        data: bytes | None
+        try:
+            data, headers = self._files.fetch(self.file_url(path, revision), conditions)
+        except RefusedError as error:
+            headers = error.headers
+            if error.status != 304 and headers.get("X-Error-Code") != "EntryNotFound":
+                if error.status in (401, 404):
+                    self.head()  # its error says more: no repository, no such revision
+                raise
+            data = cached if error.status == 304 else None
+        named = headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "")
+        commit = revision or (named if _COMMIT.fullmatch(named) else None)
+        if commit is not None:
+            return data, commit
+        if data is not None and data.lstrip()[:1] == b"<":
+            raise self._no_answer(f"reading {path}")
+        return self.read(path, self.head())
 
     def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
         """Open a stream over a file of a commit from an offset; None if there is none."""
-        response, commit = self._begin(path, revision, start)
-        if response is None:
-            return None
-        return cast(BinaryIO, io.BufferedReader(HubStream(self, path, commit, response, start), CHUNK_BYTES))
-
-    def _begin(
-        self, path: str, revision: str | None, start: int, cached: bytes | None = None
-    ) -> tuple[httpx2.Response | None, str]:
-        """The answer to a request for a file (None if there is none), and the commit that it is of.
-
-        Of an answer without content that names no commit, the newest one may be another by now: it is asked for again.
-        """
-        with self._reading(f"reading {path}"):
-            try:
-                response, is_absent = (
-                    self.request(path, revision or self.location.revision, start, cached),
-                    False,
-                )
-            except RemoteEntryNotFoundError as error:
-                response, is_absent = error.response, True
-            header = constants.HUGGINGFACE_HEADER_X_REPO_COMMIT
-            names = (item.headers.get(header, "") for item in (*response.history, response))
-            commit = next(filter(_COMMIT.fullmatch, names), revision if is_absent else None)
-            if commit is None and not is_absent:
-                response.close()
-                if response.status_code != 304:
-                    raise ValueError("an answer without a commit")
-        if commit is None:
-            return self._begin(path, self.head(), start)
-        return None if is_absent else response, commit
-
-    def request(
-        self, path: str, revision: str, start: int = 0, cached: bytes | None = None
-    ) -> httpx2.Response:
-        """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
-
-        With status 304 nothing is sent, since the file is `cached`.
-        """
-        headers = {**build_hf_headers(library_name=LIBRARY_NAME), "Accept-Encoding": "identity"}
-        headers |= {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
-        headers |= {"Range": f"bytes={start}-"} if start else {}
-        url, timeout = self.file_url(path, revision), Meter().allowed(constants.HF_HUB_DOWNLOAD_TIMEOUT)
-
-        def attempt() -> httpx2.Response:
-            client = get_session()
-            request = client.build_request("GET", url, headers=headers, timeout=timeout)
-            response = client.send(request, stream=True, follow_redirects=True)
-            try:
-                if response.status_code != 304:
-                    hf_raise_for_status(response)
-            except BaseException:
-                response.close()
-                raise
-            return response
-
-        return self._again(attempt)
+        return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
         files: list[HubFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
-            with self._reading("looking for files"):
-                files += map(HubFile.of, self._again(partial(self.api.get_paths_info, **part)))
+            files += map(HubFile.of, self._ask("looking for files", partial(self.api.get_paths_info, **part)))
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
         """List a folder of a commit; empty if there is no such folder."""
-        address = {"path_in_repo": folder or None, "revision": revision, **self._repo}
-        with self._reading("listing files"):
+        with self._errors("listing files"), requests.reading():
             try:
-                entries = self.api.list_repo_tree(recursive=recursive, **address)
+                entries = self.api.list_repo_tree(
+                    path_in_repo=folder or None, revision=revision, recursive=recursive, **self._repo
+                )
                 files = [HubFile.of(entry) for entry in islice(entries, MAX_LISTED_FILES + 1)]
             except RemoteEntryNotFoundError:
                 return []
@@ -247,9 +232,11 @@ class HubClient:
         return files
 
     def create(self, private: bool | None) -> None:
-        """Make the repository; nothing happens if it is there."""
-        with self.errors("making the repository"):
-            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._repo))
+        """Make the repository; nothing happens if it exists."""
+        self._ask(
+            "making the repository",
+            lambda: self.api.create_repo(private=private, exist_ok=True, **self._repo),
+        )
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
@@ -261,12 +248,12 @@ class HubClient:
         first = {addition.upload_info.sha256: addition for addition in reversed(additions)}.values()
         repeats = [addition for addition in additions if all(addition is not other for other in first)]
         address = {"revision": self.location.revision, **self._repo}
-        with self.errors("uploading"):
+        with self._errors("uploading"):
             for part in filter(None, ([*first], repeats)):
                 self.api.preupload_lfs_files(
                     additions=part, free_memory=False, gitignore_content="", **address
                 )
-        with self.errors("committing"):
+        with self._errors("committing"):
             try:
                 info = self.api.create_commit(
                     operations=operations, commit_message=message, parent_commit=parent, **address
@@ -278,35 +265,37 @@ class HubClient:
 
     def _check_refused(self, error: Exception) -> None:
         """Raise if a commit that failed may have been applied, or may be tried again; return if it was refused for good."""
+        text = f"{self.location.url} did not say whether it took a commit: {_one_line(error)}"
+        hint = "run the command again; what is there already is not sent again"
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
-            if status == 429:
-                raise UnansweredError(*too_many(f"committing: {self.location.url}", error)) from error
-            if status != 408 and status < 500:
+            if status not in (408, 429) and status < 500:
                 return
+            if status == 429:
+                text = f"committing: {self.location.url}: too many requests (429)"
+                hint = http_rules.later(pause(error))
         elif "README.md" in str(error):
             raise RemoteError(
-                f"the Hub refuses the README.md of {self.location.url}: {one_line(error)}",
+                f"the Hub refuses the README.md of {self.location.url}: {_one_line(error)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
-        raise UnansweredError(
-            f"{self.location.url} did not say whether it took a commit: {one_line(error)}",
-            "run the command again; what is there already is not sent again",
-        ) from error
+        raise UnansweredError(text, hint) from error
 
-    def _again(self, attempt: Callable[[], Result]) -> Result:
-        return retrying(attempt, is_passing, self.host, pause)
+    def _ask(self, operation: str, attempt: Callable[[], Result]) -> Result:
+        with self._errors(operation), requests.reading():
+            return retrying(attempt, _is_passing, urlsplit(self.api.endpoint).netloc, pause)
+
+    def _no_answer(self, operation: str) -> RemoteError:
+        return RemoteError(
+            f"{operation}: {self.location.url}: the answer is not the Hub's",
+            "check HF_ENDPOINT; is there a proxy in between?",
+        )
 
     @contextmanager
-    def _reading(self, operation: str) -> Iterator[None]:
-        with self.errors(operation), requests.reading():
-            yield
-
-    @contextmanager
-    def errors(self, operation: str) -> Iterator[None]:
-        """Turn what huggingface_hub raises into an error that names the operation and the repository; see `translated`.
+    def _errors(self, operation: str) -> Iterator[None]:
+        """Turn what huggingface_hub raises into an error that names the operation and the repository, without secrets.
 
         Its client waits no longer than the limit for a silent Hub, and follows redirects by our rules.
         """
@@ -314,8 +303,8 @@ class HubClient:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
             raise HostError(
-                f"{operation}: {self.location.url}: {one_line(error)}",
-                f"write http://HOST:PORT in {http_rules.proxy_variables()}, unset it, or for SOCKS: pip install 'httpx2[socks]'",
+                f"{operation}: {self.location.url}: {_one_line(error)}",
+                f"write http://HOST:PORT in {http_rules.proxy_variables()}, or unset it",
             ) from error
         except OSError as error:
             raise HostError(
@@ -330,97 +319,65 @@ class HubClient:
         except (RegError, StaleParentError):
             raise
         except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise translated(error, f"{operation}: {self.location.url}", self.location.revision) from error
+            raise self._translated(error, operation) from error
+
+    def _translated(self, error: Exception, operation: str) -> RegError:
+        """Translate a foreign error. The text holds no header and no URL, so no token and no signed address."""
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
+        label = f"{operation}: {self.location.url}"
+        match error:
+            case HFValidationError():
+                return InputError(f"{label}: {_one_line(error)}", "write hf://ORG/NAME")
+            case OfflineModeIsEnabled():
+                return RemoteError(f"{label} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
+            case GatedRepoError():
+                return RemoteError(f"{label} is gated", f"ask for access on its page, then {_LOGIN}")
+            case RepositoryNotFoundError():
+                text = f"{label} does not exist, or you may not see it"
+                return NoRepositoryError(text, f"check the name; if it is private, {_LOGIN}")
+            case RevisionNotFoundError():
+                text = f"{label} has no revision {self.location.revision}"
+                return RemoteError(text, "check it, or make the branch first")
+            case HfHubHTTPError():
+                status, words = error.response.status_code, _one_line(error.server_message or "")[:200]
+                hint = http_rules.later(pause(error)) if status == 429 or status >= 500 else ""
+                hint = _LOGIN if status in (401, 403) else hint
+                return RemoteError(f"{label}: the Hub refuses ({status}){': ' if words else ''}{words}", hint)
+            case httpx2.HTTPError() | ConnectionError() | TimeoutError():
+                text = f"{label} cannot be reached: {_one_line(error) or type(error).__name__}"
+                hint = f"check the network, HF_ENDPOINT and {http_rules.proxy_variables()}, then run the command again"
+                return RemoteError(text, requests.final_hint(error) or hint)
+            case OSError():
+                text = f"{label}: {error.strerror or type(error).__name__}"
+                return HostError(text, "check this machine's disk")
+        return self._no_answer(operation)
 
 
 def _check_redirect(response: httpx2.Response) -> None:
-    """RemoteError if an answer redirects to a forbidden place, or sends a body without end."""
+    """RemoteError if an answer redirects to a forbidden place."""
     if response.has_redirect_location:
-        url, size = str(response.request.url), 0
-        http_rules.target(url, response.headers["Location"])
-        stream = response.stream
-        assert isinstance(stream, httpx2.SyncByteStream)
-        with closing(stream):
-            for part in _paced(stream):
-                size += len(part)
-                http_rules.check_size(url, size)
-        response.stream = httpx2.ByteStream(b"")
+        http_rules.target(str(response.request.url), response.headers["Location"])
 
 
-def _paced(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks of an answer. TimeoutError if they come slower than the present read allows."""
-    meter, remaining = Meter(), iter(blocks)
-    while True:
-        meter.allowed(None)
-        began = time.monotonic()
-        data = next(remaining, b"")
-        meter.count(len(data), began)
-        if not data:
-            return
-        yield data
+def _is_passing(error: Exception) -> bool:
+    """True if the same request may succeed later."""
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code in (408, 429) or error.response.status_code >= 500
+    if isinstance(error, httpx2.ProxyError | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+        return False
+    return isinstance(error, httpx2.TransportError) and not requests.final_hint(error)
 
 
-class HubStream(io.RawIOBase):
-    """A file's bytes from an offset, all of one commit. If the connection breaks, the rest is requested."""
+def pause(error: BaseException | None) -> float:
+    """The seconds that the Hub wants to be left alone after an error."""
+    return http_rules.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
 
-    def __init__(
-        self, hub: HubClient, path: str, commit: str, response: httpx2.Response, offset: int = 0
-    ) -> None:
-        super().__init__()
-        self._hub = hub
-        self._path = path
-        self._commit = commit
-        self._offset = offset
-        self._budget = FileBudget.current()
-        self._block = bytearray()
-        with hub.errors(f"reading {path}"):
-            self._use(response)
 
-    def _use(self, response: httpx2.Response) -> None:
-        """Receive the bytes from the offset on. A Hub that ignores the range sends all of them."""
-        self._response = response
-        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-            raise ValueError("a compressed answer, which was not asked for")
-        self._blocks: Iterator[bytes] | None = _paced(response.iter_raw())
-        self._skip = self._offset if response.status_code == 200 else 0
-        if response.status_code == 206:
-            first, _, _ = http_rules.content_range(response.headers.get("Content-Range", ""))
-            if first != self._offset:
-                raise ValueError("another range than the one that was asked for")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        if not self._block:
-            with self._hub.errors(f"reading {self._path}"), requests.reading(self._budget):
-                retrying(self._fill, self._may_resume, self._hub.host)
-        target = memoryview(buffer).cast("B")
-        size = min(len(target), len(self._block))
-        target[:size] = self._block[:size]
-        del self._block[:size]
-        return size
-
-    def _fill(self) -> None:
-        """Receive the next block, or the rest of it if the connection broke within."""
-        if self._blocks is None:
-            self._use(self._hub.request(self._path, self._commit, self._offset))
-        blocks, self._blocks = self._blocks, None
-        while len(self._block) < BLOCK_BYTES and (data := next(blocks or iter(()), b"")):
-            skipped = min(self._skip, len(data))
-            self._skip -= skipped
-            self._block += data[skipped:]
-            self._offset += len(data) - skipped
-        self._blocks = blocks
-
-    def _may_resume(self, error: Exception) -> bool:
-        self._response.close()
-        return isinstance(error, httpx2.TransportError | TimeoutError)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._response.close()
-        super().close()
+def _one_line(error: object) -> str:
+    """The first line with something on it, without addresses: those of uploads are signed."""
+    line = next((line for line in str(error).splitlines() if line.strip()), "")
+    return re.sub(r"https?://\S+", "...", line).strip()
 
 
 def git_oid(data: bytes) -> str:

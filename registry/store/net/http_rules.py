@@ -89,7 +89,7 @@ def check_proxy(url: str) -> None:
     if not is_usable:
         raise HostError(
             f"{host} is not reached through the proxy that {scheme.upper()}_PROXY names",
-            f"write http://HOST:PORT there, or list {host} in NO_PROXY; only hf:// takes SOCKS",
+            f"write http://HOST:PORT there, SOCKS is not spoken; or list {host} in NO_PROXY",
         )
 
 

@@ -91,23 +91,11 @@ def test_a_proxy_that_cannot_be_used_is_named(
     variable: str,
     value: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv(variable, value)
     status, said = reg(*ELSEWHERE[place])
     assert (status, pauses) == (9, []), said
-    assert variable in said and ("[socks]" if place == "hub" else "NO_PROXY") in said
+    assert variable in said and "NO_PROXY" in said
     assert "Traceback" not in said and "hunter2" not in said
-
-
-@pytest.mark.parametrize("scheme", ["socks", "socks5"])
-def test_a_socks_proxy_of_the_desktop_is_named_by_the_hub(
-    unreached: None, reg: Reg, monkeypatch: pytest.MonkeyPatch, pauses: list[float], scheme: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "socksio", None)
-    monkeypatch.setenv("ALL_PROXY", f"{scheme}://127.0.0.1:9")
-    status, said = reg(*ELSEWHERE["hub"])
-    assert (status, pauses) == (9, []), said
-    assert "ALL_PROXY" in said and "[socks]" in said
 
 
 @contextmanager
@@ -206,7 +194,7 @@ def test_a_file_of_certificates_that_is_none_is_named(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv(variable, str(tmp_path / "bundle"))
         status, said = reg("push", url)
-    assert (status, pauses) == (9 if place == "hub" else 6, []), said
+    assert (status, pauses) == (6, []), said
     assert variable in said
 
 

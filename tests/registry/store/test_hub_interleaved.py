@@ -22,8 +22,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import commits
 from onnxreg.registry.store.hub.commits import CommitSnapshot
 from onnxreg.registry.store.hub.hub import HubRegistry
-from onnxreg.registry.store.hub.hub_client import HubFile, HubUrl
-from onnxreg.registry.store.hub.hub_errors import StaleParentError
+from onnxreg.registry.store.hub.hub_client import HubFile, HubUrl, StaleParentError
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.requests import UnansweredError
