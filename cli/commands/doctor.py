@@ -20,7 +20,7 @@ EXAMPLES = (
     "reg doctor --json",
     "reg doctor s3://models/prod --clear gc/condemned/0123456789abcdef",
 )
-WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
+WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment", "gate")
 """The families of failures; the exit status is that of the first one that occurs."""
 
 
@@ -43,8 +43,9 @@ def command(
 
     It checks layout, permissions, space, stray files, leftovers of killed commands, remotes and forks, and
     tries locks, renames and compare-and-swap on scratch that is then removed. `reg verify` reads the bytes.
-    The exit status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not
-    found, 9 environment.
+    If the registry has a policy, each governed channel must hold a version that it lets in. The exit status
+    is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not found, 9
+    environment, 8 a channel.
 
     --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
     not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody

@@ -5,44 +5,36 @@ registry.
 """
 
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from shlex import join, quote
 
+from onnxreg.registry.gates.enforce import audit_gates
+from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.lookup import read_log
-from onnxreg.registry.maintain.verification import is_registry_file, stray_files
+from onnxreg.registry.maintain.verification import LEFTOVER, is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
-from onnxreg.registry.store.layout import LAYOUT_VERSION, NOTE, UPGRADE, Kind, note_path, read_identity
+from onnxreg.registry.store.layout import LAYOUT_VERSION, UPGRADE, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import IndexSwapper
-from onnxreg.registry.store.protocol import LocalStore, RegistryStore, TreeFile
+from onnxreg.registry.store.protocol import LocalStore, RegistryStore
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
-from onnxreg.schema.core.errors import (
-    ConflictError,
-    InputError,
-    IntegrityError,
-    NotFoundError,
-    RegError,
-)
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.units import counted
 
 GIB = 2**30
 MAX_LISTED_PATHS = 5
 """Paths that one diagnosis names."""
-PROBE_PATH = re.compile(r"gc/probe-[0-9a-f]{16}")
-"""The object that one run of the probes works on."""
-_NOTE_PATH = re.compile(rf"gc/(intents|condemned)/({NOTE.pattern})")
 
 
 @dataclass(frozen=True)
@@ -56,27 +48,28 @@ class Diagnosis:
     family: str = "environment"
 
 
-Check = Callable[[], Iterable[Diagnosis]]
-
-
 def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diagnosis]:
     """Run every check of one registry; `display_name` is its name in the fixes.
 
     Only the scratch of the probes changes, and scratch that interrupted probes left.
     """
     url = display_name or remote.url
-    checks: list[Check]
-    shared: list[Check] = [partial(_stray, remote, url), partial(_notes, remote, url)]
+    checks: list[Callable[[], Iterable[Diagnosis]]]
+    shared = [partial(check, remote, url) for check in (_stray, _notes, _channels)]
     if isinstance(remote, LocalStore):
         own = DirectoryRegistry(remote.root, remote.disk)
         first, last = (_identity, _links, _permissions, _space), (_scratch, _local_probes, _remotes)
-        checks = [partial(check, own) for check in first] + shared + [partial(check, own) for check in last]
+        checks = [
+            *(partial(check, own) for check in first),
+            *shared,
+            *(partial(check, own) for check in last),
+        ]
     else:
-        checks = [partial(_opened, remote)]
-        if not (isinstance(remote, ObjectRegistry) and isinstance(remote.store, ReadOnlyStore)):
+        checks = [lambda: [Diagnosis("registry.json", True, f"registry {remote.registry_id[:12]}...")]]
+        if not isinstance(remote, ObjectRegistry):
             checks += shared
-        if isinstance(remote, ObjectRegistry) and not isinstance(remote.store, ReadOnlyStore):
-            checks.append(partial(_object_probes, remote, url))
+        elif not isinstance(remote.store, ReadOnlyStore):
+            checks += [*shared, partial(_object_probes, remote, url)]
     findings: list[Diagnosis] = []
     for check in checks:
         try:
@@ -94,10 +87,6 @@ def _summary(check: str, faults: list[str], healthy: str, fix: str, family: str 
         return Diagnosis(check, True, healthy)
     more = f" and {len(faults) - MAX_LISTED_PATHS} more" if len(faults) > MAX_LISTED_PATHS else ""
     return Diagnosis(check, False, "; ".join(faults[:MAX_LISTED_PATHS]) + more, fix, family)
-
-
-def _opened(remote: RegistryStore) -> Iterator[Diagnosis]:
-    yield Diagnosis("registry.json", True, f"registry {remote.registry_id[:12]}...")
 
 
 def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -126,22 +115,18 @@ def _links(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 def _permissions(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """Directories that can be written, files that can be read, here and by the registry's owner."""
     root = quote(str(remote.root))
+    denied: list[str] = []
+    foreign: list[str] = []
     with host_errors(f"listing {remote.url}"):
         if hasattr(os, "statvfs") and os.statvfs(remote.root).f_flag & os.ST_RDONLY:
             yield Diagnosis("permissions", False, "nothing can be written", READ_ONLY)
             return
         owner = remote.root.stat().st_uid
-        denied: list[str] = []
-        foreign: list[str] = []
-        below = (
-            Path(directory, name)
-            for directory, folders, names in os.walk(remote.root)
-            for name in (*folders, *names)
-        )
-        for path in (remote.root, *below):
-            if not os.path.lexists(path):
+        for path in (remote.root, *remote.root.rglob("*")):
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
                 continue  # it vanished meanwhile
-            status = path.lstat()
             folder = stat.S_ISDIR(status.st_mode)
             if not folder and not stat.S_ISREG(status.st_mode):
                 continue
@@ -175,7 +160,7 @@ def _clear(url: str, paths: Iterable[str]) -> str:
 
 def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     """Files that do not belong to a registry; those below `index/` are models without a valid name."""
-    strays = stray_files(remote)
+    strays = stray_files(list(remote.files()))
     for check, healthy, in_tree in (
         ("stray files", "no file that does not belong here", False),
         ("index and blobs", "every file there has the name and kind of one", True),
@@ -200,22 +185,23 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
     Only people can clear the others: notes of unknown collections, and in a mirror those of unknown pushes.
     """
-    writer = "mirroring" if remote.is_mirror else "push"
-    kinds: tuple[tuple[Kind, str], ...] = (("intents", writer), ("condemned", "collection"))
-    for kind, owner in kinds:
+    kinds: dict[Kind, str] = {
+        "intents": "mirroring" if remote.is_mirror else "push",
+        "condemned": "collection",
+    }
+    for kind, owner in kinds.items():
         alive = {note: remote.is_alive(note) for note in remote.notes(kind)}
         dead = [note for note, answer in alive.items() if answer is False]
-        unknown = [note for note, answer in alive.items() if answer is None]
+        unknown = [note for note, answer in alive.items() if answer is None and _is_for_people(remote, kind)]
         faults = [f"a {owner} that died left gc/{kind}/{note}" for note in dead]
-        fix, running = _gc(remote, url), len(alive) - len(dead)
-        if unknown and _is_for_people(remote, kind):
-            faults += [
-                f"gc/{kind}/{note} is of a {owner} that runs, or never ended: if no {owner} is under way "
-                "on any machine, clear it"
-                for note in unknown
-            ]
-            fix = _clear(url, [note_path(kind, note) for note in unknown[:MAX_LISTED_PATHS]])
-            running -= len(unknown)
+        faults += [
+            f"gc/{kind}/{note} is of a {owner} that runs, or never ended: if no {owner} is under way "
+            "on any machine, clear it"
+            for note in unknown
+        ]
+        paths = [note_path(kind, note) for note in unknown[:MAX_LISTED_PATHS]]
+        running = len(alive) - len(dead) - len(unknown)
+        fix = _clear(url, paths) if paths else _gc(remote, url)
         yield _summary(kind, faults, f"{running} under way" if running else "none", fix)
 
 
@@ -224,6 +210,19 @@ def _is_for_people(remote: RegistryStore, kind: str) -> bool:
     logs, so nothing makes a push to it start over.
     """
     return kind == "condemned" or remote.is_mirror
+
+
+def _channels(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
+    """Governed channels, if the registry has a policy: each must hold a version that the policy lets in."""
+    if not read_policies(remote).lines:
+        return
+    trust = load_trust()
+    faults = [
+        fault for name in remote.names() for _, fault in audit_gates(remote, read_log(remote, name), trust)
+    ]
+    fix = "promote a version that meets the policy: reg promote NAME:VERSION CHANNEL"
+    fix += "" if isinstance(remote, LocalStore) else f" --remote {quote(url)}"
+    yield _summary("channels", faults, "each governed channel meets its policy", fix, "gate")
 
 
 def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -235,12 +234,11 @@ def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
         dead = [path for path in markers if is_held(path) is False]
         owned = {*markers, *(path.with_suffix("") for path in markers)}
         lost = [path for path in entries if path not in owned and os.path.lexists(path)]
-    faults = [f"{path.name.removesuffix('.lock')} was left by a command that died" for path in dead]
+    faults = [f"{path.stem} was left by a command that died" for path in dead]
     faults += [f"{path.name} is of no command" for path in lost]
     remove = join(["rm", "-r", *map(str, lost[:MAX_LISTED_PATHS])])
-    yield _summary(
-        "scratch", faults, "nothing that a command left", remove if lost else _gc(remote, remote.url)
-    )
+    fix = remove if lost else _gc(remote, remote.url)
+    yield _summary("scratch", faults, "nothing that a command left", fix)
 
 
 def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -249,11 +247,8 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     with host_errors(f"writing to {remote.url}"):
         remote.make_scratch()
         with staging(remote.scratch, remote.disk, PROBE) as directory:
-            devices = {
-                part: (remote.root / part).stat().st_dev
-                for part in ("local/tmp", "blobs", "index")
-                if (remote.root / part).is_dir()
-            }
+            paths = {part: remote.root / part for part in ("local/tmp", "blobs", "index")}
+            devices = {part: path.stat().st_dev for part, path in paths.items() if path.is_dir()}
             faults = list(promises.disk_faults(directory, remote.disk))
             if len(set(devices.values())) > 1:
                 faults.append(f"{', '.join(devices)} are on different file systems")
@@ -273,8 +268,8 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
     Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
     store = unguarded(remote.store)
-    probes = (file.path for file in remote.files() if PROBE_PATH.fullmatch(file.path))
-    before = {path: store.get(path) for path in probes}
+    leftovers = filter(None, (LEFTOVER.fullmatch(file.path) for file in remote.files()))
+    before = {match[0]: store.get(match[0]) for match in leftovers if match[1] is None}
     faults = promises.faults(store, f"gc/{PROBE}{os.urandom(8).hex()}", raced=True)
     fix = f"keep to one writer at a time, or move: {join(['reg', 'mirror', url])} DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
@@ -330,21 +325,20 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
     refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
     its collection runs.
     """
-    files = list(remote.files())
-    chosen: list[TreeFile] = []
+    files, chosen = list(remote.files()), []
     for path in paths:
-        matches = [
-            file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
-        ]
+        below = [file for file in files if path[-1:] == "/" and file.path.startswith(path)]
+        matches = below or [file for file in files if file.path == path]
         if not matches:
             raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
         chosen += matches
     for file in chosen:
-        note = _NOTE_PATH.fullmatch(file.path)
-        if note is not None and remote.is_alive(note[2]):
+        match = LEFTOVER.fullmatch(file.path)
+        kind, note = match.groups() if match else ("", None)
+        if note is not None and remote.is_alive(note):
             raise ConflictError(f"the command that left {file.path} runs", "wait for it, or stop it")
-        is_leftover = note is not None and _is_for_people(remote, note[1])
-        if is_registry_file(file) and not is_leftover and not PROBE_PATH.fullmatch(file.path):
+        is_leftover = match is not None and (note is None or _is_for_people(remote, kind))
+        if is_registry_file(file) and not is_leftover:
             raise InputError(
                 f"{file.path} is a part of the registry", "`reg gc` frees what is not needed any more"
             )

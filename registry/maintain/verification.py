@@ -112,7 +112,7 @@ def verify(
     tree = list(remote.files())
     keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in needed for key in keys)
-    report.damages += _strays(tree)
+    report.damages += stray_files(tree)
     _check_blobs(remote.open_key, needed, keys, report, progress)
     _settle(remote, models, report)
     return report
@@ -270,8 +270,10 @@ def _key_of(file: TreeFile) -> BlobKey | None:
 
 
 _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
-_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}})")
-"""Notes, and the scratch of the probes of `reg doctor`."""
+LEFTOVER = re.compile(
+    rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
+)
+"""A note, with its kind and name, or scratch of the probes of `reg doctor`."""
 _MARKS = re.compile(r"[ .(-]")
 """The characters between a file's name and what a sync program adds to it."""
 
@@ -282,18 +284,16 @@ def is_registry_file(file: TreeFile) -> bool:
     return file.size is not None and (
         path in _FIXED
         or _key_of(file) is not None
-        or _NOTES.fullmatch(path) is not None
+        or LEFTOVER.fullmatch(path) is not None
         or model_of(path) is not None
     )
 
 
-def stray_files(remote: RegistryStore) -> list[Damage]:
-    """Files that do not belong to a registry, such as a link, or an index file without a valid name."""
-    return _strays(list(remote.files()))
+def stray_files(files: Collection[TreeFile]) -> list[Damage]:
+    """Files that do not belong to a registry, such as a link, or an index file without a valid name.
 
-
-def _strays(files: Collection[TreeFile]) -> list[Damage]:
-    """The stray files, without those that the system puts into every folder; copies of a sync program are only named."""
+    Files that the system puts into every folder are none; copies of a sync program are only named.
+    """
     own = {file.path.rpartition(".")[0] or file.path for file in files if is_registry_file(file)}
     damages = []
     for file in files:
