@@ -292,7 +292,7 @@ def is_registry_file(file: TreeFile) -> bool:
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
     """Files that do not belong to a registry, such as a link, or an index file without a valid name.
 
-    Files that the system puts into every folder are none; copies of a sync program are only named.
+    Files that the system puts into every folder are left out, and copies of a sync program are only named.
     """
     own = {file.path.rpartition(".")[0] or file.path for file in files if is_registry_file(file)}
     damages = []
