@@ -8,13 +8,14 @@ Failed requests are repeated here: the meaning of a refused condition depends on
 only the parts of an upload.
 """
 
+import asyncio
 import hashlib
 import io
 import secrets
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
@@ -44,7 +45,7 @@ PART_BYTES = 5 * 2**20
 """A larger object goes up in parts of this size."""
 MAX_PARTS = 9_000
 """The parts of an object, of which S3 takes 10,000: those of a larger object are larger."""
-PARTS_AT_A_TIME = 3
+PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """Objects above `SMALL_BYTES` on their way up at a time. Memory: `PARTS_AT_A_TIME` and two parts more for each."""
 READ_BYTES = 2**18
@@ -61,6 +62,7 @@ FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
 Passing = Callable[[Exception], bool]
+Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 
 
@@ -200,14 +202,15 @@ class BucketStore:
     def create(self, key: str, source: BinaryIO) -> bool:
         head = bytearray()
         if _fill(head, source, SMALL_BYTES):
-            return self._put(key, bytes(head), "create")
+            return self._put(key, head, "create")
         while not self._memory.acquire(timeout=POLL_SECONDS):
             check_stop()
         try:
             if _fill(head, source, PART_BYTES):
-                return self._put(key, bytes(head), "create")
-            blocks = chain([bytes(head)], iter(partial(source.read, CHUNK_BYTES), b""))
-            del head
+                return self._put(key, head, "create")
+            first: list[Buffer] = [head]
+            blocks = chain(first, iter(partial(source.read, CHUNK_BYTES), b""))
+            del head, first
             if self._exists(key):
                 deque(blocks, 0)
                 return False
@@ -216,16 +219,26 @@ class BucketStore:
         finally:
             self._memory.release()
 
-    def _upload(self, key: str, blocks: Iterator[bytes], length: int) -> None:
+    def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
         """Create a large object. An error of reading is raised as it is, and then nothing is visible.
+
+        After an error or Ctrl-C its parts are given up, unless only the last ones (`PARTS_AT_A_TIME`) are on their way:
+        the client cannot give up what it completes.
 
         IntegrityError if a part was garbled on its way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
-        limits: Any = {"chunk_size": part, "max_concurrency": PARTS_AT_A_TIME, "use_multipart": True}
+
+        async def send() -> None:
+            limits: Any = {"buffer_size": part, "max_concurrency": PARTS_AT_A_TIME}
+            async with obstore.open_writer_async(self._parts, key, **limits) as writer:
+                for block in blocks:
+                    await _until_stopped(writer.write(block))
+                await _until_stopped(writer.write(b""))  # waits until the last parts may go up
+
         try:
             with self._errors(f"uploading {key}"):
-                obstore.put(self._parts, key, blocks, **limits)
+                asyncio.run(send())
         except RejectedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
@@ -247,7 +260,7 @@ class BucketStore:
                 break
         return current is not None and current[0] == data
 
-    def _put(self, key: str, data: bytes, mode: Any) -> bool:
+    def _put(self, key: str, data: Buffer, mode: Any) -> bool:
         """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
         try:
             self.ask(
@@ -341,16 +354,29 @@ class BucketStore:
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """Turn what may go wrong with a request into one family of errors."""
+        """Turn what may go wrong with a request into one family of errors. A writer that closes raises a plain OSError."""
         try:
             yield
         except RegError:
             raise
-        except (FileNotFoundError, BaseError) as error:
+        except (FileNotFoundError, BaseError, OSError, ValueError) as error:
+            of_server = isinstance(error, BaseError) or type(error) in (FileNotFoundError, OSError)
+            if not of_server:
+                raise requests.unanswered(f"{doing} at {self.url} failed: {why(error)}", error) from error
             failure = translated(f"{doing} at {self.url} failed", str(error), is_write)
             raise failure from (TimeoutError() if "TimedOut" in str(error) else error)
-        except (OSError, ValueError) as error:
-            raise requests.unanswered(f"{doing} at {self.url} failed: {why(error)}", error) from error
+
+
+async def _until_stopped(request: Awaitable[int]) -> None:
+    """Await a request, which is cancelled as soon as the work ends, also if the server is silent."""
+    task = asyncio.ensure_future(request)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=POLL_SECONDS)
+            check_stop()
+        task.result()
+    finally:
+        task.cancel()
 
 
 def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:

@@ -104,6 +104,12 @@ class TestParts:
             push.put(BytesIO(bytes(17 * UNIT)), Digest.of(bytes(17 * UNIT)))
         assert ministack.uploads(bucket_url) == []
 
+    def test_a_source_that_fails_leaves_no_part(self, bucket_url: str, ministack: s3servers.Server) -> None:
+        remote = bucket_remote(bucket_url, create=True)
+        with remote.push() as push, pytest.raises(IntegrityError):
+            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(b"other bytes"))
+        assert ministack.uploads(bucket_url) == []
+
     def test_credentials_that_expire_between_parts(
         self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
     ) -> None:
