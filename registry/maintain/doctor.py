@@ -23,9 +23,8 @@ from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
 from onnxreg.registry.store.layout import LAYOUT_VERSION, UPGRADE, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.store.promises import IndexSwapper
+from onnxreg.registry.store.promises import CasGuardedStore, Swapper
 from onnxreg.registry.store.protocol import LocalStore, RegistryStore
-from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -257,8 +256,9 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
             yield _summary("disk", faults, f"files are synced, and renamed over others{less}", move)
             locks = list(promises.lock_faults(directory))
             yield _summary("locks", locks, "a lock keeps other processes out", move)
-            swapper = IndexSwapper(DirectoryRegistry.create(directory / "registry", remote.disk))
-            faults = promises.faults(swapper, "probe", raced=True)
+            scratch = DirectoryRegistry.create(directory / "registry", remote.disk)
+            swapper = Swapper(scratch.read_file, scratch.swap_file, scratch.discard)
+            faults = promises.cas_faults(swapper, "probe", raced=True)
             yield _summary("compare-and-swap", faults, "one of many writers wins", move)
 
 
@@ -267,10 +267,10 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
 
     Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
-    store = unguarded(remote.store)
+    store = remote.store.store if isinstance(remote.store, CasGuardedStore) else remote.store
     leftovers = filter(None, (LEFTOVER.fullmatch(file.path) for file in remote.files()))
     before = {match[0]: store.get(match[0]) for match in leftovers if match[1] is None}
-    faults = promises.faults(store, f"gc/{PROBE}{os.urandom(8).hex()}", raced=True)
+    faults = promises.cas_faults(Swapper.of(store), promises.probe_path(), raced=True)
     fix = f"keep to one writer at a time, or move: {join(['reg', 'mirror', url])} DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
     dead = [path for path, data in before.items() if data is not None and store.get(path) == data]

@@ -181,15 +181,11 @@ class Remotes:
         return store
 
     def remember(self, remote: str | None, store: RegistryStore) -> None:
-        """Record the id of a remote, and that it passed the write check. If this cannot be written, nothing fails."""
+        """Record the id of a remote. If this cannot be written, nothing fails."""
         url = self.url_of(remote)
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing() as remotes:
                 remotes.pins[url] = store.registry_id
-        if not isinstance(store, LocalStore):
-            from onnxreg.registry.store.require_cas import remember
-
-            remember(store)
 
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None

@@ -1,6 +1,6 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must honour conditions (`require_cas` proves it): an index file is replaced only if it has the bytes that were
+The server must honour conditions (`promises` proves it): an index file is replaced only if it has the bytes that were
 read. A blob of up to `PART_BYTES` is created only if its key is free; a larger one goes up in parts, whose end knows no
 condition, so that it may replace a blob with equal bytes.
 
@@ -35,8 +35,8 @@ from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.requests import retrying
 from onnxreg.registry.store.net.waits import FileBudget, setting
 from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.promises import CasGuardedStore
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
-from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError, why
 
@@ -87,6 +87,11 @@ class BucketStore:
     def _settings(self) -> dict[str, Any]:
         """Read once for all clients: it may ask a service for credentials."""
         return self._location.settings()
+
+    @property
+    def server(self) -> str:
+        """The URL, with the server's address that was configured."""
+        return f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}"
 
     @cached_property
     def _reads(self) -> Any:
@@ -450,7 +455,7 @@ def bucket_remote(
                 f"{store.url} is not a registry and not empty",
                 "name a registry, or a prefix with nothing below it",
             )
-        return ObjectRegistry.create(CasGuardedStore(store), mirror_of, mirror_of is not None)
-    remote = ObjectRegistry(CasGuardedStore(store), known_id)
+        return ObjectRegistry.create(CasGuardedStore(store, store.server), mirror_of, mirror_of is not None)
+    remote = ObjectRegistry(CasGuardedStore(store, store.server), known_id)
     remote.check_exists()
     return remote

@@ -27,8 +27,6 @@ SCHEMES: dict[str, tuple[str, ...]] = {
     "az": ("account", "anonymous", "endpoint"),
 }
 """The options of each kind of URL."""
-ENDPOINTS = {"s3": "endpoint", "gs": "base_url", "az": "endpoint"}
-"""The setting of obstore for the server's address."""
 SERVERS = {"s3": "", "gs": "https://storage.googleapis.com", "az": "https://blob.core.windows.net"}
 FLAGS = ("anonymous", "path_style")
 YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
@@ -84,6 +82,11 @@ class BucketUrl:
         options = f"?{urlencode(self.options)}" if self.options else ""
         return f"{self.scheme}://{self.bucket}{below}{options}"
 
+    @property
+    def endpoint_setting(self) -> str:
+        """The setting of obstore for the server's address."""
+        return "base_url" if self.scheme == "gs" else "endpoint"
+
     def option(self, name: str) -> str | None:
         return dict(self.options).get(name)
 
@@ -98,9 +101,9 @@ class BucketUrl:
                 self.url, self.bucket, options, self.flag("path_style"), not self.flag("anonymous")
             )
         else:
-            named = {"account_name": self.option("account"), ENDPOINTS[self.scheme]: self.option("endpoint")}
+            named = {"account_name": self.option("account"), self.endpoint_setting: self.option("endpoint")}
             settings = {name: value for name, value in named.items() if value}
-        endpoint = settings.get(ENDPOINTS[self.scheme]) or SERVERS[self.scheme]
+        endpoint = settings.get(self.endpoint_setting) or SERVERS[self.scheme]
         http_rules.check_proxy(endpoint)
         if self.flag("anonymous"):
             settings["skip_signature"] = True

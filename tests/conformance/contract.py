@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry.store import promises
+from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IndexLister, PathStore, RegistryStore
 from onnxreg.schema.core.digest import Digest
@@ -78,18 +79,23 @@ class StoreContract:
         with pytest.raises(NotFoundError):
             remote.open_blob(Digest.of(b"nowhere"))
 
-    @pytest.mark.parametrize(
-        "trial",
-        [
-            promises.create_only,
-            promises.compare_and_swap,
-            promises.race_create,
-            promises.race_swap,
-            promises.gone,
-        ],
-    )
-    def test_keeps_the_promise(self, remote: RegistryStore, trial: promises.Trial) -> None:
-        assert list(trial(promises.IndexSwapper(remote), "org/m")) == []
+    def test_index_files_are_compared_and_swapped(self, remote: RegistryStore) -> None:
+        def get(name: str) -> tuple[bytes, str] | None:
+            index = remote.read_index(name)
+            return None if index is None else (index.data, index.token)
+
+        def swap(name: str, data: bytes, expected: str | None) -> bool:
+            try:
+                with remote.push() as push:
+                    push.publish(name, data, expected)
+            except LostRaceError:
+                return False
+            return True
+
+        def delete(names: list[str]) -> None:
+            remote.discard(map(index_path, names))
+
+        assert promises.cas_faults(promises.Swapper(get, swap, delete), "org/m", raced=True) == []
 
     def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: RegistryStore) -> None:
         assert remote.read_index(POLICY_LOG) is None

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -25,8 +25,8 @@ from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.promises import CasGuardedStore, Swapper
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.disk import READ_ONLY, Disk, replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft
@@ -294,8 +294,8 @@ class Hoarding(MemoryStore):
 class Lying(MemoryStore):
     """Reads something else than was written."""
 
-    def create(self, key: str, source: BinaryIO) -> bool:
-        return self.swap(key, source.read()[:1], None)
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        return super().swap(key, data[:1], expected)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ class Lying(MemoryStore):
 )
 def test_a_store_that_breaks_a_promise_is_found(kind: type[MemoryStore], word: str) -> None:
     store = kind()
-    assert word in "; ".join(promises.faults(store, "probe", raced=True))
+    assert word in "; ".join(promises.cas_faults(Swapper.of(store), "probe", raced=True))
     if kind is not Hoarding:
         assert store.objects == {}
 
@@ -408,7 +408,7 @@ def test_scratch_of_a_probe_that_runs_is_left_alone() -> None:
 def test_a_store_that_is_proven_before_writing_has_a_finding_and_no_error() -> None:
     store = Careless()
     ObjectRegistry.create(store)
-    found = faults(ObjectRegistry(CasGuardedStore(store)))
+    found = faults(ObjectRegistry(CasGuardedStore(store, "a server")))
     assert found.keys() == {"compare-and-swap"}
     assert "reg mirror memory: DST" in found["compare-and-swap"].fix
 

@@ -8,7 +8,7 @@ from conformance.contract import put
 
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.require_cas import CasGuardedStore, remember
+from onnxreg.registry.store.promises import CasGuardedStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 
@@ -35,13 +35,11 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
 
 def test_promises_are_proven_for_each_server() -> None:
     """A registry that was copied to another server keeps its id."""
-    first = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))
-    remember(first)
+    first = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models"), "s3://one/models"))
     put(first, b"blob")
     moved = Careless("s3://two/models")
     moved.objects["registry.json"] = first.store.get("registry.json")[0]  # type: ignore[index]
-    second = ObjectRegistry(CasGuardedStore(moved))
-    remember(second)
+    second = ObjectRegistry(CasGuardedStore(moved, "s3://two/models"))
     with pytest.raises(RemoteError, match="cannot be written safely"):
         put(second, b"blob")
 
@@ -50,8 +48,7 @@ def test_a_remote_is_written_also_if_its_proof_cannot_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    remote = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))
+    remote = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models"), "s3://one/models"))
     monkeypatch.setenv("REG_STATE", str(tmp_path / "file" / "home"))
-    remember(remote)
     put(remote, b"blob")
     assert remote.has([Digest.of(b"blob")])
