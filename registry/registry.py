@@ -6,20 +6,14 @@ packages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load_own
-from onnxreg.registry.log.contents import (
-    EVERYTHING,
-    Selection,
-    held_files,
-    selected_paths,
-)
+from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_paths
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
@@ -28,24 +22,14 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
-from onnxreg.registry.transfer.exchange import (
-    SkippedVersion,
-    TransferResult,
-    exchange,
-    exchange_possible,
-)
+from onnxreg.registry.transfer.exchange import SkippedVersion, TransferResult, exchange, exchange_possible
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
-from onnxreg.registry.transfer.merge import ExchangeRequest
+from onnxreg.registry.transfer.merge import ExchangeRequest, MakeRestore
 from onnxreg.registry.transfer.pushed import record_push
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    HostError,
-    NotFoundError,
-    RemoteError,
-    suggest,
-)
+from onnxreg.schema.core.errors import HostError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.events import check_channel
@@ -125,13 +109,11 @@ class Registry:
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
-        """Publish a draft. The store takes the files of its workspace.
+        """Publish a draft. The store takes the files of its workspace; if there is no registry yet, one is created.
 
-        Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest,
-        nothing is published. ConflictError if the version exists with another manifest, or if only yanked
-        versions have an artifact of it, unless `yanked_bytes` is set;
-        IntegrityError or ForkError if the model's log does not continue its checkpoint. If there is no
-        registry yet, one is created.
+        Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest, nothing is
+        published. ConflictError if the version exists with another manifest, or if only yanked versions have an artifact
+        of it, unless `yanked_bytes` is set; IntegrityError or ForkError if the log does not continue its known head.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
@@ -146,10 +128,9 @@ class Registry:
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
     ) -> DecisionResult:
-        """Move a channel to a version; does nothing if it holds that already.
+        """Move a channel, here or in a remote, to a version; does nothing if it holds that already.
 
-        Here, or in a remote, whose log then gets the event; the same holds for each method with this
-        argument. GateError if a policy governs the channel; ConflictError if another move came first.
+        GateError if a policy governs the channel; ConflictError if another move came first.
         """
         from onnxreg.registry.gates.policy_log import check_free
 
@@ -259,7 +240,15 @@ class Registry:
         known_head = self.heads.read(remote.registry_id, log.name)
         own = load_own(remote, log.name, home, copy.store)
         checked.accept(log.name, known_head, own.index)
-        request = self._request(log.name, versions, channels, restore, heal or isinstance(remote, LocalStore))
+        request = ExchangeRequest(
+            log.name,
+            versions,
+            channels=channels,
+            restore=self._restore(restore),
+            heal=heal or isinstance(remote, LocalStore),
+            actor=self.actor,
+            yanked_bytes=self.yanked_bytes,
+        )
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if layout is not None:
             layout.end(remote, log.name)
@@ -283,14 +272,25 @@ class Registry:
         An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the work.
         """
         names = lookup.matching(self.store, [glob])
-        _check_channels(self.store, names, channels)
+        present = {tag for name in names if channels for tag in lookup.read_log(self.store, name).channels}
+        for channel in channels:
+            if check_channel(channel) not in present:
+                raise no_channel(names[0] if len(names) == 1 else glob, channel, sorted(present))
         remote = self._destination(to)
 
         def choose(log: Log) -> ExchangeRequest:
             tags = [tag for tag in channels if tag in log.channels]
             releases = [version for version in newest_of(log.versions) if not version.is_prerelease][:1]
             newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
-            return self._request(log.name, log.versions if every else newest, tags, restore, heal)
+            return ExchangeRequest(
+                log.name,
+                log.versions if every else newest,
+                channels=tags,
+                restore=self._restore(restore),
+                heal=heal,
+                actor=self.actor,
+                yanked_bytes=self.yanked_bytes,
+            )
 
         def remember(log: Log, versions: Collection[Version]) -> None:
             record_push(self.store, log, versions, remote.registry_id)
@@ -349,8 +349,15 @@ class Registry:
                 selected_paths(log, versions, selection)  # the selection fits before anything is created
                 DirectoryRegistry.create(home.root, home.disk)
             remotes.remember(source, remote)
-            request = self._request(log.name, versions, channels, restore, True)
-            request = replace(request, selection=selection, deltas=deltas, yanked_bytes=True)
+            request = ExchangeRequest(
+                log.name,
+                versions,
+                selection,
+                channels,
+                self._restore(restore),
+                actor=self.actor,
+                deltas=deltas,
+            )
             result = exchange(reader, home, request, progress, log=log, own=own)
             with suppress(*_LATE_ERRORS):
                 reader.copy.keep_log(log, _evidence(log))
@@ -377,23 +384,8 @@ class Registry:
 
         return [fetch(name) for name in (lookup.matching(reader, names) if names else reader.names())]
 
-    def _request(
-        self,
-        name: str,
-        versions: Collection[Version],
-        channels: Collection[str],
-        restore: bool,
-        heal: bool,
-    ) -> ExchangeRequest:
-        return ExchangeRequest(
-            name,
-            versions,
-            channels=channels,
-            restore=Decisions(self.store, self.actor).restore if restore else None,
-            heal=heal,
-            actor=self.actor,
-            yanked_bytes=self.yanked_bytes,
-        )
+    def _restore(self, is_wanted: bool) -> MakeRestore | None:
+        return Decisions(self.store, self.actor).restore if is_wanted else None
 
     def _destination(self, to: str | None) -> RegistryStore:
         """Open a remote to write to; create it if it does not exist."""
@@ -433,20 +425,3 @@ def _evidence(log: Log) -> Collection[Digest]:
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
     """The versions that channels of a model hold, without `located`. NotFoundError for an unknown channel."""
     return sorted({log.channel(tag).version for tag in channels} - {located})
-
-
-def _check_channels(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
-    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a
-    version.
-    """
-    known_channels = {tag for name in names for tag in lookup.read_log(store, name).state.channels}
-    for channel in channels:
-        if check_channel(channel) not in known_channels:
-            if len(names) == 1:
-                raise no_channel(names[0], channel, known_channels)
-            raise NotFoundError(
-                f"none of the {len(names)} models has a channel {channel}",
-                suggest(channel, sorted(known_channels))
-                if known_channels
-                else "they have no channels yet: `reg tag` makes one",
-            )
