@@ -1,7 +1,7 @@
 """Files by deltas: a blob that arrives as its difference from a blob that is here (docs/delta.md).
 
-`plan_deltas` chooses the delta of each file of a transfer. A `DeltaTransfer` makes its bytes from an old file and a
-delta: it reads like any other incoming blob, a few blocks in memory. If there is any doubt, the whole file is fetched.
+`plan_deltas` chooses the delta of each file of a transfer; `open_made` gives its bytes, made from an old file and the
+delta, a few blocks in memory. If there is any doubt, the whole file is fetched (`transfer.blobs`).
 Which deltas a version offers is in `registry/log/delta_log.py`, the format is `onnxreg.schema.delta`, making is
 `onnxreg.converters.delta`.
 """
@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.protocol import IncomingBlob, RegistryReader, innermost
-from onnxreg.schema.core.descriptor import Piece
+from onnxreg.registry.store.protocol import RegistryReader, innermost
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, pip_command
 from onnxreg.schema.core.ref import Version
@@ -26,15 +26,14 @@ from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
     COPY,
     LITERAL,
+    Delta,
     DeltaHeader,
-    inflate,
+    choose_deltas,
+    inflate_exactly,
     read_spans,
 )
-from onnxreg.schema.delta.table import Delta, choose_deltas
 
 NO_NUMPY = "deltas need numpy, which is not installed"
-FindBlob = Callable[[Digest], Path | None]
-"""The file of a blob that is here; None if it is not."""
 
 
 @dataclass(frozen=True)
@@ -78,72 +77,36 @@ def plan_deltas(
     return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")
 
 
-class WholeBlob(IncomingBlob, Protocol):
-    """A blob at its source, which can count bytes that come another way."""
+def open_made(
+    new: Descriptor,
+    delta: Delta,
+    open_delta: Callable[[], BinaryIO],
+    find: Callable[[Digest], Path | None],
+    start: int,
+) -> BinaryIO:
+    """The bytes of a file from `start` on, as a delta makes them. Reading raises IntegrityError if the delta does not fit.
 
-    def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
-        """A stream over the blob's bytes from an offset; what is read from it counts as progress."""
-        ...
-
-
-class DeltaTransfer:
-    """An incoming blob that a delta makes; if its bytes are wrong, bad pieces come from the whole file.
-
-    Args:
-        source: the blob at its source.
-        open_delta: opens the bytes of the delta.
-        find: see `FindBlob`, for the old files.
-
-    `is_patched` is True if pieces came out wrong, and were fetched from the whole file.
+    `find` gives the file of an old blob, None if it is not here.
     """
 
-    path = None
-    is_patched = False
-
-    def __init__(
-        self, source: WholeBlob, delta: Delta, open_delta: Callable[[Delta], BinaryIO], find: FindBlob
-    ) -> None:
-        self.digest = source.digest
-        self.size = source.size
-        self._source = source
-        self._delta = delta
-        self._open_delta = open_delta
-        self._find = find
-        self._is_open = False
-
-    def open(self, start: int) -> BinaryIO:
-        """The bytes from an offset: made by the delta the first time, then those of the whole file."""
-        if self._is_open:
-            self.is_patched = True
-            return self._source.open(start)
-        self._is_open = True
-        return self._source.follow(cast(BinaryIO, _GeneratedStream(self._make(start))), start)
-
-    def pieces(self) -> Sequence[Piece]:
-        return self._source.pieces()
-
-    def _make(self, start: int) -> Iterator[memoryview]:
-        """Apply the delta. IntegrityError if it does not fit or is not there."""
+    def parts() -> Iterator[memoryview]:
         with ExitStack() as stack:
             try:
-                stream = stack.enter_context(self._open_delta(self._delta))
-                header = DeltaHeader.read(stream)
-                names = header.new.digest, header.new.size, tuple(old.digest for old in header.old)
-                if names != (self.digest, self.size, self._delta.old):
+                stream = stack.enter_context(open_delta())
+                header = DeltaHeader.read_from(stream)
+                if (header.new, tuple(old.digest for old in header.old)) != (new, delta.old):
                     raise InputError("it is for other files than its table says")
-                old = [stack.enter_context(self._open_old(digest)) for digest in self._delta.old]
+                paths = {digest: find(digest) for digest in delta.old}
+                if lost := [digest for digest, path in paths.items() if path is None]:
+                    raise InputError(f"blob {lost[0].short}... is not here any more")
+                old = [stack.enter_context(path.open("rb")) for path in paths.values() if path is not None]
                 yield from apply(stream, header, old, start)
             except (InputError, IntegrityError, NotFoundError, RemoteError) as error:
                 raise IntegrityError(f"the delta did not fit: {error.message}") from error
+            except OSError as error:
+                raise IntegrityError(f"the delta did not fit: an old file cannot be read: {error}") from error
 
-    def _open_old(self, digest: Digest) -> BinaryIO:
-        path = self._find(digest)
-        if path is None:
-            raise NotFoundError(f"blob {digest.short}... is not here any more")
-        try:
-            return path.open("rb")
-        except OSError as error:
-            raise NotFoundError(f"blob {digest.short}... cannot be read") from error
+    return cast(BinaryIO, _GeneratedStream(parts()))
 
 
 class _GeneratedStream(io.RawIOBase):
@@ -192,7 +155,7 @@ def apply(
         if span.op == COPY:
             yield from _copy(old[span.source], span.offset + skip, span.length - skip)
         elif span.op == LITERAL:
-            yield memoryview(inflate(span.payload, span.length))[skip:]
+            yield memoryview(inflate_exactly(span.payload, span.length))[skip:]
         else:
             before = b"".join(_copy(old[span.source], span.offset, span.length))
             yield memoryview(difference.restore(span, before))[skip:]

@@ -12,7 +12,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
-    from onnxreg.schema.delta.table import Delta
+    from onnxreg.schema.delta.delta_format import Delta
     from onnxreg.schema.manifest.manifest import FileEntry
 
 EXAMPLES = (

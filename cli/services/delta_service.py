@@ -20,7 +20,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.delta_format import Delta
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile

@@ -22,7 +22,7 @@ from onnxreg.registry.log.lookup import log_of, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta, choose_deltas
+from onnxreg.schema.delta.delta_format import Delta, choose_deltas
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query

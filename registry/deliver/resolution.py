@@ -30,7 +30,7 @@ from onnxreg.schema.query.resolve import (
 )
 
 if TYPE_CHECKING:
-    from onnxreg.schema.delta.table import Delta
+    from onnxreg.schema.delta.delta_format import Delta
     from onnxreg.schema.log.state import Rollout
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device

@@ -10,7 +10,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.delta.table import MAX_DELTAS, Delta, decode_table, encode_table
+from onnxreg.schema.delta.delta_format import MAX_DELTAS, Delta, decode_table, encode_table
 from onnxreg.schema.log.events import Deltas
 
 

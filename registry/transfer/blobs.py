@@ -1,21 +1,22 @@
 """Blobs on their way from one registry to another: several at a time, verified while they stream, by deltas if possible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, DeltaTransfer
+from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, open_made
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, LocalPush, Push, local_file
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.descriptor import Descriptor, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.progress import Advance, Progress
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.delta_format import Delta
 
 
 @dataclass
@@ -44,10 +45,10 @@ class BlobMover:
             delta, reason = self.deltas.chosen.get(file.digest), self.deltas.reason
             since, is_doubt = None, reason.startswith(NO_NUMPY)
             if delta is not None and isinstance(push, LocalPush):
-                incoming = DeltaTransfer(blob, delta, blob.open_delta, push.local_file)
+                blob.make = blob.maker(delta, push)
                 try:
-                    _store(push, incoming)
-                    since, is_doubt = delta.since, incoming.is_patched
+                    _store(push, blob)
+                    since, is_doubt = delta.since, blob.is_whole
                     reason = f"{delta.size / blob.size:.1%} of the file"
                     if is_doubt:
                         reason = (
@@ -55,6 +56,7 @@ class BlobMover:
                         )
                 except IntegrityError as error:
                     reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
+                    blob.make = None
             if since is None:
                 try:
                     _store(push, blob)
@@ -74,12 +76,15 @@ def _store(push: Push, blob: IncomingBlob) -> None:
 class BlobTransfer:
     """A blob at its source that counts its bytes as they arrive, including those before the offset of the first read.
 
-    `moved` are the bytes that the source sent.
+    `make` opens the bytes that a delta makes, from an offset on. They are read once: if they are wrong, the next bytes
+    come from the source's file, and `is_whole` is True. `moved` are the bytes that the source sent.
     """
 
     source: BlobReader
     file: Reference
     advance: Advance
+    make: Callable[[int], BinaryIO] | None = None
+    is_whole: bool = False
     counted: int = 0
     moved: int = 0
 
@@ -93,25 +98,28 @@ class BlobTransfer:
 
     @property
     def path(self) -> Path | None:
-        return local_file(self.source, self.digest)
+        return None if self.make else local_file(self.source, self.digest)
 
     def pieces(self) -> Sequence[Piece]:
         return self.file.pieces
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
+        if self.make is not None:
+            stream, self.make = self.make(start), None
+            return metered(stream, self._count, self._action(self.digest), self.size - start)
+        self.is_whole = True
         stream = self.source.open_blob(self.digest, start)
         return metered(stream, self._receive, self._action(self.digest), self.size - start)
 
-    def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
-        """See `delta.WholeBlob`."""
-        self._count(start - self.counted)
-        return metered(stream, self._count, self._action(self.digest), self.size - start)
+    def maker(self, delta: Delta, push: LocalPush) -> Callable[[int], BinaryIO]:
+        """A function that opens the bytes of this blob from an offset on, as a delta makes them of files that are here."""
 
-    def open_delta(self, delta: Delta) -> BinaryIO:
-        """The bytes of a delta at the source."""
-        stream = self.source.open_blob(delta.digest)
-        return metered(stream, self._arrive, self._action(delta.digest), delta.size)
+        def open_delta() -> BinaryIO:
+            stream = self.source.open_blob(delta.digest)
+            return metered(stream, self._arrive, self._action(delta.digest), delta.size)
+
+        return partial(open_made, Descriptor(self.digest, self.size), delta, open_delta, push.local_file)
 
     def _action(self, digest: Digest) -> str:
         return f"reading blob {digest} from {self.source.url}"

@@ -1,15 +1,21 @@
-"""A delta file: magic, length of the header, header, and spans up to the end of the new file. See docs/delta.md."""
+"""Delta files, and the table of those that a version offers. See docs/delta.md.
+
+A delta file has a magic, the length of the header, the header, and spans up to the end of the new file. A table is a blob
+that an event names, and the version's entry in the state. It is a hint: a table that cannot be read offers nothing.
+"""
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.record import Count, Record
+from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
 MAX_HEADER_BYTES = 64 * 1024
@@ -28,41 +34,32 @@ _LENGTH = struct.Struct("<I")
 _SPAN = struct.Struct("<BBBBIQI")
 
 
-class DeltaFile(Record, frozen=True, forbid_unknown_fields=True):
-    """A file that a delta makes or reads."""
-
-    digest: Digest
-    size: Count
-
-
-class _Header(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    format: Literal["onnxreg-delta"]
-    format_version: Literal[1]
-    new: DeltaFile
-    old: Annotated[tuple[DeltaFile, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
-
-
-class DeltaHeader(NamedTuple):
+class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The file that a delta makes, and the old files that it reads, in the order in which spans count them."""
 
-    new: DeltaFile
-    old: tuple[DeltaFile, ...]
+    format: Literal["onnxreg-delta"]
+    format_version: Literal[1]
+    new: Descriptor
+    old: Annotated[tuple[Descriptor, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
 
-    def encode(self) -> bytes:
+    @classmethod
+    def of(cls, new: Descriptor, *old: Descriptor) -> "DeltaHeader":
+        return cls(format="onnxreg-delta", format_version=1, new=new, old=old)
+
+    def to_bytes(self) -> bytes:
         """The first bytes of a delta file, up to its first span."""
-        data = _Header(format="onnxreg-delta", format_version=1, new=self.new, old=self.old).encode()
+        data = self.encode()
         return MAGIC + _LENGTH.pack(len(data)) + data
 
     @classmethod
-    def read(cls, stream: BinaryIO) -> "DeltaHeader":
+    def read_from(cls, stream: BinaryIO) -> "DeltaHeader":
         """Read the header of a delta file. InputError if it is not one."""
         if _exactly(stream, len(MAGIC)) != MAGIC:
             raise InputError("it is not a delta, or of a later format")
         (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
         if size > MAX_HEADER_BYTES:
             raise InputError(f"its header has {size} bytes, at most {MAX_HEADER_BYTES} are allowed")
-        header = _Header.decode(_exactly(stream, size), "its header")
-        return cls(header.new, header.old)
+        return cls.decode(_exactly(stream, size), "its header")
 
 
 class Span(NamedTuple):
@@ -108,7 +105,7 @@ def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
         raise InputError("it goes on after its last span")
 
 
-def _check(span: Span, size: int, remaining: int, old: Sequence[DeltaFile]) -> None:
+def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> None:
     """Raise InputError if a span is malformed or out of range."""
     if not 1 <= span.length <= remaining:
         raise InputError("a span is empty, or writes after the end of the new file")
@@ -128,30 +125,24 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[DeltaFile]) -> N
         raise InputError("a span reads after the end of an old file")
 
 
-def inflate(payload: bytes, size: int) -> bytes:
-    """Inflate a payload that must give exactly `size` bytes. InputError otherwise; never inflates more."""
-    data, is_whole = _inflate(payload, size)
-    if not is_whole or len(data) != size:
-        raise InputError(f"a payload does not inflate to {size} bytes")
-    return data
-
-
-def inflate_up_to(payload: bytes, limit: int) -> bytes:
-    """Inflate a payload of at most `limit` bytes. InputError if it has more."""
-    data, is_whole = _inflate(payload, limit)
-    if not is_whole:
-        raise InputError(f"a payload inflates to more than {limit} bytes, or is cut short")
-    return data
-
-
-def _inflate(payload: bytes, limit: int) -> tuple[bytes, bool]:
-    """At most `limit + 1` bytes of a payload, and if that is all of it."""
+def inflate(payload: bytes, limit: int) -> bytes:
+    """Inflate a payload of at most `limit` bytes. InputError if it has more; never inflates more."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
     except zlib.error as error:
         raise InputError("a payload is not deflated data") from error
-    return data, inflater.eof and not inflater.unused_data and len(data) <= limit
+    if len(data) > limit or not inflater.eof or inflater.unused_data:
+        raise InputError(f"a payload inflates to more than {limit} bytes, or is cut short")
+    return data
+
+
+def inflate_exactly(payload: bytes, size: int) -> bytes:
+    """Inflate a payload that must give exactly `size` bytes. InputError otherwise."""
+    data = inflate(payload, size)
+    if len(data) != size:
+        raise InputError(f"a payload does not inflate to {size} bytes")
+    return data
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
@@ -163,3 +154,50 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
+
+
+MAX_DELTAS = 256
+"""Deltas of one version: so many blobs fit into one line of the log."""
+MAX_SHARE = 0.5
+"""A delta must be smaller than this share of the file that it makes."""
+
+
+class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):
+    """One delta file: the blob `digest` of `size` bytes makes the blob `new` from the blobs `old`, of version `since`."""
+
+    new: Digest
+    old: Annotated[tuple[Digest, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
+    digest: Digest
+    size: Count
+    since: Version
+
+
+class _Table(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: Literal["onnxreg-deltas"]
+    format_version: Literal[1]
+    deltas: Annotated[tuple[Delta, ...], msgspec.Meta(max_length=MAX_DELTAS)]
+
+
+def encode_table(deltas: Iterable[Delta]) -> bytes:
+    """The canonical bytes of a table."""
+    return _Table(format="onnxreg-deltas", format_version=1, deltas=tuple(deltas)).encode()
+
+
+def decode_table(data: bytes) -> tuple[Delta, ...]:
+    """The deltas of a table. InputError if the bytes are not a table."""
+    return _Table.decode(data, "a table of deltas").deltas
+
+
+def choose_deltas(
+    deltas: Iterable[Delta], sizes: Mapping[Digest, int], present: Collection[Digest]
+) -> dict[Digest, Delta]:
+    """The smallest delta of each file to get (`sizes`: its bytes) whose old files are all `present`.
+
+    Only deltas below `MAX_SHARE` of the file count; the other files are fetched whole.
+    """
+    chosen: dict[Digest, Delta] = {}
+    for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):
+        is_small = delta.size < MAX_SHARE * sizes.get(delta.new, 0)
+        if is_small and all(old in present for old in delta.old):
+            chosen.setdefault(delta.new, delta)
+    return chosen

@@ -12,14 +12,17 @@ from typing import Any
 import numpy as np
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate, inflate_up_to
+from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate, inflate_exactly
 
 
 def restore(span: Span, old: bytes) -> Any:
     """The new bytes of a difference: a uint8 array of `span.length`. InputError if the payload does not fit."""
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
-    deltas = _read_sparse(span, kind) if span.mode & SPARSE else _read_dense(span, kind)
+    if span.mode & SPARSE:
+        deltas = _read_sparse(span, kind)
+    else:
+        deltas = _unplane(inflate_exactly(span.payload, span.length), kind)
     deltas = (deltas >> 1) ^ (-(deltas & 1).view(f"<i{span.width}")).view(kind)
     if span.mode & FLOAT:
         return _from_ordered(_to_ordered(before) + deltas).view(np.uint8)
@@ -45,14 +48,10 @@ def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
     return [part for part in parts if part.size]
 
 
-def _read_dense(span: Span, kind: Any) -> Any:
-    return _unplane(inflate(span.payload, span.length), kind)
-
-
 def _read_sparse(span: Span, kind: Any) -> Any:
     count = span.length // span.width
     mask_size = (count + 7) // 8
-    data = inflate_up_to(span.payload, mask_size + span.length)
+    data = inflate(span.payload, mask_size + span.length)
     bits = np.unpackbits(np.frombuffer(data[:mask_size], np.uint8))
     changed = bits[:count].view(bool)
     if len(data) != mask_size + int(changed.sum()) * span.width or bits[count:].any():

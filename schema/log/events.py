@@ -215,7 +215,7 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version from now on: `table` (see `schema.delta.table`) and the deltas that it lists are
+    """The deltas of a version from now on: `table` (see `schema.delta.delta_format`) and the deltas that it lists are
     the blobs. Without a table it offers nothing.
     """
 

@@ -46,7 +46,7 @@ from onnxreg.registry.delta import apply
 from onnxreg.schema.delta.delta_format import DeltaHeader
 if len(sys.argv) > 1:
     with open(sys.argv[1], "rb") as delta, open(sys.argv[2], "rb") as old:
-        for part in apply(delta, DeltaHeader.read(delta), [old]): pass
+        for part in apply(delta, DeltaHeader.read_from(delta), [old]): pass
 else:
     import onnxreg.schema.delta.difference
 """
@@ -353,7 +353,7 @@ def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Itera
     kind, name, _ = FILES[COMPARED]
     _make(*(model_files(export)[name] for export in exports[kind]), root / "delta")
     with (root / "delta").open("rb") as delta, (root / "payloads").open("wb") as sink:
-        payloads = [span.payload for span in read_spans(delta, DeltaHeader.read(delta)) if span.payload]
+        payloads = [span.payload for span in read_spans(delta, DeltaHeader.read_from(delta)) if span.payload]
         for payload in payloads:
             data = zlib.decompress(payload, -zlib.MAX_WBITS)
             sink.write(len(data).to_bytes(4, "little") + data)
@@ -380,7 +380,7 @@ def _speeds(exports: list[Path], root: Path) -> Iterator[Row]:
 
             def use(path: Path = old.path) -> None:
                 with (root / "delta").open("rb") as delta, path.open("rb") as before:
-                    for _ in apply(delta, DeltaHeader.read(delta), [before]):
+                    for _ in apply(delta, DeltaHeader.read_from(delta), [before]):
                         pass
 
             making.append((size / made, size / hashing))

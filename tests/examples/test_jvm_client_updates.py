@@ -27,7 +27,7 @@ from onnxreg.registry.log.delta_log import publish_deltas
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.delta_format import Delta
 
 NAME = "acme/pii"
 PIECE = 8 * 2**20

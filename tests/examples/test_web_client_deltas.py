@@ -19,7 +19,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.delta_format import Delta
 
 NAME = "acme/pii"
 NODE = shutil.which("node")

@@ -20,7 +20,7 @@ GOOD = [case for case in CASES if "new" in case]
 def applied(case: dict[str, Any], start: int = 0) -> bytes:
     """What a vector's delta makes. InputError also if it is not the file that the header names."""
     stream = BytesIO(base64.b64decode(case["delta"]))
-    header = DeltaHeader.read(stream)
+    header = DeltaHeader.read_from(stream)
     old = [BytesIO(base64.b64decode(data)) for data in case["old"]]
     data = b"".join(bytes(part) for part in apply(stream, header, old, start))
     if start == 0 and Digest.of(data) != header.new.digest:

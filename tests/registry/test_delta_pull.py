@@ -25,7 +25,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.delta_format import Delta
 
 NAME = "acme/pii"
 

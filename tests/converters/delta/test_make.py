@@ -38,7 +38,7 @@ def share(old: ModelFile, new: ModelFile, target: Path) -> float | None:
         return None
     assert size == target.stat().st_size
     with target.open("rb") as delta, old.path.open("rb") as before:
-        header = DeltaHeader.read(delta)
+        header = DeltaHeader.read_from(delta)
         made = b"".join(bytes(part) for part in apply(delta, header, [before]))
     assert made == new.path.read_bytes()
     return size / max(1, new.descriptor.size)
@@ -46,7 +46,7 @@ def share(old: ModelFile, new: ModelFile, target: Path) -> float | None:
 
 def spans(target: Path) -> list[Span]:
     with target.open("rb") as delta:
-        return list(read_spans(delta, DeltaHeader.read(delta)))
+        return list(read_spans(delta, DeltaHeader.read_from(delta)))
 
 
 def write_onnx(path: Path, model: onnx.ModelProto, **options: Any) -> Path:

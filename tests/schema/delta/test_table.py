@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.delta.table import Delta, choose_deltas
+from onnxreg.schema.delta.delta_format import Delta, choose_deltas
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 CASES = json.loads((VECTORS / "delta" / "choose.json").read_text())["vectors"]

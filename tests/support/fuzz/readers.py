@@ -29,8 +29,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.delta_format import DeltaHeader
-from onnxreg.schema.delta.table import Delta, decode_table, encode_table
+from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
@@ -137,7 +136,7 @@ def _rotation(data: bytes) -> None:
 def _delta(data: bytes, old: list[str]) -> None:
     """Applied, or refused; of a bounded size either way."""
     stream = BytesIO(data)
-    header = DeltaHeader.read(stream)
+    header = DeltaHeader.read_from(stream)
     files = [BytesIO(base64.b64decode(old[0])) for _ in header.old]
     size = sum(len(part) for part in apply(stream, header, files))
     assert size == header.new.size

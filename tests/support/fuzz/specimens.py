@@ -14,7 +14,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.delta.table import Delta, encode_table
+from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events as kinds
 from onnxreg.schema.log.logline import Via
 from onnxreg.schema.log.state import SEGMENT_LINES, State
