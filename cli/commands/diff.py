@@ -16,9 +16,9 @@ from onnxreg.cli.reports import deep_diff as inside
 from onnxreg.cli.reports import diff_report
 from onnxreg.cli.reports.deep_diff import DiffSide
 from onnxreg.schema.compare.graphs import DeepDiff
-from onnxreg.schema.compare.manifests import SEVERITIES, ManifestDiff, diff
+from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
-from onnxreg.schema.compare.severity import kind_words
+from onnxreg.schema.compare.severity import SEVERITIES, kind_words
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -92,7 +92,7 @@ def command(
     if deep:
         with session.progress("reading what differs") as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
-    screen = overview(before, after, changes)
+    screen = overview(before.manifest, after.manifest, changes, (before.states, after.states))
     proofs = [_proofs(side) for side in sides]
     if as_json:
         later = {"old": _overruled(before), "new": _overruled(after)}

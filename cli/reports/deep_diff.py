@@ -38,8 +38,8 @@ def open_pairs(old: DiffSide, new: DiffSide, progress: "Progress") -> list[DeepD
     pairs = artifact_pairs(old.version.manifest, new.version.manifest)
     return [
         _open(name, old, one, new, other, progress)
-        for name, one, other in pairs
-        if _bytes(one) != _bytes(other)
+        for name, (one, other) in pairs.items()
+        if one is not None and other is not None and _bytes(one) != _bytes(other)
     ]
 
 

@@ -12,7 +12,8 @@ from onnxreg.cli.reports.deep_diff import lines as deep_lines
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
-from onnxreg.schema.compare.overview import SEVERE, ArtifactRow, ArtifactSide, DiffOverview, FactRow
+from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverview, FactRow
+from onnxreg.schema.compare.severity import SEVERE
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import Release

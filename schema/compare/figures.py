@@ -9,11 +9,11 @@ usually be narrower.
 
 from collections.abc import Mapping, Sequence
 from math import hypot, isfinite, sqrt
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from onnxreg.schema.compare.json_changes import match, parsed_path
-from onnxreg.schema.compare.manifests import Change
-from onnxreg.schema.compare.severity import TABLES, Direction, better_direction, check_key
+from onnxreg.schema.compare.json_changes import parsed_path
+from onnxreg.schema.compare.manifests import Change, paired
+from onnxreg.schema.compare.severity import SEVERE, TABLES, Direction, better_direction, check_key
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
@@ -22,7 +22,7 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The artifacts of both versions by their names in the changes' paths; None on the side that lacks it."""
+"""The artifacts of both versions by name, see `artifact_pairs`."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -49,28 +49,16 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """The published interval of a figure, else that of a share of its samples; None if it has neither."""
-    if check.interval is not None:
+    """Return the published interval of a figure, or compute one if it is a share with a number of samples."""
+    if check.interval is not None or check.value is None or not check.samples:
         return check.interval
-    is_share = check.metric in PROPORTIONS and check.value is not None and 0 <= check.value <= 1
-    return (
-        wilson(check.value, check.samples) if is_share and check.value is not None and check.samples else None
-    )
+    is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
+    return wilson(check.value, check.samples) if is_share else None
 
 
-FigureVerdict = Literal["worse", "removed", "unclear", "uncompared", "added", "better", "equal"]
-VERDICTS: tuple[FigureVerdict, ...] = (
-    "worse",
-    "removed",
-    "uncompared",
-    "unclear",
-    "added",
-    "better",
-    "equal",
-)
+FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
+VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
 """From worst to best."""
-
-Basis = Literal["published", "samples"]
 
 
 class FigureRow(Document):
@@ -91,7 +79,7 @@ class FigureRow(Document):
     new: float | None
     change: float | None = None
     interval: tuple[float, float] | None = None
-    basis: Basis | None = None
+    basis: Literal["published", "samples"] | None = None
     direction: Direction | None = None
     verdict: FigureVerdict
     old_check: str | None = None
@@ -164,21 +152,14 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[s
         parsed_path(change.path)[1][:2]
         for change in changes
         if change.kind.startswith("check-")
-        and (change.severity in ("breaking", "degrading") or change.path.endswith("].verdict"))
+        and (change.severity in SEVERE or change.path.endswith("].verdict"))
     }
-    namers = TABLES.lists["artifacts[].checks"].namers
     rows = {}
     for artifact, (old, new) in pairs.items():
         if old is None or new is None:
             continue
-        documents, new_documents = ([check.to_json() for check in side.checks] for side in (old, new))
-        matched, removed, added = match(documents, new_documents, namers)
-        checks: list[tuple[str, Check | None, Check | None]] = [
-            *((name, old.checks[i], new.checks[j]) for name, i, j in matched),
-            *((name, old.checks[i], None) for name, i in removed),
-            *((name, None, new.checks[j]) for name, j in added),
-        ]
-        for name, before, after in checks:
+        checks = paired(old.checks, new.checks, TABLES.lists["artifacts[].checks"])
+        for name, (before, after) in checks.items():
             check = after or before
             if check is not None and ((artifact, name) in shown or direction_of(check)):
                 rows[artifact, name] = FigureRow(
@@ -197,21 +178,21 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[s
     return rows
 
 
-def direction_of(check: Check | None) -> Direction | None:
+def direction_of(check: Check) -> Direction | None:
     """The better direction of a check, if it is a quality or a loss."""
-    return None if check is None else better_direction(check_key(check.to_json()), check.direction)
+    return better_direction(check_key(check.to_json()), check.direction)
 
 
-def is_comparable(old: Artifact, new: Artifact, before: Check, after: Check) -> bool:
+def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
     """True unless the checks name different suites; a check with a direction must name one.
 
     Recalls and the loss of G4 without a suite were measured on that of their artifact.
     """
     suites = [
         check.dataset or (suite_of(side) if check.name.startswith((RECALL, LOSS)) else None)
-        for side, check in ((old, before), (new, after))
+        for side, check in zip(sides, checks, strict=True)
     ]
-    needs_suite = before.direction is not None or after.direction is not None
+    needs_suite = any(check.direction is not None for check in checks)
     return suites[0] == suites[1] and (suites[0] is not None or not needs_suite)
 
 
@@ -222,20 +203,20 @@ def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | 
     if new is None or new.value is None:
         return {"verdict": "removed"}
     change = new.value - old.value
-    if not is_comparable(*sides, old, new) or not isfinite(change):
+    if not _is_comparable(sides, (old, new)) or not isfinite(change):
         return {"verdict": "uncompared"}
     if change == 0:
         return {"change": change, "verdict": "equal"}
-    direction, interval = direction_of(new), None
-    if (before := own_interval(old)) is not None and (after := own_interval(new)) is not None:
+    row: dict[str, Any] = {"change": change}
+    before, after = own_interval(old), own_interval(new)
+    if before is not None and after is not None:
         interval = difference(old.value, before, new.value, after)
-    if interval is None or not all(map(isfinite, interval)):
-        row: dict[str, Any] = {"change": change}
-    else:
-        is_published = old.interval is not None and new.interval is not None
-        row = {"change": change, "interval": interval, "basis": "published" if is_published else "samples"}
-        if interval[0] <= 0 <= interval[1]:
-            return {**row, "verdict": "unclear"}
+        if all(map(isfinite, interval)):
+            basis = "samples" if None in (old.interval, new.interval) else "published"
+            row |= {"interval": interval, "basis": basis}
+            if interval[0] <= 0 <= interval[1]:
+                return {**row, "verdict": "unclear"}
+    direction = direction_of(new)
     if direction is None:
         return {**row, "verdict": "worse" if new.verdict == "fail" else "unclear"}
     return {**row, "verdict": "better" if (change > 0) == (direction == "higher") else "worse"}

@@ -1,20 +1,16 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
-Pure JSON, knows no manifest: `Tables` says which lists are named and which values are one piece. Complete: two values
-that differ (as canonical JSON does) have at least one `JsonChange`. Symmetric: the changes of (b, a) are those of
-(a, b) with added and removed, old and new exchanged.
+Pure JSON, knows no manifest. Complete: two values that differ (as canonical JSON does) have at least one `JsonChange`.
+Symmetric: the changes of (b, a) are those of (a, b) with added and removed, old and new exchanged.
 """
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from onnxreg.schema.core import pointer
 
-T = TypeVar("T")
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
 """The name of a list's item, given the item and its position."""
@@ -25,8 +21,7 @@ _BRACKETS = re.compile(r"\[(\"(?:[^\"\\]|\\.)*\"|[^\[\]]*)\]")
 _ABSENT = object()
 
 
-@dataclass(frozen=True)
-class NamedItem:
+class NamedList(NamedTuple):
     """The matching of a list's items: by the first namer, the remaining ones by the second, and so on.
 
     `positions`: an item at another index than before counts as reordered, even if the order of the
@@ -37,31 +32,50 @@ class NamedItem:
     positions: bool = False
 
 
-@dataclass(frozen=True)
-class Tables:
-    """`lists` and `pieces` are keyed by place: the path with the name or index of every list's item left out."""
+class Tables(NamedTuple):
+    """The named lists, and the values that are one piece. The keys are patterns, such as `labels` and `files[].size`."""
 
-    lists: Mapping[str, NamedItem]
+    lists: Mapping[str, NamedList]
     pieces: frozenset[str]
 
 
-@dataclass(frozen=True)
-class JsonChange:
-    """One difference. `path` names the items (`labels[O]`), `pattern` does not (`labels[]`), `names` are these names.
+class Spot(NamedTuple):
+    """A place in both values. `path` names the items of lists (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `old` is None if added, `new` is None if removed; for reordered they are the whole lists. `within` are the two
-    items of a named list that it was found in, the innermost ones; None at the top. `places` are the JSON pointers
-    (RFC 6901) of the old and the new value; None if there is none.
+    `names` are these names, `within` the two items of the innermost named list (or the whole values), `pointers` the
+    JSON pointers (RFC 6901) on both sides.
     """
 
-    path: str
-    pattern: str
-    names: tuple[str, ...]
+    within: tuple[Any, Any]
+    path: str = ""
+    pattern: str = ""
+    names: tuple[str, ...] = ()
+    pointers: tuple[str, str] = ("", "")
+
+    def key(self, key: str) -> "Spot":
+        """The place of a key below."""
+        path, pattern = (_join(text, key) for text in (self.path, self.pattern))
+        before, after = (pointer.child(side, key) for side in self.pointers)
+        return self._replace(path=path, pattern=pattern, pointers=(before, after))
+
+    def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
+        """The place of an item of a list: at index i of the old one, j of the new one."""
+        quoted = json.dumps(name) if _QUOTED.search(name) else name
+        return self._replace(
+            path=f"{self.path}[{quoted}]",
+            pattern=f"{self.pattern}[]",
+            names=(*self.names, name),
+            pointers=(pointer.child(self.pointers[0], i), pointer.child(self.pointers[1], j)),
+        )
+
+
+class JsonChange(NamedTuple):
+    """One difference. `old` is None if added, `new` is None if removed; for reordered they are the whole lists."""
+
+    at: Spot
     op: Op
     old: Any
     new: Any
-    within: tuple[Any, Any] | None = None
-    places: tuple[str | None, str | None] = (None, None)
 
 
 def same(old: Any, new: Any) -> bool:
@@ -75,71 +89,43 @@ def same(old: Any, new: Any) -> bool:
 
 def compare(old: Any, new: Any, tables: Tables) -> Iterator[JsonChange]:
     """Every difference between two JSON values. An absent list or object is walked like an empty one."""
-    return _compare(old, new, tables, _Spot())
+    return _compare(old, new, tables, Spot((old, new)))
 
 
-class _Spot(NamedTuple):
-    path: str = ""
-    pattern: str = ""
-    names: tuple[str, ...] = ()
-    within: tuple[Any, Any] | None = None
-    places: tuple[str, str] = ("", "")
-
-    def key(self, key: str) -> "_Spot":
-        places = (pointer.child(self.places[0], key), pointer.child(self.places[1], key))
-        return _Spot(_join(self.path, key), _join(self.pattern, key), self.names, self.within, places)
-
-    def item(self, name: str, i: int = 0, j: int = 0) -> "_Spot":
-        """The item of a list: at index i of the old one, j of the new one."""
-        path, pattern = f"{self.path}[{_quote(name)}]", f"{self.pattern}[]"
-        places = (pointer.child(self.places[0], i), pointer.child(self.places[1], j))
-        return _Spot(path, pattern, (*self.names, name), self.within, places)
-
-    def delta(self, op: Op, old: Any, new: Any) -> JsonChange:
-        before, after = self.places
-        places = (None if op == "added" else before, None if op == "removed" else after)
-        return JsonChange(self.path, self.pattern, self.names, op, old, new, self.within, places)
-
-
-def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[JsonChange]:
+def _compare(old: Any, new: Any, tables: Tables, at: Spot) -> Iterator[JsonChange]:
     if old == new and same(old, new):
         return
-    if at.pattern in tables.pieces:
-        yield from _leaf(old, new, at)
-    elif at.pattern in tables.lists and _walkable(list, old, new):
+    is_piece = at.pattern in tables.pieces
+    if not is_piece and at.pattern in tables.lists and _can_walk(list, old, new):
         yield from _named(_or(old, []), _or(new, []), tables, at)
-    elif _walkable(dict, old, new):
+    elif not is_piece and _can_walk(dict, old, new):
         before, after = _or(old, {}), _or(new, {})
         for key in sorted(before.keys() | after.keys()):
             yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), tables, at.key(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
-            yield from _compare(old_item, new_item, tables, at.item(str(index), index, index))
-    else:
-        yield from _leaf(old, new, at)
-
-
-def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[JsonChange]:
-    if old is _ABSENT:
-        yield at.delta("added", None, new)
+    elif not is_piece and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, pair in enumerate(zip(old, new, strict=True)):
+            yield from _compare(*pair, tables, at.item(str(index), index, index))
+    elif old is _ABSENT:
+        yield JsonChange(at, "added", None, new)
     elif new is _ABSENT:
-        yield at.delta("removed", old, None)
-    elif not same(old, new):
-        yield at.delta("changed", old, new)
+        yield JsonChange(at, "removed", old, None)
+    else:
+        yield JsonChange(at, "changed", old, new)
 
 
-def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[JsonChange]:
-    named_item = tables.lists[at.pattern]
-    pairs, removed, added = match(old, new, named_item.namers)
+def _named(old: list[Any], new: list[Any], tables: Tables, at: Spot) -> Iterator[JsonChange]:
+    namers, positions = tables.lists[at.pattern]
+    pairs, removed, added = match(old, new, namers)
     for name, i in removed:
-        yield at.item(name, i=i).delta("removed", old[i], None)
+        yield JsonChange(at.item(name, i=i), "removed", old[i], None)
     for name, j in added:
-        yield at.item(name, j=j).delta("added", None, new[j])
+        yield JsonChange(at.item(name, j=j), "added", None, new[j])
     for name, i, j in pairs:
-        yield from _compare(old[i], new[j], tables, at.item(name, i, j)._replace(within=(old[i], new[j])))
+        spot = at.item(name, i, j)._replace(within=(old[i], new[j]))
+        yield from _compare(old[i], new[j], tables, spot)
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
-    if order != sorted(order) or (named_item.positions and any(i != j for _, i, j in pairs)):
-        yield at.delta("reordered", old, new)
+    if order != sorted(order) or (positions and any(i != j for _, i, j in pairs)):
+        yield JsonChange(at, "reordered", old, new)
 
 
 Matched = tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]
@@ -166,19 +152,19 @@ def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Ma
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
     """The name of the item at each position; the second of a name is called `name#2`, or the next that is free."""
-    counts: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):
         stem = name = namer(items[position], position)
         while name in names:
-            counts[stem] += 1
-            name = f"{stem}#{counts[stem] + 1}"
+            counts[stem] = counts.get(stem, 1) + 1
+            name = f"{stem}#{counts[stem]}"
         names[name] = position
     return {position: name for name, position in names.items()}
 
 
-def _walkable(kind: type, old: Any, new: Any) -> bool:
-    """Both are of the kind, or one is, and not empty, while the other is absent or null."""
+def _can_walk(kind: type, old: Any, new: Any) -> bool:
+    """True if both are of the kind, or one is, and not empty, while the other is absent or null."""
     kinds = [side for side in (old, new) if isinstance(side, kind)]
     return len(kinds) == 2 or (len(kinds) == 1 and bool(kinds[0]) and (_is_missing(old) or _is_missing(new)))
 
@@ -197,12 +183,8 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _quote(name: str) -> str:
-    return json.dumps(name) if _QUOTED.search(name) else name
-
-
 def parsed_path(path: str) -> tuple[str, tuple[str, ...]]:
-    """The pattern of a delta's path, and the names in its brackets.
+    """The pattern of a change's path, and the names in its brackets.
 
     A key in brackets, such as `opset_imports["com.microsoft"]`, counts as a name.
     """
@@ -210,20 +192,3 @@ def parsed_path(path: str) -> tuple[str, tuple[str, ...]]:
     return _BRACKETS.sub("[]", path), tuple(
         json.loads(name) if name.startswith('"') else name for name in names
     )
-
-
-class PlaceTable(Generic[T]):
-    """Values by place; a `*` at the end takes in everything below. The longest key that fits holds."""
-
-    def __init__(self, values: Mapping[str, T], default: T) -> None:
-        self._values, self._default = values, default
-        self._branches = sorted((key[:-1] for key in values if key.endswith("*")), key=len, reverse=True)
-
-    def at(self, pattern: str) -> T:
-        """The value for a place, in the notation of `JsonChange.pattern`."""
-        if pattern in self._values:
-            return self._values[pattern]
-        for branch in self._branches:
-            if pattern == branch or pattern.startswith((f"{branch}.", f"{branch}[")):
-                return self._values[f"{branch}*"]
-        return self._default

@@ -3,24 +3,19 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from onnxreg.schema.compare.json_changes import JsonChange, Matched, NamedItem, Tables, compare, match, same
-from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, kind_words, rule_for
+from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
+from onnxreg.schema.compare.severity import SEVERITIES, TABLES, Severity, artifact_list, kind_words, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.vocabulary import LOSS
 
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
-
-Places = tuple[str | None, str | None]
-"""JSON pointers (RFC 6901) of a value before and after; None if it is not there."""
+Pointers = tuple[str | None, str | None]
+"""JSON pointers (RFC 6901) of a value before and after; None if there is none."""
+Part = TypeVar("Part", bound=Document)
 _MEMBER = re.compile(r"model_family\.members\[([^\]]+)\]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -89,125 +84,93 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     )
 
 
-def located_changes(old: Manifest, new: Manifest) -> list[tuple[Change, Places]]:
+def located_changes(old: Manifest, new: Manifest) -> list[tuple[Change, Pointers]]:
     """The changes of `diff`, each with the JSON pointers of its old and new value in the two manifests."""
-    deltas = compare(old.to_json(), new.to_json(), _tables(old, new))
-    changes = [(_change(_with_suites(delta, old, new)), delta.places) for delta in deltas]
+    tables = TABLES._replace(lists={**TABLES.lists, "artifacts": artifact_list(_owners(old, new))})
+    changes: list[tuple[Change, Pointers]] = []
+    for delta in compare(old.to_json(), new.to_json(), tables):
+        before, after = delta.at.pointers
+        pointers = (None if delta.op == "added" else before, None if delta.op == "removed" else after)
+        changes.append((_change(delta), pointers))
     return sorted(changes, key=lambda pair: (SEVERITIES.index(pair[0].severity), pair[0].path, pair[0].kind))
 
 
-def _with_suites(delta: JsonChange, old: Manifest, new: Manifest) -> JsonChange:
-    """The mirrored loss with the suites that it was measured on, if each side has one."""
-    if delta.pattern != LOSS:
-        return delta
-    sides = [
-        {a.certification.evidence.suite for a in side.artifacts if a.certification.evidence}
-        for side in (old, new)
-    ]
-    if not all(len(suites - {None}) == 1 for suites in sides):
-        return delta
-    before, after = ({"dataset": str(next(iter(suites - {None})))} for suites in sides)
-    return replace(delta, within=(before, after))
+def artifact_pairs(old: Manifest, new: Manifest) -> dict[str, tuple[Artifact | None, Artifact | None]]:
+    """The artifacts of both by their names in the changes' paths, see `paired`."""
+    return paired(old.artifacts, new.artifacts, artifact_list(_owners(old, new)))
+
+
+def paired(
+    old: Sequence[Part], new: Sequence[Part], named: NamedList
+) -> dict[str, tuple[Part | None, Part | None]]:
+    """The items of two lists by name, in the order of the new one, then the removed ones; None on a side that lacks it."""
+    documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
+    pairs, removed, added = match(documents, new_documents, named.namers)
+    before = {j: old[i] for _, i, j in pairs}
+    present = sorted([(j, name) for name, _, j in pairs] + [(j, name) for name, j in added])
+    return {name: (before.get(j), new[j]) for j, name in present} | {
+        name: (old[i], None) for name, i in removed
+    }
+
+
+def _owners(old: Manifest, new: Manifest) -> dict[str, str] | None:
+    """The member of each artifact by its path, unless it moved; None if a side is not a family."""
+    if old.model_family is None or new.model_family is None:
+        return None
+    before, after = old.members, new.members
+    return {path: name for path, name in (before | after).items() if before.get(path, name) == name}
 
 
 def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[str, list[str]]:
-    """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of routes
-    from or to it."""
-    owners = _owners(old, new)
-    kinds: dict[str, list[str]] = {}
+    """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of
+    routes from or to it."""
+    members = old.members, new.members
+    owners = {
+        name: {by_path[item.path] for by_path, item in zip(members, pair, strict=True) if item}
+        for name, pair in artifact_pairs(old, new).items()
+    }
+    kinds: dict[str, dict[str, None]] = {}
     for change in changes:
-        for member in _touched(change, owners):
-            if change.kind not in kinds.setdefault(member, []):
-                kinds[member].append(change.kind)
-    return {member: kinds[member] for member in sorted(kinds)}
-
-
-def _touched(change: Change, owners: Mapping[str, set[str]]) -> set[str]:
-    if entry := _MEMBER.match(change.path):
-        return {entry[1]}
-    if change.path.startswith("model_family.routing"):
-        return {head for head in (change.old, change.new) if isinstance(head, str)}
-    return owners.get(change.artifact or "", set())
-
-
-def _owners(old: Manifest, new: Manifest) -> dict[str, set[str]]:
-    """The member of each artifact, by the artifact's name in the changes' paths; two members if it moved."""
-    pairs, removed, added = _matched(old, new)
-    before, after = (_members_by_path(side) for side in (old, new))
-    members: dict[str, set[str]] = {}
-    for name, i in [*((name, i) for name, i, _ in pairs), *removed]:
-        members.setdefault(name, set()).add(before[old.artifacts[i].path])
-    for name, j in [*((name, j) for name, _, j in pairs), *added]:
-        members.setdefault(name, set()).add(after[new.artifacts[j].path])
-    return members
-
-
-def _members_by_path(side: Manifest) -> dict[str, str]:
-    members = side.model_family.members if side.model_family else ()
-    return {path: member.name for member in members for path in member.artifacts}
-
-
-def _tables(old: Manifest, new: Manifest) -> Tables:
-    """The tables for two families: an artifact whose path changed is matched only by member, format and precision."""
-    if old.model_family is None or new.model_family is None:
-        return TABLES
-    before, after = _members_by_path(old), _members_by_path(new)
-    owners = {path: name for path, name in (before | after).items() if before.get(path, name) == name}
-    by_path, _, by_format = TABLES.lists["artifacts"].namers
-    artifact_items = NamedItem((by_path, partial(by_member, owners), by_format))
-    return replace(TABLES, lists={**TABLES.lists, "artifacts": artifact_items})
-
-
-def _matched(old: Manifest, new: Manifest) -> Matched:
-    before, after = ([artifact.to_json() for artifact in side.artifacts] for side in (old, new))
-    return match(before, after, _tables(old, new).lists["artifacts"].namers)
-
-
-def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
-    """The matched artifacts of both, each by its name in the changes' paths."""
-    return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
-
-
-def all_artifacts(old: Manifest, new: Manifest) -> list[tuple[str, Artifact | None, Artifact | None]]:
-    """Every artifact by its name in the changes' paths; None on the side that lacks it. In the order of the new
-    manifest, then those that were removed."""
-    pairs, removed, added = _matched(old, new)
-    positions = [(name, i, j) for name, i, j in pairs] + [(name, None, j) for name, j in added]
-    present = sorted(positions, key=lambda position: position[2])
-    return [
-        *((name, None if i is None else old.artifacts[i], new.artifacts[j]) for name, i, j in present),
-        *((name, old.artifacts[i], None) for name, i in removed),
-    ]
+        if entry := _MEMBER.match(change.path):
+            touched = {entry[1]}
+        elif change.path.startswith("model_family.routing"):
+            touched = {head for head in (change.old, change.new) if isinstance(head, str)}
+        else:
+            touched = owners.get(change.artifact or "", set())
+        for member in touched:
+            kinds.setdefault(member, {})[change.kind] = None
+    return {member: list(kinds[member]) for member in sorted(kinds)}
 
 
 def _change(delta: JsonChange) -> Change:
-    rule = rule_for(delta.pattern)
-    note = rule.remark(delta)
+    at, rule = delta.at, rule_for(delta.at.pattern)
+    kind, note = rule.kind(delta), rule.remark(delta)
+    head, path = kind.replace("-", " "), at.path
+    if at.pattern.startswith("artifacts[]") and at.pattern != "artifacts[]":
+        head, path = f"{head} in {_clip(at.names[0])}", path.removeprefix(f"artifacts[{at.names[0]}].")
     return Change(
-        kind=rule.kind(delta),
-        path=delta.path,
+        kind=kind,
+        path=at.path,
         severity=rule.severity(delta),
         old=delta.old,
         new=delta.new,
-        message=_message(delta, rule) + (f" ({note})" if note else ""),
-        **({"artifact": delta.names[0]} if delta.pattern.startswith("artifacts[]") else {}),
+        message=f"{head}: {_subject(delta, path)}" + (f" ({note})" if note else ""),
+        **({"artifact": at.names[0]} if at.pattern.startswith("artifacts[]") else {}),
         **({"note": note} if note else {}),
     )
 
 
-def _message(delta: JsonChange, rule: DiffRule) -> str:
-    """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
-    inside = delta.pattern.startswith("artifacts[]") and delta.pattern != "artifacts[]"
-    kind = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
-    if delta.op == "reordered":
-        index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
-        return f"{kind}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
-    if delta.pattern.endswith("[]") and delta.op != "changed":
-        return f"{kind}: {_clip(delta.names[-1])}"
-    path = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
-    if delta.op == "changed":
-        return f"{kind}: {_clip(path)} {_show(delta.old)} -> {_show(delta.new)}"
-    return f"{kind}: {_clip(path)} {_show(delta.old if delta.op == 'removed' else delta.new)}"
+def _subject(delta: JsonChange, path: str) -> str:
+    """The changed thing with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
+    at, op, old, new = delta
+    if op == "reordered":
+        index = next(i for i, pair in enumerate(zip(old, new, strict=False)) if not same(*pair))
+        return f"[{index}] {_show(old[index])} -> {_show(new[index])}"
+    if op == "changed":
+        return f"{_clip(path)} {_show(old)} -> {_show(new)}"
+    if at.pattern.endswith("[]"):
+        return _clip(at.names[-1])
+    return f"{_clip(path)} {_show(old if op == 'removed' else new)}"
 
 
 def _show(value: Any) -> str:
@@ -233,12 +196,6 @@ def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:
         kinds = list(dict.fromkeys(kind_words(c.kind) for c in changes if c.severity == "breaking"))
         more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
         return f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
-    if counts["degrading"]:
-        app_can = f"{app} can run the new one unchanged, with worse results or weaker evidence."
-    else:
-        app_can = f"{app} can run the new one unchanged."
-    return f"{app_can} Changes: {_counted(counts)}."
-
-
-def _counted(counts: Counter[Severity]) -> str:
-    return ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
+    counted = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
+    worse = ", with worse results or weaker evidence" if counts["degrading"] else ""
+    return f"{app} can run the new one unchanged{worse}. Changes: {counted}."

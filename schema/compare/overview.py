@@ -1,12 +1,12 @@
 """A difference as one screen: artifacts and figures side by side, the other facts, and what follows from them.
 
-Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one spot: a row, a fact, or folded under
+Pure: from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or folded under
 its cause and counted. The text of a terminal, Markdown and the pages show this one document.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from onnxreg.schema.compare.figures import (
     ArtifactPairs,
@@ -15,24 +15,33 @@ from onnxreg.schema.compare.figures import (
     figure_rows,
     suite_of,
 )
-from onnxreg.schema.compare.json_changes import PlaceTable, parsed_path
-from onnxreg.schema.compare.manifests import SEVERITIES, Change, ManifestDiff, all_artifacts
-from onnxreg.schema.compare.severity import Severity, kind_words
+from onnxreg.schema.compare.json_changes import parsed_path
+from onnxreg.schema.compare.manifests import Change, ManifestDiff, artifact_pairs
+from onnxreg.schema.compare.severity import (
+    ARTIFACT,
+    BYTES,
+    CHECK,
+    EVALUATION,
+    SECTIONS,
+    SEVERE,
+    SEVERITIES,
+    SUITE,
+    Severity,
+    kind_words,
+    rule_for,
+)
 from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, LOSS, UNJUDGED
 
-SEVERE = ("breaking", "degrading")
-"""Severities that are folded only under a change that shows the same."""
 MAX_NAMED = 3
 """Figures, files and changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
 """Letters of each change with its values, if there are several; if one is longer, the fields alone are named."""
-
-Share = Literal["same", "new", "not known"]
-"""The graph or the weights of the new version: the same, others, or not known."""
+NO_EFFECT = ""
+"""The cause of changes without effect on an app."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
@@ -40,61 +49,21 @@ CAUSES = {
     ("new", "new"): "another graph and new weights",
 }
 """The cause of what follows from the bytes of an artifact, by graph and weights."""
-EVALUATION, NO_EFFECT = "the evaluation", ""
-"""Further causes; `NO_EFFECT` is that of changes without effect on an app."""
-
-Place = tuple[str, ...]
-"""A kind of place, then its names: of the artifact and the check, the section of a fact, the cause of what follows."""
-ARTIFACT, CHECK, SUITE, FACT, FOLLOWS, BYTES = "artifact", "check", "suite", "fact", "follows", "bytes"
-SECTIONS = (
-    *("contract", "labels", "operators", "certification", "suite", "limits", "licence", "source", "tools"),
-    *("quantization", "recipe", "files", "members", "checks", "other"),
-)
-"""Of facts, in the order of a screen."""
-_PATTERNS: Mapping[Place, str] = {
-    (ARTIFACT,): """artifacts[] artifacts[].precision artifacts[].format artifacts[].path artifacts[].size
-        artifacts[].certification.state""",
-    (
-        BYTES,
-    ): """artifacts[].digest artifacts[].semantic* artifacts[].pieces* artifacts[].files* artifacts[].parent
-        artifacts[].quantization.measured* artifacts[].operators[].inputs* artifacts[].operators[].outputs*
-        recipe.steps[].result* recipe.steps[].params.least files[].pieces*""",
-    (CHECK,): "artifacts[].checks[]*",
-    (SUITE,): "artifacts[].certification.evidence.suite",
-    (FOLLOWS, EVALUATION): """artifacts[].certification* certified certification* quant_recall_delta
-        recall_delta_path quantization.certified quantization.quant_recall_delta artifacts[].metadata.certified
-        artifacts[].metadata.quant_recall_delta recipe.parameters.search.candidates*""",
-    (FACT, "contract"): """artifacts[].metadata.inputs* artifacts[].metadata.outputs* task max_sequence_length
-        artifacts[].kv_cache* preprocessing* segmenter* tokenizer*""",
-    (FACT, "labels"): "labels*",
-    (FACT, "operators"): """artifacts[].operators* artifacts[].contrib* artifacts[].metadata.operators*
-        artifacts[].opset_imports* artifacts[].metadata.opset artifacts[].metadata.unsupported_ops*
-        artifacts[].metadata.execution_providers* artifacts[].ir_version artifacts[].ort_format minimum_opset""",
-    (FACT, "quantization"): "artifacts[].quantization* artifacts[].metadata.quantization* quantization*",
-    (FACT, "licence"): "license",
-    (FACT, "tools"): "recipe.tools*",
-    (FACT, "source"): "source* source_model_id",
-    (FACT, "recipe"): "recipe*",
-    (FACT, "files"): "files* formats*",
-    (FACT, "members"): "model_family*",
-}
-PLACES: Mapping[str, Place] = {
-    pattern: spot for spot, patterns in _PATTERNS.items() for pattern in patterns.split()
-}
-"""Keyed like `severity.RULES`. A field that is not here is a fact of the section `other`."""
-_TABLE: PlaceTable[Place] = PlaceTable(PLACES, (FACT, "other"))
-_OF_EVALUATIONS = ("report", "certificate", "item-scores")
+_OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """Roles of companions that an evaluation writes."""
 _MIRRORS = {
     "certified": "certification.state",
-    "quant_recall_delta": f"checks[{LOSS}/character_recall].value",
+    LOSS: f"checks[{LOSS}/character_recall].value",
 }
 """Keys of version 1 that repeat a value of an artifact, with the end of its path."""
-_OF_CHECKS: Mapping[str, Place] = {
-    **dict.fromkeys(("", "dataset", "interval", "samples"), (FOLLOWS, EVALUATION)),
-    **dict.fromkeys(("limit", "value"), (BYTES,)),
-}
-"""The fields of a check that has no row among the figures."""
+
+Share = Literal["same", "new", "not known"]
+"""The graph or the weights of the new version: the same, others, or not known."""
+Place = tuple[str, ...]
+"""A row (`ARTIFACT`, `CHECK` or `SUITE` with its names), or `FACT` with a section, or `FOLLOWS` with a cause."""
+FACT, FOLLOWS = "fact", "follows"
+Positions = Mapping[Place, Sequence[int]]
+"""The positions of changes in a diff, by their place on the screen."""
 
 
 class ArtifactSide(Document):
@@ -161,41 +130,31 @@ class DiffOverview(Document):
         return not any(row.changes for table in rows for row in table)
 
 
-class ComparedSide(Protocol):
-    """A version that is compared: its manifest, and the states of its artifacts."""
-
-    @property
-    def manifest(self) -> Manifest: ...
-    @property
-    def states(self) -> ArtifactStates: ...
-
-
-Positions = Mapping[Place, Sequence[int]]
-"""The positions of changes in a diff, by their place on the screen."""
-
-
-def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOverview:
-    """Group the changes of a diff by what an auditor asks."""
-    pairs = {name: (before, after) for name, before, after in all_artifacts(old.manifest, new.manifest)}
+def overview(
+    old: Manifest,
+    new: Manifest,
+    diff: ManifestDiff,
+    states: tuple[ArtifactStates, ArtifactStates] = ((), ()),
+) -> DiffOverview:
+    """Group the changes of a diff by what an auditor asks. `states` are those of both versions, after later evaluations."""
+    pairs = artifact_pairs(old, new)
     rows = figure_rows(pairs, diff.changes)
     positions: dict[Place, list[int]] = defaultdict(list)
-    for position, spot in enumerate(_places(diff.changes, pairs, rows)):
-        positions[spot].append(position)
-    figures = [
-        row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
-        for names, row in rows.items()
-    ]
-    shown = sorted(
-        (row for row in figures if row.changes or row.verdict != "uncompared"), key=lambda row: row.rank
+    for position, place in enumerate(_places(diff.changes, pairs, rows)):
+        positions[place].append(position)
+    figures = sorted(
+        (
+            row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
+            for names, row in rows.items()
+        ),
+        key=lambda row: row.rank,
     )
     uncompared = Counter(row.artifact for row in figures if row.verdict == "uncompared")
-    artifacts = tuple(_artifact_rows(old, new, pairs, positions))
+    artifacts = tuple(_artifact_rows((old, new), states, pairs, positions))
     return DiffOverview(
-        verdict=tuple(
-            _sentences(old.manifest, new.manifest, diff, artifacts, sorted(figures, key=lambda row: row.rank))
-        ),
+        verdict=tuple(_sentences(old, new, diff, artifacts, figures)),
         artifacts=artifacts,
-        figures=tuple(shown),
+        figures=tuple(row for row in figures if row.changes or row.verdict != "uncompared"),
         uncompared=tuple(
             UncomparedFigures(
                 artifact=name,
@@ -228,35 +187,42 @@ def _places(
     mirrored = {key for key, end in _MIRRORS.items() if any(path.endswith(end) for path in severe)}
     for change in changes:
         pattern, names = parsed_path(change.path)
-        spot = _TABLE.at(pattern)
-        if spot == (CHECK,):
-            leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
-            spot = _of_check(names[0], names[1], leaf, rows.get((names[0], names[1])))
-        elif spot == (SUITE,):
-            spot = (SUITE, names[0]) if names[0] in uncompared else (FACT, "suite")
-        elif spot == (ARTIFACT,):
-            spot = (ARTIFACT, names[0])
-        if pattern.startswith("files[]") and names[0].partition(":")[0] in _OF_EVALUATIONS:
-            spot = (FOLLOWS, EVALUATION)
-        if spot == (BYTES,):  # folded under what changed in the artifact; if it is of none, in the first
+        section = rule_for(pattern).section
+        place: Place = (FACT, section)
+        if section == CHECK:
+            place = _of_check(pattern, names, rows.get((names[0], names[1])))
+        elif section == ARTIFACT or (section == SUITE and names[0] in uncompared):
+            place = (section, names[0])
+        elif section == EVALUATION or (
+            pattern.startswith("files[]") and names[0].startswith(_OF_EVALUATIONS)
+        ):
+            place = (FOLLOWS, EVALUATION)
+        if place == (
+            FACT,
+            BYTES,
+        ):  # folded under what changed in the artifact; if it is of none, in the first
             cause = causes.get(change.artifact or "", first_cause)
-            spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
-        if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
-            spot = (FOLLOWS, NO_EFFECT)
-        elif spot[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
-            spot = (FACT, "certification" if spot[1] == EVALUATION else "other")
-        yield spot
+            place = (FACT, "other") if cause is None else (FOLLOWS, cause)
+        if change.severity == "cosmetic" and place[0] == FACT and place[1] != "tools":
+            place = (FOLLOWS, NO_EFFECT)
+        elif place[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
+            place = (FACT, "certification" if place[1] == EVALUATION else "other")
+        yield place
 
 
-def _of_check(artifact: str, check: str, leaf: str, row: FigureRow | None) -> Place:
-    """The place of a field of a check."""
+def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
+    """The place of a change in a check, or of a whole one."""
+    artifact, check = names[:2]
+    leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
     if row is not None and row.verdict == "uncompared" and leaf in ("value", "dataset"):
         return SUITE, artifact
     if row is not None and leaf in ("", "value", "verdict"):
         return CHECK, artifact, check
     if row is not None and leaf == "limit":
         return FACT, "limits"
-    return _OF_CHECKS.get(leaf, (FACT, "checks"))
+    if leaf in ("", "dataset", "interval", "samples"):
+        return FOLLOWS, EVALUATION
+    return (FACT, BYTES) if leaf in ("limit", "value") else (FACT, "checks")
 
 
 def _loaded_bytes(artifact: Artifact) -> list[object]:
@@ -277,42 +243,45 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
 
 
 def _artifact_rows(
-    old: ComparedSide, new: ComparedSide, pairs: ArtifactPairs, positions: Positions
+    manifests: tuple[Manifest, Manifest],
+    states: tuple[ArtifactStates, ArtifactStates],
+    pairs: ArtifactPairs,
+    positions: Positions,
 ) -> Iterator[ArtifactRow]:
     """One row for each artifact, in the order of the pairs; heads of a family that are alike share one."""
-    members = new.manifest.stages | old.manifest.stages
-    states = [{artifact.path: artifact.state for artifact in side.states} for side in (old, new)]
-    heads = [side.manifest.heads for side in (old, new)]
+    members = manifests[1].stages | manifests[0].stages
+    heads = [manifest.heads for manifest in manifests]
+    effective = [{artifact.path: artifact.state for artifact in side} for side in states]
     alike: dict[tuple[object, ...], list[ArtifactRow]] = defaultdict(list)
     for name, (before, after) in pairs.items():
-        sides = [
-            None
-            if artifact is None
-            else ArtifactSide(
-                path=artifact.path,
-                format=artifact.format,
-                precision=artifact.precision,
-                size=artifact.own_size,
-                state=side.get(artifact.path, artifact.certification.state),
-            )
-            for artifact, side in zip((before, after), states, strict=True)
-        ]
-        path = (after or before).path  # type: ignore[union-attr]  # a pair has at least one artifact
+        old, new = map(_side, (before, after), effective)
         graph, weights = _shares(before, after) if before and after else (None, None)
         row = ArtifactRow(
             name=name,
-            member=members.get(path),
-            old=sides[0],
-            new=sides[1],
+            member=next((members.get(side.path) for side in (new, old) if side), None),
+            old=old,
+            new=new,
             graph=graph,
             weights=weights,
-            reasons=_reasons(after, sides[1]),
+            reasons=_reasons(after, new),
             changes=tuple(positions.get((ARTIFACT, name), ())),
         )
-        is_head = any(side and side.path in paths for side, paths in zip((before, after), heads, strict=True))
-        kinds = [side and (side.format, side.precision, side.state) for side in sides]
+        is_head = any(side and side.path in paths for side, paths in zip((old, new), heads, strict=True))
+        kinds = [side and (side.format, side.precision, side.state) for side in (old, new)]
         alike[(*kinds, graph, weights) if is_head else (name,)].append(row)
     yield from map(_together, alike.values())
+
+
+def _side(artifact: Artifact | None, states: Mapping[str, str]) -> ArtifactSide | None:
+    if artifact is None:
+        return None
+    return ArtifactSide(
+        path=artifact.path,
+        format=artifact.format,
+        precision=artifact.precision,
+        size=artifact.own_size,
+        state=states.get(artifact.path, artifact.certification.state),
+    )
 
 
 def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str, ...]:
@@ -352,10 +321,10 @@ def _sentences(
     if diff.compatible and degrading and degrading <= settled:
         effect = "An app that runs the old version can run the new one unchanged; no figure is clearly worse."
     yield effect.strip()
-    if counts:
-        yield label + counts
     if not diff.changes:
         return
+    if counts:
+        yield label + counts
     if old.name != new.name:
         yield f"They are versions of two models: {old.name} and {new.name}."
     yield _figures_sentence(figures)
@@ -364,10 +333,17 @@ def _sentences(
     states: Counter[str] = Counter()
     moves: dict[str, list[str]] = defaultdict(list)
     for row in artifacts:
-        if row.new is not None:
-            states[row.new.state] += row.count
-            if move := _move(row.old.state if row.old else None, row.new.state):
-                moves[move].append(row.new.path if row.count == 1 else row.name)
+        if row.new is None:
+            continue
+        states[row.new.state] += row.count
+        before, after = row.old and row.old.state, row.new.state
+        if before != after and "certified" in (before, after):
+            move = "Newly certified" if after == "certified" else "No longer certified"
+        elif before != after and after == "refused":
+            move = "Newly refused"
+        else:
+            continue
+        moves[move].append(row.new.path if row.count == 1 else row.name)
     words = {"certified": "certified", "refused": "refused", "unknown": "not judged"}
     listed = ", ".join(f"{states[state]} {word}" for state, word in words.items())
     yield f"Of {counted(states.total(), 'artifact')}: {listed}."
@@ -380,16 +356,17 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     """The figures that got worse, by how much, and if that is more than its interval."""
     if not figures:
         return "No figure was measured in both versions."
-    if all(row.change is None for row in figures):
+    compared = sum(row.change is not None for row in figures)
+    if not compared:
         return "No figure is compared: they were measured on different suites."
     counts = Counter(row.verdict for row in figures)
-    total = counted(sum(row.change is not None for row in figures), "comparable figure")
+    total = counted(compared, "comparable figure")
     worse = []
     for row in figures:
         if row.verdict == "worse" and row.change is not None:
-            bounds = sorted(map(abs, row.interval)) if row.interval else ()
-            interval = f" (95 %: {bounds[0]:.3g} to {bounds[1]:.3g})" if bounds else " (no interval)"
-            worse.append(f"{row.name} in {row.path} by {abs(row.change):.3g}{interval}")
+            low, high = sorted(map(abs, row.interval or (0, 0)))
+            interval = f"(95 %: {low:.3g} to {high:.3g})" if row.interval else "(no interval)"
+            worse.append(f"{row.name} in {row.path} by {abs(row.change):.3g} {interval}")
     if worse:
         text = f"{len(worse)} of {total} got worse: {_named(worse)}."
     else:
@@ -406,42 +383,32 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _move(old: str | None, new: str) -> str:
-    """The words for a change of state: an artifact may ship now, or no longer may; "" if it needs none."""
-    if old == new:
-        return ""
-    if old == "certified":
-        return "No longer certified"
-    return {"refused": "Newly refused", "certified": "Newly certified"}.get(new, "")
-
-
 def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs) -> list[FactRow]:
     """The facts, the worst first."""
-    groups: dict[tuple[str, str, Severity], list[int]] = defaultdict(list)
-    for (kind_of_place, *names), places in positions.items():
-        for position in places if kind_of_place == FACT else ():
-            groups[names[0], changes[position].kind, changes[position].severity].append(position)
-    rows = [
+    groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for (screen_part, *names), places in positions.items():
+        for position in places if screen_part == FACT else ():
+            change = changes[position]
+            severity = SEVERITIES.index(change.severity)
+            groups[severity, SECTIONS.index(names[0]), change.kind].append(position)
+    return [
         FactRow(
-            section=section,
-            severity=severity,
+            section=SECTIONS[section],
+            severity=SEVERITIES[severity],
             kind=kind,
             text=_fact_text([changes[position] for position in places], pairs),
             changes=tuple(places),
         )
-        for (section, kind, severity), places in groups.items()
+        for (severity, section, kind), places in sorted(groups.items())
     ]
-    return sorted(
-        rows, key=lambda row: (SEVERITIES.index(row.severity), SECTIONS.index(row.section), row.kind)
-    )
 
 
 def _folded(changes: Sequence[Change], positions: Positions) -> Iterator[FoldedChanges]:
     """The groups of changes that follow from others, the largest first."""
-    groups = {spot[1]: places for spot, places in positions.items() if spot[0] == FOLLOWS}
-    for cause, places in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
-        kinds = Counter(changes[position].kind for position in places)
-        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(places))
+    groups = [(place[1], found) for place, found in positions.items() if place[0] == FOLLOWS]
+    for cause, found in sorted(groups, key=lambda group: (-len(group[1]), group[0])):
+        kinds = Counter(changes[position].kind for position in found)
+        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(found))
 
 
 def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
@@ -450,11 +417,9 @@ def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
     subjects = list(dict.fromkeys(_subject(change, pairs) for change in changes))
     if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
         subjects = list(dict.fromkeys(map(_field, changes)))
+    inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
     if len(artifacts) == 1:
-        old, new = pairs[artifacts[0]]
-        inside = f" in {(new or old).path}"  # type: ignore[union-attr]  # a pair has at least one artifact
-    else:
-        inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
+        inside = next(f" in {side.path}" for side in reversed(pairs[artifacts[0]]) if side)
     note = f" ({changes[0].note})" if changes[0].note else ""
     return f"{kind_words(changes[0].kind)}{inside}: {_named(subjects)}{note}"
 

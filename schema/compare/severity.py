@@ -1,22 +1,29 @@
-"""The effect of each difference on an app: one table from the location of a field to kind and severity."""
+"""The effect of each difference on an app: one table from the place of a field to its kind, severity and part of the screen."""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
-from onnxreg.schema.compare.json_changes import JsonChange, NamedItem, PlaceTable, Tables, same
+from onnxreg.schema.compare.json_changes import JsonChange, NamedList, Namer, Tables, same
 from onnxreg.schema.manifest.license import comparable_license
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
 """The values of a figure that are better."""
 Judge = Callable[[JsonChange], Severity]
 
-
-def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
-    """The name of an artifact of a family; `owners` are the members by path."""
-    return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
+ARTIFACT, BYTES, CHECK, SUITE, EVALUATION = "artifact", "bytes", "checks", "suite", "the evaluation"
+"""The parts of a screen that are no facts: rows, and what follows from the bytes of an artifact or its evaluation."""
+SECTIONS = (
+    *("contract", "labels", "operators", "certification", "suite", "limits", "licence", "source", "tools"),
+    *("quantization", "recipe", "files", "members", "checks", "other"),
+)
+"""Of facts, in the order of a screen."""
 
 
 def check_key(item: Any) -> str:
@@ -24,37 +31,46 @@ def check_key(item: Any) -> str:
     return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
 
 
-_ITSELF = NamedItem((lambda item, _: str(item),))
-_BY_NAME = NamedItem((lambda item, _: str(item["name"]),))
-_IN_PLACE = NamedItem(_ITSELF.namers, positions=True)
-_COMPANION = NamedItem((lambda item, _: f"{item['role']}:{item['path']}",))
-_TENSORS = NamedItem((lambda item, _: item["name"], lambda _, index: str(index)))
+def _named(*keys: str, positions: bool = False) -> NamedList:
+    """The matching of a list's objects by texts of their keys."""
+
+    def namer(text: str) -> Namer:
+        return lambda item, _: text.format_map(item)
+
+    return NamedList(tuple(map(namer, keys)), positions)
+
+
+def artifact_list(owners: Mapping[str, str] | None = None) -> NamedList:
+    """The matching of artifacts. In a family, whose `owners` are the members by path, a file is renamed only within a member."""
+    named = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
+    if owners is None:
+        return named
+
+    def by_member(item: Any, _: int) -> str:
+        return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
+
+    return NamedList((named.namers[0], by_member, named.namers[2]))
+
+
+_ITSELF = NamedList((lambda item, _: str(item),))
+_IN_PLACE = _ITSELF._replace(positions=True)
+_TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
 TABLES = Tables(
     lists={
         "labels": _IN_PLACE,
-        "files": _COMPANION,
-        "recipe.steps": _BY_NAME,
-        "artifacts": NamedItem(
-            (
-                lambda item, _: f"{item['format']}/{item['precision']}/{item['path']}",
-                lambda item, _: f"{item['format']}/{item['precision']}",
-                lambda item, _: f"{item['format']}/{item['path']}",
-            )
-        ),
-        "model_family.members": _BY_NAME,
-        "model_family.members[].classes.ids": _IN_PLACE,
-        "model_family.members[].heads": NamedItem((lambda item, _: str(item["member"]),), positions=True),
-        "model_family.edges": NamedItem(
-            (lambda item, _: f"{item['source']}.{item['output']}->{item['target']}.{item['input']}",)
-        ),
-        "artifacts[].files": _COMPANION,
-        "artifacts[].operators": NamedItem(
-            (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
-        ),
-        "artifacts[].checks": NamedItem((lambda item, _: check_key(item),)),
+        "files": _named("{role}:{path}"),
+        "recipe.steps": _named("{name}"),
+        "artifacts": artifact_list(),
+        "artifacts[].files": _named("{role}:{path}"),
+        "artifacts[].operators": _named("{domain}:{name}:{opset}"),
+        "artifacts[].checks": NamedList((lambda item, _: check_key(item),)),
         "artifacts[].metadata.inputs": _TENSORS,
         "artifacts[].metadata.outputs": _TENSORS,
+        "model_family.members": _named("{name}"),
+        "model_family.members[].classes.ids": _IN_PLACE,
+        "model_family.members[].heads": _named("{member}", positions=True),
+        "model_family.edges": _named("{source}.{output}->{target}.{input}"),
         **dict.fromkeys(
             (
                 *("formats", "tokenizer.files", "artifacts[].contrib", "artifacts[].certification.reasons"),
@@ -77,10 +93,11 @@ TABLES = Tables(
 
 
 @dataclass(frozen=True)
-class DiffRule:
+class Rule:
     """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
 
-    A message ends in the `note` of the change, if any; else, if it is breaking or degrading, in `why`.
+    A message ends in the `note` of the change, if any; else, if it is breaking or degrading, in `why`. `section` is the
+    part of the screen of an overview.
     """
 
     noun: str
@@ -91,17 +108,19 @@ class DiffRule:
     changed_is: str = "changed"
     why: str = ""
     note: Callable[[JsonChange], str] = lambda delta: ""
+    section: str = "other"
 
     def severity(self, delta: JsonChange) -> Severity:
         """An empty value that appears or goes says nothing, whatever the field."""
-        empty = delta.op in ("added", "removed") and _is_nothing(delta.old) and _is_nothing(delta.new)
-        verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
+        is_empty = delta.op in ("added", "removed") and all(
+            side is None or side in ([], {}) for side in (delta.old, delta.new)
+        )
+        verdict: Severity | Judge = "cosmetic" if is_empty else getattr(self, delta.op)
         return verdict if isinstance(verdict, str) else verdict(delta)
 
     def remark(self, delta: JsonChange) -> str:
         """The text in brackets at the end of a message."""
-        severe = self.severity(delta) in ("breaking", "degrading")
-        return self.note(delta) or (self.why if severe else "")
+        return self.note(delta) or (self.why if self.severity(delta) in SEVERE else "")
 
     def kind(self, delta: JsonChange) -> str:
         return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
@@ -111,44 +130,37 @@ _QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORE
 _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 _CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
 _VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
+_CERTIFIED = {None: 0, False: 0, True: 1}
+_REPRODUCIBLE = {False: 0, None: 1, True: 1}
+_SAME_MODEL = "same graph and weights, other producer"
 
 
-SEMANTICS = {
-    frozenset({"graph", "weights"}): "same graph and weights, other producer",
-    frozenset({"weights"}): "same weights, other graph",
-    frozenset({"graph"}): "same graph, other weights",
-    frozenset(): "other graph and weights",
-}
-"""The note on two files, by the semantic digests that they share."""
+def _semantics(delta: JsonChange) -> str:
+    """The note on what two artifacts share, by their semantic digests; "" if one of these is not known."""
+    old, new = (artifact.get("semantic") for artifact in delta.at.within)
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return ""
+    if same(old.get("graph"), new.get("graph")):
+        return _SAME_MODEL if same(old.get("weights"), new.get("weights")) else "same graph, other weights"
+    return (
+        "same weights, other graph"
+        if same(old.get("weights"), new.get("weights"))
+        else "other graph and weights"
+    )
 
 
-def _is_nothing(value: Any) -> bool:
-    return value is None or value == [] or value == {}
+def _file_only(delta: JsonChange) -> Severity:
+    """Other bytes that compute the same are only another way to write them down."""
+    return "cosmetic" if _semantics(delta) == _SAME_MODEL else "notable"
 
 
 def _rises(worse: Severity) -> Judge:
     """A number that is worse when it grows; one that was not known, or no longer is, says nothing."""
-    return lambda delta: worse if _is_known(delta) and delta.new > delta.old else "notable"
+    return lambda delta: worse if None not in (delta.old, delta.new) and delta.new > delta.old else "notable"
 
 
 def _falls(worse: Severity) -> Judge:
-    return lambda delta: worse if _is_known(delta) and delta.new < delta.old else "notable"
-
-
-def _is_known(delta: JsonChange) -> bool:
-    return delta.old is not None and delta.new is not None
-
-
-def _new_domain(delta: JsonChange) -> Severity:
-    """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
-    return "notable" if delta.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
-
-
-def _new_need(delta: JsonChange) -> Severity:
-    """Earlier builds did not record the needs of contrib operators: of their artifacts nothing follows."""
-    old = (delta.within or ({}, {}))[0]
-    domains = {operator.get("domain") for operator in old.get("operators", ())}
-    return "cosmetic" if "contrib" not in old and "com.microsoft" in domains else "breaking"
+    return lambda delta: worse if None not in (delta.old, delta.new) and delta.new < delta.old else "notable"
 
 
 def _rank(order: Mapping[Any, int]) -> Judge:
@@ -161,19 +173,9 @@ def _rank(order: Mapping[Any, int]) -> Judge:
     return judge
 
 
-def _measure(delta: JsonChange) -> Severity:
-    """A quality that falls, a loss that grows and a value that is lost are degrading.
-
-    The direction of a check says which one it is, or else the name of its metric. Numerical distances (parity of logits)
-    move with every training; they count through their verdict.
-    """
-    if _other_suite(delta):
-        return "notable"
-    if not _is_known(delta):
-        return "degrading" if delta.new is None else "notable"
-    direction = better_direction(delta.names[-1], _direction(delta))
-    is_worse = delta.new < delta.old if direction == "higher" else delta.new > delta.old
-    return "degrading" if direction and is_worse else "notable"
+def _new_domain(delta: JsonChange) -> Severity:
+    """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
+    return "notable" if delta.at.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
@@ -188,8 +190,23 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 def _direction(delta: JsonChange) -> Direction | None:
     """The stated direction of a check; None if none is stated, or another one on each side."""
-    directions = {item.get("direction") for item in delta.within or () if isinstance(item, dict)} - {None}
+    directions = {check.get("direction") for check in delta.at.within} - {None}
     return directions.pop() if len(directions) == 1 else None
+
+
+def _measure(delta: JsonChange) -> Severity:
+    """A quality that falls, a loss that grows and a value that is lost are degrading.
+
+    The direction of a check says which one it is, or else the name of its metric. Numerical distances (parity of logits)
+    move with every training; they count through their verdict.
+    """
+    if _other_suite(delta):
+        return "notable"
+    if None in (delta.old, delta.new):
+        return "degrading" if delta.new is None else "notable"
+    direction = better_direction((delta.at.pattern, *delta.at.names)[-1], _direction(delta))
+    is_worse = delta.new < delta.old if direction == "higher" else delta.new > delta.old
+    return "degrading" if direction and is_worse else "notable"
 
 
 def _other_suite(delta: JsonChange) -> str:
@@ -197,43 +214,36 @@ def _other_suite(delta: JsonChange) -> str:
 
     A check with a direction must name its suite: without one its values cannot be compared either.
     """
-    suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
-    is_stated = None not in suites or _direction(delta) is not None
-    differ = len(suites) == 2 and is_stated and suites[0] != suites[1]
-    return "measured on another suite" if differ else ""
+    old, new = map(_suite, delta.at.within)
+    is_stated = None not in (old, new) or _direction(delta) is not None
+    return "measured on another suite" if is_stated and old != new else ""
 
 
-def _semantics(delta: JsonChange) -> str:
-    """The note on what two artifacts share, by their semantic digests; "" if one of these is not known."""
-    semantics = [artifact.get("semantic") for artifact in delta.within or ()]
-    if len(semantics) != 2 or not all(isinstance(side, dict) for side in semantics):
-        return ""
-    shared = {half for half in ("graph", "weights") if same(semantics[0].get(half), semantics[1].get(half))}
-    return SEMANTICS[frozenset(shared)]
-
-
-def _file_only(delta: JsonChange) -> Severity:
-    """Other bytes that compute the same are only another way to write them down."""
-    return "cosmetic" if _semantics(delta) == SEMANTICS[frozenset({"graph", "weights"})] else "notable"
+def _suite(side: dict[str, Any]) -> str | None:
+    """The suite of a check, or of the artifacts of a manifest if they have one."""
+    if "artifacts" not in side:
+        return side.get("dataset")
+    evidence = [item.get("certification", {}).get("evidence") for item in side["artifacts"]]
+    suites = {item["suite"] for item in evidence if item and item.get("suite")}
+    return suites.pop() if len(suites) == 1 else None
 
 
 def _in_minimal_build(delta: JsonChange) -> Severity:
     """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
-    return "breaking" if delta.names[0].startswith("ort") else "notable"
+    return "breaking" if delta.at.names[0].startswith("ort") else "notable"
 
 
-def _fixed_input(delta: JsonChange) -> Severity:
-    """An input axis that becomes dynamic still accepts the old inputs; the name of a dynamic axis does not matter."""
-    if isinstance(delta.old, dict) and isinstance(delta.new, dict) and delta.new.get("kind") == "dynamic":
-        return "cosmetic" if delta.old.get("kind") == "dynamic" else "notable"
-    return "breaking"
+def _reshaped(harmless: tuple[str, str]) -> Judge:
+    """An input axis that becomes dynamic still accepts the old inputs, an output axis that becomes fixed gives one of the
+    old shapes. The name of a dynamic axis does not matter."""
 
+    def judge(delta: JsonChange) -> Severity:
+        kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
+        if kinds == ("dynamic", "dynamic"):
+            return "cosmetic"
+        return "notable" if kinds == harmless else "breaking"
 
-def _fixed_output(delta: JsonChange) -> Severity:
-    kinds = [side.get("kind") if isinstance(side, dict) else None for side in (delta.old, delta.new)]
-    if kinds == ["dynamic", "dynamic"]:
-        return "cosmetic"
-    return "notable" if kinds == ["dynamic", "static"] else "breaking"
+    return judge
 
 
 def _rerouted(delta: JsonChange) -> Severity:
@@ -243,7 +253,7 @@ def _rerouted(delta: JsonChange) -> Severity:
     return "degrading" if delta.new is None else "breaking"
 
 
-def _removed(delta: JsonChange) -> Severity:
+def _artifact_gone(delta: JsonChange) -> Severity:
     """A refused artifact is chosen only if nothing else fits: that it is gone breaks no app as such."""
     state = delta.old.get("certification", {}).get("state")
     return "notable" if state == "refused" else "breaking"
@@ -255,148 +265,189 @@ def _license(delta: JsonChange) -> Severity:
     return "cosmetic" if len(names) == 1 else "notable"
 
 
-def _companion(tokenizer: Severity, default: Severity = "notable") -> Judge:
-    return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else default
+def _companion(delta: JsonChange) -> Severity:
+    return "degrading" if delta.at.names[0].startswith("tokenizer:") else "notable"
 
 
 def _companion_gone(delta: JsonChange) -> Severity:
-    role = delta.names[0].partition(":")[0]
-    return "breaking" if role in ("config", "labels", "tokenizer") else "notable"
+    needed = ("config:", "labels:", "tokenizer:")
+    return "breaking" if delta.at.names[0].startswith(needed) else "notable"
+
+
+FIELD = Rule("field", reordered="notable")
+"""The rule of fields without a rule: they are still reported."""
+
+
+def _cosmetic(noun: str) -> Rule:
+    return Rule(noun, "cosmetic", "cosmetic", "cosmetic")
+
+
+def _ranked(noun: str, order: Mapping[Any, int], why: str = "") -> Rule:
+    return Rule(noun, _rank(order), _rank(order), _rank(order), why=why)
 
 
 def _tensor(
-    side: str, noun: str, added: Severity, reordered: Severity, reshaped: Judge
-) -> dict[str, DiffRule]:
+    side: str, noun: str, added: Severity, reordered: Severity, harmless: tuple[str, str]
+) -> dict[str, Rule]:
     at = f"artifacts[].metadata.{side}"
     return {
-        at: DiffRule(noun, reordered=reordered),
-        f"{at}[]": DiffRule(noun, added=added, removed="breaking"),
-        f"{at}[].name": DiffRule(noun, changed="breaking", changed_is="renamed"),
-        f"{at}[].dtype": DiffRule(noun, changed="breaking", changed_is="retyped"),
-        f"{at}[].shape*": DiffRule(noun, "breaking", "breaking", reshaped, changed_is="reshaped"),
-        f"{at}[].axes*": DiffRule(f"{noun}-axes", "cosmetic", "cosmetic", "cosmetic"),
+        f"{at}*": FIELD,
+        at: Rule(noun, reordered=reordered),
+        f"{at}[]": Rule(noun, added=added, removed="breaking"),
+        f"{at}[].name": Rule(noun, changed="breaking", changed_is="renamed"),
+        f"{at}[].dtype": Rule(noun, changed="breaking", changed_is="retyped"),
+        f"{at}[].shape*": Rule(noun, "breaking", "breaking", _reshaped(harmless), changed_is="reshaped"),
+        f"{at}[].axes*": _cosmetic(f"{noun}-axes"),
     }
 
 
-_OPSET = DiffRule("opset", _new_domain, "notable", _rises("breaking"), why="an older runtime may refuse it")
-_LOADER = DiffRule("loader", "notable", "notable", _rises("breaking"), why="an older runtime may refuse it")
-_PIECES = DiffRule("pieces", "cosmetic", "cosmetic", "cosmetic")
+_LOADER = Rule("loader", changed=_rises("breaking"), why="an older runtime may refuse it")
+_PIECES = _cosmetic("pieces")
 """They follow from the bytes, whose digest is reported."""
-_STATE = _rank(_CERTIFICATION)
-_lost: Judge = lambda delta: "degrading" if delta.new is False else "notable"
-_CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable"
+_QUANTIZATION = Rule("quantization")
+_OPERATOR = Rule(
+    "operator",
+    added=_in_minimal_build,
+    changed=_in_minimal_build,
+    why="a minimal build must have its kernel",
+)
+_STEP = Rule("step", reordered="notable")
+_BASIS = Rule("certification-basis")
 
-RULES: dict[str, DiffRule] = {
-    "artifacts": DiffRule("artifact"),
-    "artifacts[]": DiffRule("artifact", removed=_removed),
-    "artifacts[].precision": DiffRule("artifact-precision", changed="breaking"),
-    "artifacts[].path": DiffRule(
-        "artifact-path", changed="breaking", why="an app may open the file by its name"
-    ),
-    "artifacts[].digest": DiffRule("artifact-bytes", changed=_file_only, note=_semantics),
-    "artifacts[].semantic*": DiffRule("semantic-digest", "cosmetic", "cosmetic"),
-    "artifacts[].semantic.graph": DiffRule("graph", "cosmetic", "cosmetic"),
-    "artifacts[].semantic.weights": DiffRule("weights", "cosmetic", "cosmetic"),
-    "artifacts[].size": DiffRule("artifact-size"),
-    "artifacts[].pieces*": _PIECES,
-    "artifacts[].files[].pieces*": _PIECES,
-    "files[].pieces*": _PIECES,
-    "artifacts[].parent": DiffRule("artifact-parent"),
-    "artifacts[].files*": DiffRule("sidecar"),
-    **_tensor("inputs", "input", "breaking", "notable", _fixed_input),
-    **_tensor("outputs", "output", "notable", "breaking", _fixed_output),
-    "artifacts[].metadata.opset": _LOADER,
-    "artifacts[].ir_version": _LOADER,
-    "artifacts[].ort_format": _LOADER,
-    "minimum_opset": _LOADER,
-    "artifacts[].opset_imports*": _OPSET,
-    "artifacts[].operators*": DiffRule(
-        "operator",
-        _in_minimal_build,
-        "notable",
-        _in_minimal_build,
-        why="a minimal build must have its kernel",
-    ),
-    "artifacts[].contrib*": DiffRule("contrib", _new_need, why="an older runtime may lack it"),
-    "artifacts[].kv_cache*": DiffRule("kv-cache"),
-    "artifacts[].kv_cache.bytes_per_token": DiffRule(
-        "kv-cache", changed=_rises("degrading"), why="it needs more memory"
-    ),
-    "artifacts[].kv_cache.max_tokens": DiffRule("kv-cache", changed=_falls("breaking")),
-    "artifacts[].metadata.operators*": DiffRule("operator-name", "cosmetic", "cosmetic", "cosmetic"),
-    "artifacts[].metadata.unsupported_ops*": DiffRule("unsupported-operator"),
-    "artifacts[].metadata.execution_providers*": DiffRule("execution-provider", reordered="notable"),
-    "artifacts[].metadata.warnings*": DiffRule("warning", "cosmetic", "cosmetic", "cosmetic"),
-    "artifacts[].quantization*": DiffRule("quantization"),
-    "artifacts[].quantization.requested*": DiffRule("quantization-asked"),
-    "artifacts[].quantization.measured*": DiffRule("quantization-got"),
-    "artifacts[].reproducible": DiffRule(
-        "reproducible", _lost, _lost, _lost, why="it cannot be rebuilt byte for byte"
-    ),
-    "artifacts[].checks": DiffRule("check"),
-    "artifacts[].checks[]": DiffRule(
-        "check",
-        added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
-        removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
-    ),
-    "artifacts[].checks[].value": DiffRule("check-value", changed=_measure, note=_other_suite),
-    "artifacts[].checks[].verdict": DiffRule("check-verdict", changed=_rank(_VERDICT)),
-    "artifacts[].checks[]*": DiffRule("check"),
-    "artifacts[].certification.state": DiffRule("certification", _STATE, _STATE, _STATE),
-    "artifacts[].certification*": DiffRule("certification-basis"),
-    "quantization*": DiffRule("quantization"),
-    "quant_recall_delta": DiffRule(
-        "recall-delta",
-        changed=lambda delta: "notable" if _other_suite(delta) else _rises("degrading")(delta),
-        note=_other_suite,
-    ),
-    "certified": DiffRule("certification", _CERTIFIED, _CERTIFIED, _CERTIFIED),
-    "certification*": DiffRule("certification-basis"),
-    "formats*": DiffRule("format", "cosmetic", "cosmetic"),
-    "labels": DiffRule("label", reordered="breaking", why="the same output index now means another label"),
-    "labels[]": DiffRule("label", removed="breaking"),
-    "model_family": DiffRule("family", removed="breaking"),
-    "model_family.members[]": DiffRule("member", removed="breaking"),
-    "model_family.members[].role": DiffRule("member-role", changed="breaking"),
-    "model_family.members[].classes.ids": DiffRule(
-        "class", reordered="breaking", why="the same output index now means another class"
-    ),
-    "model_family.members[].classes.ids[]": DiffRule("class", removed="breaking"),
-    "model_family.members[].classes.digest": DiffRule("classes-digest", "cosmetic", "cosmetic", "cosmetic"),
-    "model_family.members[].heads": DiffRule(
-        "stacked-head", reordered="breaking", why="the same index now means another head"
-    ),
-    "model_family.members[].heads*": DiffRule("stacked-head"),
-    "model_family.edges[]": DiffRule("edge", removed="breaking"),
-    "model_family.routing*": DiffRule("route", removed="breaking", changed=_rerouted),
-    "model_family*": DiffRule("member"),
-    "files": DiffRule("companion"),
-    "files[]": DiffRule("companion", removed=_companion_gone),
-    "files[]*": DiffRule(
-        "companion", changed=_companion("degrading"), why="fetch it together with the model"
-    ),
-    "tokenizer*": DiffRule("tokenizer"),
-    "segmenter*": DiffRule(
-        "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
-    ),
-    "preprocessing*": DiffRule(
-        "preprocessing", removed="degrading", changed="breaking", why="the model is fed other numbers"
-    ),
-    "task": DiffRule("task", removed="notable", changed="breaking", why="its outputs mean something else"),
-    "recipe.tools*": DiffRule("tool", "cosmetic", "cosmetic", "cosmetic"),
-    "recipe.steps*": DiffRule("step", reordered="notable"),
-    "recipe*": DiffRule("recipe"),
-    "source*": DiffRule("source"),
-    "license": DiffRule("license", changed=_license),
-    "description": DiffRule("description", "cosmetic", "cosmetic", "cosmetic"),
-    "max_sequence_length": DiffRule("max-sequence-length", changed=_falls("breaking")),
+_SECTIONS: dict[str, dict[str, Rule]] = {
+    ARTIFACT: {
+        "artifacts[]": Rule("artifact", removed=_artifact_gone),
+        "artifacts[].format": FIELD,
+        "artifacts[].precision": Rule("artifact-precision", changed="breaking"),
+        "artifacts[].path": Rule(
+            "artifact-path", changed="breaking", why="an app may open the file by its name"
+        ),
+        "artifacts[].size": Rule("artifact-size"),
+        "artifacts[].certification.state": _ranked("certification", _CERTIFICATION),
+    },
+    BYTES: {
+        "artifacts[].digest": Rule("artifact-bytes", changed=_file_only, note=_semantics),
+        "artifacts[].semantic*": Rule("semantic-digest", "cosmetic", "cosmetic"),
+        "artifacts[].semantic.graph": Rule("graph", "cosmetic", "cosmetic"),
+        "artifacts[].semantic.weights": Rule("weights", "cosmetic", "cosmetic"),
+        "artifacts[].pieces*": _PIECES,
+        "artifacts[].files*": Rule("sidecar"),
+        "artifacts[].files[].pieces*": _PIECES,
+        "artifacts[].parent": Rule("artifact-parent"),
+        "artifacts[].quantization.measured*": Rule("quantization-got"),
+        "artifacts[].operators[].inputs*": _OPERATOR,
+        "artifacts[].operators[].outputs*": _OPERATOR,
+        "recipe.steps[].result*": _STEP,
+        "recipe.steps[].params.least": _STEP,
+        "files[].pieces*": _PIECES,
+    },
+    CHECK: {
+        "artifacts[].checks[]": Rule(
+            "check",
+            added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
+            removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
+        ),
+        "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
+        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank(_VERDICT)),
+        "artifacts[].checks[]*": Rule("check"),
+    },
+    SUITE: {"artifacts[].certification.evidence.suite": _BASIS},
+    EVALUATION: {
+        "artifacts[].certification*": _BASIS,
+        "artifacts[].metadata.certified": FIELD,
+        f"artifacts[].metadata.{LOSS}": FIELD,
+        "certification*": _BASIS,
+        "certified": _ranked("certification", _CERTIFIED),
+        "quantization.certified": _QUANTIZATION,
+        f"quantization.{LOSS}": _QUANTIZATION,
+        LOSS: Rule("recall-delta", changed=_measure, note=_other_suite),
+        "recall_delta_path": FIELD,
+        "recipe.parameters.search.candidates*": Rule("recipe"),
+    },
+    "contract": {
+        **_tensor("inputs", "input", "breaking", "notable", ("static", "dynamic")),
+        **_tensor("outputs", "output", "notable", "breaking", ("dynamic", "static")),
+        "artifacts[].kv_cache*": Rule("kv-cache"),
+        "artifacts[].kv_cache.bytes_per_token": Rule(
+            "kv-cache", changed=_rises("degrading"), why="it needs more memory"
+        ),
+        "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_falls("breaking")),
+        "max_sequence_length": Rule("max-sequence-length", changed=_falls("breaking")),
+        "preprocessing*": Rule(
+            "preprocessing", removed="degrading", changed="breaking", why="the model is fed other numbers"
+        ),
+        "segmenter*": Rule(
+            "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
+        ),
+        "task": Rule("task", changed="breaking", why="its outputs mean something else"),
+        "tokenizer*": Rule("tokenizer"),
+    },
+    "labels": {
+        "labels": Rule("label", reordered="breaking", why="the same output index now means another label"),
+        "labels[]": Rule("label", removed="breaking"),
+    },
+    "operators": {
+        "artifacts[].contrib*": Rule("contrib", "breaking", why="an older runtime may lack it"),
+        "artifacts[].ir_version": _LOADER,
+        "artifacts[].metadata.execution_providers*": Rule("execution-provider", reordered="notable"),
+        "artifacts[].metadata.operators*": _cosmetic("operator-name"),
+        "artifacts[].metadata.opset": _LOADER,
+        "artifacts[].metadata.unsupported_ops*": Rule("unsupported-operator"),
+        "artifacts[].operators*": _OPERATOR,
+        "artifacts[].opset_imports*": replace(_LOADER, noun="opset", added=_new_domain),
+        "artifacts[].ort_format": _LOADER,
+        "minimum_opset": _LOADER,
+    },
+    "quantization": {
+        "artifacts[].metadata.quantization*": FIELD,
+        "artifacts[].quantization*": _QUANTIZATION,
+        "artifacts[].quantization.requested*": Rule("quantization-asked"),
+        "quantization*": _QUANTIZATION,
+    },
+    "licence": {"license": Rule("license", changed=_license)},
+    "source": {"source*": Rule("source"), "source_model_id": FIELD},
+    "tools": {"recipe.tools*": _cosmetic("tool")},
+    "recipe": {"recipe*": Rule("recipe"), "recipe.steps*": _STEP},
+    "files": {
+        "files": Rule("companion"),
+        "files[]": Rule("companion", removed=_companion_gone),
+        "files[]*": Rule("companion", changed=_companion, why="fetch it together with the model"),
+        "formats*": Rule("format", "cosmetic", "cosmetic"),
+    },
+    "members": {
+        "model_family": Rule("family", removed="breaking"),
+        "model_family*": Rule("member"),
+        "model_family.edges[]": Rule("edge", removed="breaking"),
+        "model_family.members[]": Rule("member", removed="breaking"),
+        "model_family.members[].classes.digest": _cosmetic("classes-digest"),
+        "model_family.members[].classes.ids": Rule(
+            "class", reordered="breaking", why="the same output index now means another class"
+        ),
+        "model_family.members[].classes.ids[]": Rule("class", removed="breaking"),
+        "model_family.members[].heads": Rule(
+            "stacked-head", reordered="breaking", why="the same index now means another head"
+        ),
+        "model_family.members[].heads*": Rule("stacked-head"),
+        "model_family.members[].role": Rule("member-role", changed="breaking"),
+        "model_family.routing*": Rule("route", removed="breaking", changed=_rerouted),
+    },
+    "other": {
+        "artifacts": Rule("artifact"),
+        "artifacts[].checks": Rule("check"),
+        "artifacts[].metadata.warnings*": _cosmetic("warning"),
+        "artifacts[].reproducible": _ranked(
+            "reproducible", _REPRODUCIBLE, "it cannot be rebuilt byte for byte"
+        ),
+        "description": _cosmetic("description"),
+    },
 }
-"""Keyed by place; a `*` at the end takes in everything below. The longest key that fits holds."""
-
-FIELD = DiffRule("field", reordered="notable")
-"""The rule of fields without a rule: they are still reported."""
-
-_PLACES = PlaceTable(RULES, FIELD)
+RULES: dict[str, Rule] = {
+    place: replace(rule, section=section)
+    for section, rules in _SECTIONS.items()
+    for place, rule in rules.items()
+}
+"""Keyed by pattern; a `*` at the end takes in everything below. The longest key that fits holds."""
+_BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 _NOUNS = {
     "contrib": "contrib operator",
     "quantization-asked": "requested quantization",
@@ -405,12 +456,17 @@ _NOUNS = {
 """Nouns for people, if that of a kind is too short for them."""
 
 
+def rule_for(pattern: str) -> Rule:
+    """The rule for a place, in the notation of `Spot.pattern`."""
+    if pattern in RULES:
+        return RULES[pattern]
+    for branch in _BRANCHES:
+        if pattern == branch or pattern.startswith((f"{branch}.", f"{branch}[")):
+            return RULES[f"{branch}*"]
+    return FIELD
+
+
 def kind_words(kind: str) -> str:
     """The kind of a change for people: `contrib operator added` for `contrib-added`."""
     noun, _, verb = kind.rpartition("-")
     return f"{_NOUNS.get(noun, noun).replace('-', ' ')} {verb}"
-
-
-def rule_for(location: str) -> DiffRule:
-    """The rule for a place, in the notation of `JsonChange.pattern`."""
-    return _PLACES.at(location)

@@ -233,7 +233,8 @@ class Pages:
             other = ModelPage(self._registry, old.name, self._registry.read_index(old.name))
             sides = _side(other, old), _side(model, new)
             difference = diff(sides[0].manifest, sides[1].manifest)
-            screen = overview(*sides, difference)
+            states = sides[0].states, sides[1].states
+            screen = overview(sides[0].manifest, sides[1].manifest, difference, states)
             return self._page("diff.html", old=sides[0], new=sides[1], diff=difference, screen=screen)
 
         return await self._of_model(new.name, make, "diff", old, new, token)

@@ -17,7 +17,8 @@ from onnxreg.cli.reports.diff_report import escaped
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.schema.compare.manifests import SEVERITIES, diff
+from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.compare.severity import SEVERITIES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from onnxreg.schema.compare.severity import FIELD, RULES, DiffRule
+from onnxreg.schema.compare.severity import FIELD, RULES, Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "diff.md"
 OPERATIONS = ("added", "removed", "changed", "reordered")
 
 
-def row(place: str, rule: DiffRule) -> str:
+def row(place: str, rule: Rule) -> str:
     cells = [getattr(rule, operation) for operation in OPERATIONS]
     shown = [cell if isinstance(cell, str) else "by case" for cell in cells]
     return f"| `{place}` | {rule.noun} | {' | '.join(shown)} |"

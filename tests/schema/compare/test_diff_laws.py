@@ -31,9 +31,16 @@ def sha(number: int) -> str:
 FAMILY = "model_family"
 """Stands in the manifests of families only: `test_family.py` changes what these hold."""
 
+OPEN = {
+    *("recipe.steps[].params.least", "recipe.parameters.search.candidates*"),
+    *("quantization.quant_recall_delta", "artifacts[].metadata.quant_recall_delta"),
+    *("artifacts[].metadata.certified", "artifacts[].metadata.quantization*"),
+}
+"""Fields of objects whose keys are those of a pass, or of a manifest of version 1."""
+
 
 def place(path: Path) -> str:
-    """A path in the notation of `JsonChange.pattern`."""
+    """A path in the notation of `Spot.pattern`."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -47,7 +54,7 @@ def place(path: Path) -> str:
 
 def names_it(delta: JsonChange, path: Path) -> bool:
     """Whether a difference stands at the field, below it, or at what holds it; the top does not count."""
-    here, there = place(path), delta.pattern
+    here, there = place(path), delta.at.pattern
     return bool(there) and (
         here == there
         or here.startswith((f"{there}.", f"{there}["))
@@ -108,11 +115,11 @@ def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
 
 def mirrored(delta: JsonChange) -> tuple[str, ...]:
     op = {"added": "removed", "removed": "added"}.get(delta.op, delta.op)
-    return (delta.path, delta.pattern, op, json.dumps(delta.new), json.dumps(delta.old))
+    return (delta.at.path, delta.at.pattern, op, json.dumps(delta.new), json.dumps(delta.old))
 
 
 def plain(delta: JsonChange) -> tuple[str, ...]:
-    return (delta.path, delta.pattern, delta.op, json.dumps(delta.old), json.dumps(delta.new))
+    return (delta.at.path, delta.at.pattern, delta.op, json.dumps(delta.old), json.dumps(delta.new))
 
 
 @given(st.data())
@@ -201,6 +208,6 @@ def test_the_full_manifest_is_full(full: dict[str, Any]) -> None:
 def test_every_rule_has_a_place_that_exists(full: dict[str, Any]) -> None:
     """A rule for a field that no manifest has would be dead."""
     places = {place(path) for path in nodes(full)}
-    for key in (key for key in RULES if not key.startswith(FAMILY)):
+    for key in (key for key in RULES if not key.startswith(FAMILY) and key not in OPEN):
         bare = key.rstrip("*")
         assert any(known == bare or (key.endswith("*") and known.startswith(bare)) for known in places), key

@@ -2,7 +2,6 @@
 
 import marshal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,15 +19,9 @@ def sha(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
-@dataclass(frozen=True)
-class Side:
-    manifest: Manifest
-    states: ArtifactStates = ()
-
-
 def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = ()) -> DiffOverview:
     one, other = Manifest.from_json(old), Manifest.from_json(new)
-    return overview(Side(one), Side(other, states), diff(one, other))
+    return overview(one, other, diff(one, other), ((), states))
 
 
 def refused(full: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import copy
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import given
@@ -12,14 +11,7 @@ from support.schema.edits import at, edited, nodes, parsed
 
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
-from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
-
-
-@dataclass(frozen=True)
-class Side:
-    manifest: Manifest
-    states: ArtifactStates = ()
 
 
 def shown(found: DiffOverview) -> list[int]:
@@ -34,7 +26,7 @@ def folded(found: DiffOverview) -> list[int]:
 
 def check_laws(old: Manifest, new: Manifest) -> tuple[ManifestDiff, DiffOverview]:
     changes = diff(old, new)
-    found = overview(Side(old), Side(new), changes)
+    found = overview(old, new, changes)
     positions = shown(found) + folded(found)
     assert sorted(positions) == list(range(len(changes.changes)))
     mirrored = {"certified", "quant_recall_delta"}
