@@ -107,10 +107,18 @@ def version_record(
     actor: str | None,
 ) -> HistoryEntry:
     """The record of a version that was read."""
-    from onnxreg.schema.compare.version_history import HistoryEntry
+    from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
     channels = tuple(sorted(tag for tag, channel in state.channels.items() if channel.version == version))
     verdicts = verdicts_of(manifest) if manifest else ()
     states = artifact_states(verdicts, entry.attested, state.refused)
     status = entry.status(state.effective_summary(version))
-    return HistoryEntry(str(version), entry.manifest, time, actor, status, channels, manifest, states)
+    row = HistoryRow(
+        version=str(version),
+        manifest=entry.manifest,
+        time=time,
+        actor=actor,
+        status=status,
+        channels=channels,
+    )
+    return HistoryEntry(row, manifest, states)

@@ -3,19 +3,19 @@
 Pure: the two manifests decide, and of the few files that hold measured numbers their contents, if digests differ.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Document, Items
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.parts import Check
 
 EVIDENCE = ("certificate", "config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""
-MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
-FAILED_STATES = frozenset({MISSING, EXTRA, DIFFERS})
+FAILED_STATES = frozenset({"missing", "extra", "differs"})
 BYTES = ("digest", "size", "pieces")
 """The keys that follow from a file's bytes."""
 
@@ -35,8 +35,7 @@ ValueDifference = tuple[str, Any, Any]
 """A path, and the two values; None for a missing one."""
 
 
-@dataclass(frozen=True)
-class RebuiltFile:
+class RebuiltFile(Document):
     """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs,
     missing (recorded, not rebuilt), extra (rebuilt, not recorded)."""
 
@@ -45,70 +44,50 @@ class RebuiltFile:
     state: str
     recorded: Digest | None
     rebuilt: Digest | None
-    where: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        digests = {"recorded": self.recorded, "rebuilt": self.rebuilt}
-        digest_texts = {key: None if digest is None else str(digest) for key, digest in digests.items()}
-        return {
-            "path": self.path,
-            "role": self.role,
-            "state": self.state,
-            **digest_texts,
-            "where": list(self.where),
-        }
+    where: Items[str]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Document):
     """Something else that was recorded and came out otherwise: a tool's version, a check, a field of the manifest."""
 
     name: str
     recorded: Any
     rebuilt: Any
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "recorded": self.recorded, "rebuilt": self.rebuilt}
 
-
-@dataclass(frozen=True)
-class RebuildComparison:
+class RebuildComparison(Document):
     """The outcome of a comparison. Other tools are not a difference by themselves: they may explain one."""
 
-    files: tuple[RebuiltFile, ...]
-    tools: tuple[Fact, ...]
-    checks: tuple[Fact, ...]
-    fields: tuple[Fact, ...]
+    matches: bool
+    files: Items[RebuiltFile]
+    tools: Items[Fact]
+    checks: Items[Fact]
+    fields: Items[Fact]
 
     @property
     def bad_files(self) -> tuple[RebuiltFile, ...]:
         return tuple(file for file in self.files if file.state in FAILED_STATES)
 
-    @property
-    def matches(self) -> bool:
-        return not (self.bad_files or self.checks or self.fields)
-
-    def to_json(self) -> dict[str, Any]:
-        facts = {"tools": self.tools, "checks": self.checks, "fields": self.fields}
-        fact_documents = {name: [fact.to_json() for fact in items] for name, items in facts.items()}
-        return {"matches": self.matches, "files": [file.to_json() for file in self.files], **fact_documents}
-
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
     """Hold a rebuilt version against the recorded one."""
-    tools = [dict(manifest.recipe.tools) if manifest.recipe else {} for manifest in (recorded, rebuilt)]
-    changed = (
-        Fact(name, tools[0].get(name), tools[1].get(name))
-        for name in sorted(tools[0].keys() | tools[1].keys())
-        if tools[0].get(name) != tools[1].get(name)
-    )
-    fields = (Fact(*difference) for difference in differences(_rest(recorded), _rest(rebuilt)))
+    files = tuple(_files(recorded, rebuilt, contents))
+    tools = [manifest.recipe.tools if manifest.recipe else {} for manifest in (recorded, rebuilt)]
+    names = sorted(tools[0].keys() | tools[1].keys())
+    changed = (_fact(name, tools[0].get(name), tools[1].get(name)) for name in names)
+    checks = tuple(_checks(recorded, rebuilt))
+    fields = tuple(_fact(*difference) for difference in differences(_rest(recorded), _rest(rebuilt)))
     return RebuildComparison(
-        tuple(_files(recorded, rebuilt, contents)),
-        tuple(changed),
-        tuple(_checks(recorded, rebuilt)),
-        tuple(fields),
+        matches=not (checks or fields or any(file.state in FAILED_STATES for file in files)),
+        files=files,
+        tools=tuple(fact for fact in changed if fact.recorded != fact.rebuilt),
+        checks=checks,
+        fields=fields,
     )
+
+
+def _fact(name: str, recorded: Any, rebuilt: Any) -> Fact:
+    return Fact(name=name, recorded=recorded, rebuilt=rebuilt)
 
 
 def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterator[RebuiltFile]:
@@ -116,26 +95,32 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
         {entry.path: entry for entry in manifest.all_files()} for manifest in (recorded, rebuilt)
     )
     loose = {artifact.path for artifact in recorded.artifacts if not artifact.reproducible}
-    for path in dict.fromkeys([*before, *after]):
+    for path in before | after:
         old, new = before.get(path), after.get(path)
+        where: tuple[str, ...] = ()
         if old is None or new is None:
-            role = (old or new).role  # type: ignore[union-attr]  # one of them has the path
-            state = EXTRA if old is None else MISSING
-            yield RebuiltFile(path, role, state, old.digest if old else None, new.digest if new else None)
-            continue
-        about, rebuilt_about = (
-            {key: value for key, value in entry.to_json().items() if key not in BYTES} for entry in (old, new)
-        )
-        if differing := tuple(name for name, _, _ in differences(about, rebuilt_about)):
-            state = DIFFERS
+            state = "extra" if old is None else "missing"
+        elif where := tuple(name for name, _, _ in differences(_without_bytes(old), _without_bytes(new))):
+            state = "differs"
         elif old.digest == new.digest:
             state = "same"
         elif path in loose:
             state = "not promised"
         else:
-            differing = _differing_parts(old, contents)
-            state = DIFFERS if differing else "within tolerance"
-        yield RebuiltFile(path, old.role, state, old.digest, new.digest, differing)
+            where = _differing_parts(old, contents)
+            state = "differs" if where else "within tolerance"
+        yield RebuiltFile(
+            path=path,
+            role=(before.get(path) or after[path]).role,
+            state=state,
+            recorded=old.digest if old else None,
+            rebuilt=new.digest if new else None,
+            where=where,
+        )
+
+
+def _without_bytes(entry: FileEntry) -> dict[str, Any]:
+    return {key: value for key, value in entry.to_json().items() if key not in BYTES}
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
@@ -157,26 +142,26 @@ def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
     """Checks whose verdict is another, or whose value or interval is beyond the tolerance of its metric."""
     before, after = (
         {
-            (_key(item), check.name, check.metric): check
-            for item in manifest.artifacts
+            f"{_key(item)} {check.name} {check.metric}": check
+            for item in side.artifacts
             for check in item.checks
         }
-        for manifest in (recorded, rebuilt)
+        for side in (recorded, rebuilt)
     )
-    for key in dict.fromkeys([*before, *after]):
-        old, new = (None if check is None else check.to_json() for check in (before.get(key), after.get(key)))
-        figures = [
-            [] if check is None else [check.pop("value", None), *(check.pop("interval", None) or ())]
-            for check in (dict(old or {}), dict(new or {}))
-        ]
-        exact = [
-            {k: v for k, v in (check or {}).items() if k not in ("value", "interval")} for check in (old, new)
-        ]
-        is_near_enough = len(figures[0]) == len(figures[1]) and all(
-            is_near(key[2], *pair) for pair in zip(*figures, strict=True)
-        )
-        if old is None or new is None or exact[0] != exact[1] or not is_near_enough:
-            yield Fact(" ".join(key), old, new)
+    for key in before | after:
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None or not _is_near_check(old, new):
+            yield _fact(key, old and old.to_json(), new and new.to_json())
+
+
+def _is_near_check(old: Check, new: Check) -> bool:
+    exact = [check.model_copy(update={"value": None, "interval": None}) for check in (old, new)]
+    figures = [[check.value, *(check.interval or ())] for check in (old, new)]
+    return (
+        exact[0] == exact[1]
+        and len(figures[0]) == len(figures[1])
+        and all(is_near(old.metric, *pair) for pair in zip(*figures, strict=True))
+    )
 
 
 def _key(artifact: Artifact) -> str:
@@ -217,9 +202,10 @@ def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[
     """
     if isinstance(old, dict) and isinstance(new, dict):
         if {"data", "atol", "rtol"} <= old.keys() & new.keys():
-            yield from _tensors(old, new, at)
+            if not _are_close(old, new):
+                yield f"{at}.data", None, None
             return
-        for name in dict.fromkeys([*old, *new]):
+        for name in old | new:
             if name not in SKIPPED_KEYS:
                 inner = name if name in MEASURED_KEYS else metric
                 yield from differences(old.get(name), new.get(name), inner, f"{at}.{name}" if at else name)
@@ -237,16 +223,13 @@ def _are_numbers(*values: Any) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def _tensors(old: Mapping[str, Any], new: Mapping[str, Any], at: str) -> Iterator[ValueDifference]:
-    """Tensors of one shape, type and `rtol`; the recorded `atol` counts."""
-    keys = {"dtype", "shape", "rtol"}
-    same = all(old.get(key) == new.get(key) for key in keys)
-    if not same or not _are_close(old["data"], new["data"], old["atol"], old["rtol"]):
-        yield f"{at}.data", None, None
-
-
-def _are_close(old: Any, new: Any, atol: Any, rtol: Any) -> bool:
-    lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
-    if not lists or not _are_numbers(atol, rtol, *old, *new):
+def _are_close(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """True if two tensors have one shape, type and `rtol`, and are near by the recorded `atol`."""
+    before, after, atol, rtol = old["data"], new["data"], old["atol"], old["rtol"]
+    if any(old.get(key) != new.get(key) for key in ("dtype", "shape", "rtol")):
         return False
-    return all(abs(b - a) <= atol + rtol * abs(a) for a, b in zip(old, new, strict=True))
+    if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
+        return False
+    return _are_numbers(atol, rtol, *before, *after) and all(
+        abs(b - a) <= atol + rtol * abs(a) for a, b in zip(before, after, strict=True)
+    )

@@ -1,7 +1,7 @@
 """The history of a model's sizes, figures and verdicts: one row for each version. Pure: from manifests that were read."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from onnxreg.schema.compare.figures import direction_of, suite_of
 from onnxreg.schema.core.digest import Digest
@@ -11,23 +11,6 @@ from onnxreg.schema.log.summary import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
-
-ExchangeRequest = Callable[[Artifact], bool]
-"""True for the artifacts that a history may choose from."""
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """A published version. `document` is None if its manifest was taken down, `status` a word such as `yanked`, or ""."""
-
-    version: str
-    manifest: Digest
-    time: str | None
-    actor: str | None
-    status: str
-    channels: tuple[str, ...]
-    document: Manifest | None
-    states: ArtifactStates = ()
 
 
 class HistoryArtifact(Document):
@@ -44,7 +27,7 @@ class HistoryArtifact(Document):
 class HistoryRow(Document):
     """A version in a line, with its smallest artifact that has the metric, or else its smallest; null if its manifest is gone.
 
-    `value`, its 95 % `interval` and its `suite` are those of the metric on that artifact, null if nothing was measured.
+    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` are those of the metric on that artifact, null if nothing was measured.
     """
 
     version: str
@@ -59,6 +42,14 @@ class HistoryRow(Document):
     suite: Digest | None = None
     verdict: str | None = None
     artifacts: Items[HistoryArtifact] = ()
+
+
+class HistoryEntry(NamedTuple):
+    """A published version: its row without artifacts, its manifest (None if that was taken down), and their states."""
+
+    row: HistoryRow
+    document: Manifest | None
+    states: ArtifactStates = ()
 
 
 class ModelHistory(Document):
@@ -87,7 +78,7 @@ def model_history(
     name: str,
     records: Sequence[HistoryEntry],
     metric: str | None = None,
-    is_wanted: ExchangeRequest = lambda artifact: True,
+    is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
     """The history of a model.
 
@@ -95,29 +86,23 @@ def model_history(
         records: its versions, newest first.
         metric: the name of a check, or the end of it, such as a label; by default the loss of recall, else the
             newest version's first figure of a suite.
-        is_wanted: the artifacts to choose from.
+        is_wanted: True for the artifacts to choose from.
 
     Raises NotFoundError if no version has the metric.
     """
-    figures = sorted(
-        (figure for record in records for figure in _figures(record, is_wanted)),
-        key=lambda figure: not figure[0],
-    )
-    names = list(dict.fromkeys(name for _, name in figures))
-    chosen = _chosen(names, metric)
-    return ModelHistory(
-        name=name, metric=chosen, versions=tuple(_row(record, chosen, is_wanted) for record in records)
-    )
-
-
-def _figures(record: HistoryEntry, is_wanted: ExchangeRequest) -> Iterator[tuple[bool, str]]:
-    """The names of the measured qualities and losses of a version, and if each is of the suite of its artifact."""
-    for artifact in record.document.artifacts if record.document else ():
-        for check in _measured(artifact) if is_wanted(artifact) else ():
-            yield check.dataset is not None and check.dataset == suite_of(artifact), check.label
+    artifacts = [
+        [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
+        for record in records
+    ]
+    measured = [(item, check) for items in artifacts for item in items for check in _measured(item)]
+    measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != suite_of(pair[0]))
+    chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
+    rows = (_row(record, items, chosen) for record, items in zip(records, artifacts, strict=True))
+    return ModelHistory(name=name, metric=chosen, versions=tuple(rows))
 
 
 def _measured(artifact: Artifact) -> Iterable[Check]:
+    """The measured qualities and losses of an artifact."""
     return (check for check in artifact.checks if check.value is not None and direction_of(check))
 
 
@@ -138,38 +123,31 @@ def _chosen(names: Sequence[str], metric: str | None) -> str | None:
     )
 
 
-def _row(record: HistoryEntry, metric: str | None, is_wanted: ExchangeRequest) -> HistoryRow:
+def _row(record: HistoryEntry, artifacts: Sequence[Artifact], metric: str | None) -> HistoryRow:
     states = {artifact.path: artifact.state for artifact in record.states}
-    artifacts = [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
-    by_size = sorted(artifacts, key=lambda item: item.own_size)
-    artifact = next((item for item in by_size if _check(item, metric)), by_size[0] if by_size else None)
-    check = _check(artifact, metric) if artifact else None
-    return HistoryRow(
-        version=record.version,
-        manifest=record.manifest,
-        time=record.time,
-        actor=record.actor,
-        status=record.status,
-        channels=record.channels,
-        artifact=_artifact(artifact, states) if artifact else None,
-        value=check.value if check else None,
-        interval=check.interval if check else None,
-        suite=(check.dataset or suite_of(artifact)) if check else None,
-        verdict=check.verdict if check else None,
-        artifacts=tuple(_artifact(item, states) for item in artifacts),
+    rows = {
+        item.path: HistoryArtifact(
+            path=item.path,
+            format=item.format,
+            precision=item.precision,
+            size=item.own_size,
+            state=states.get(item.path, item.certification.state),
+            figures={check.label: check.value for check in _measured(item) if check.value is not None},
+        )
+        for item in artifacts
+    }
+    smallest = sorted(artifacts, key=lambda item: (metric not in rows[item.path].figures, item.own_size))
+    artifact = smallest[0] if smallest else None
+    check = next(
+        (check for check in (_measured(artifact) if artifact else ()) if check.label == metric), None
     )
-
-
-def _check(artifact: Artifact, metric: str | None) -> Check | None:
-    return next((check for check in _measured(artifact) if check.label == metric), None)
-
-
-def _artifact(artifact: Artifact, states: dict[str, str]) -> HistoryArtifact:
-    return HistoryArtifact(
-        path=artifact.path,
-        format=artifact.format,
-        precision=artifact.precision,
-        size=artifact.own_size,
-        state=states.get(artifact.path, artifact.certification.state),
-        figures={check.label: check.value for check in _measured(artifact) if check.value is not None},
+    return record.row.model_copy(
+        update={
+            "artifact": rows[artifact.path] if artifact else None,
+            "value": check.value if check else None,
+            "interval": check.interval if check else None,
+            "suite": (check.dataset or suite_of(artifact)) if check else None,
+            "verdict": check.verdict if check else None,
+            "artifacts": tuple(rows.values()),
+        }
     )

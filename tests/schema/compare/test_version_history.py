@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.compare.version_history import HistoryEntry, ModelHistory, model_history
+from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow, ModelHistory, model_history
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.manifest import Manifest
@@ -20,7 +20,15 @@ def sha(number: int) -> str:
 
 def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
     document = None if value is None else Manifest.from_json(value)
-    return HistoryEntry(version, Digest.of(version.encode()), None, None, "", (), document)
+    row = HistoryRow(
+        version=version,
+        manifest=Digest.of(version.encode()),
+        time=None,
+        actor=None,
+        status="",
+        channels=(),
+    )
+    return HistoryEntry(row, document)
 
 
 def changed(full: dict[str, Any], spearman: float, suite: int = 90) -> dict[str, Any]:
