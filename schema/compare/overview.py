@@ -140,8 +140,8 @@ def overview(
     pairs = artifact_pairs(old, new)
     rows = figure_rows(pairs, diff.changes)
     positions: dict[Place, list[int]] = defaultdict(list)
-    for position, place in enumerate(_places(diff.changes, pairs, rows)):
-        positions[place].append(position)
+    for position, spot in enumerate(_places(diff.changes, pairs, rows)):
+        positions[spot].append(position)
     figures = sorted(
         (
             row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
@@ -188,26 +188,24 @@ def _places(
     for change in changes:
         pattern, names = parsed_path(change.path)
         section = rule_for(pattern).section
-        place: Place = (FACT, section)
+        spot: Place = (FACT, section)
         if section == CHECK:
-            place = _of_check(pattern, names, rows.get((names[0], names[1])))
+            spot = _of_check(pattern, names, rows.get((names[0], names[1])))
         elif section == ARTIFACT or (section == SUITE and names[0] in uncompared):
-            place = (section, names[0])
+            spot = (section, names[0])
         elif section == EVALUATION or (
             pattern.startswith("files[]") and names[0].startswith(_OF_EVALUATIONS)
         ):
-            place = (FOLLOWS, EVALUATION)
-        if place == (
-            FACT,
-            BYTES,
-        ):  # folded under what changed in the artifact; if it is of none, in the first
+            spot = (FOLLOWS, EVALUATION)
+        if spot == (FACT, BYTES):
+            # under what changed in the artifact; if it is of none, in the first
             cause = causes.get(change.artifact or "", first_cause)
-            place = (FACT, "other") if cause is None else (FOLLOWS, cause)
-        if change.severity == "cosmetic" and place[0] == FACT and place[1] != "tools":
-            place = (FOLLOWS, NO_EFFECT)
-        elif place[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
-            place = (FACT, "certification" if place[1] == EVALUATION else "other")
-        yield place
+            spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
+        if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
+            spot = (FOLLOWS, NO_EFFECT)
+        elif spot[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
+            spot = (FACT, "certification" if spot[1] == EVALUATION else "other")
+        yield spot
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
@@ -405,10 +403,10 @@ def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs
 
 def _folded(changes: Sequence[Change], positions: Positions) -> Iterator[FoldedChanges]:
     """The groups of changes that follow from others, the largest first."""
-    groups = [(place[1], found) for place, found in positions.items() if place[0] == FOLLOWS]
-    for cause, found in sorted(groups, key=lambda group: (-len(group[1]), group[0])):
-        kinds = Counter(changes[position].kind for position in found)
-        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(found))
+    groups = [(spot[1], members) for spot, members in positions.items() if spot[0] == FOLLOWS]
+    for cause, members in sorted(groups, key=lambda group: (-len(group[1]), group[0])):
+        kinds = Counter(changes[position].kind for position in members)
+        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(members))
 
 
 def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:

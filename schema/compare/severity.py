@@ -18,7 +18,7 @@ Direction = Literal["higher", "lower"]
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, SUITE, EVALUATION = "artifact", "bytes", "checks", "suite", "the evaluation"
-"""The parts of a screen that are no facts: rows, and what follows from the bytes of an artifact or its evaluation."""
+"""The parts of a screen other than facts: rows, and what follows from the bytes of an artifact or its evaluation."""
 SECTIONS = (
     *("contract", "labels", "operators", "certification", "suite", "limits", "licence", "source", "tools"),
     *("quantization", "recipe", "files", "members", "checks", "other"),
@@ -442,9 +442,9 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     },
 }
 RULES: dict[str, Rule] = {
-    place: replace(rule, section=section)
+    pattern: replace(rule, section=section)
     for section, rules in _SECTIONS.items()
-    for place, rule in rules.items()
+    for pattern, rule in rules.items()
 }
 """Keyed by pattern; a `*` at the end takes in everything below. The longest key that fits holds."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
