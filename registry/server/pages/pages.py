@@ -231,11 +231,10 @@ class Pages:
 
         def make(model: ModelPage) -> bytes:
             other = ModelPage(self._registry, old.name, self._registry.read_index(old.name))
-            sides = _side(other, old), _side(model, new)
-            difference = diff(sides[0].manifest, sides[1].manifest)
-            states = sides[0].states, sides[1].states
-            screen = overview(sides[0].manifest, sides[1].manifest, difference, states)
-            return self._page("diff.html", old=sides[0], new=sides[1], diff=difference, screen=screen)
+            before, after = _side(other, old), _side(model, new)
+            difference = diff(before.manifest, after.manifest)
+            screen = overview(before.manifest, after.manifest, difference, (before.states, after.states))
+            return self._page("diff.html", old=before, new=after, diff=difference, screen=screen)
 
         return await self._of_model(new.name, make, "diff", old, new, token)
 
