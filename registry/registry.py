@@ -19,7 +19,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
 from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
 from onnxreg.registry.transfer.exchange import SkippedVersion, TransferResult, exchange, exchange_possible
@@ -245,7 +245,7 @@ class Registry:
             versions,
             channels=channels,
             restore=self._restore(restore),
-            heal=heal or isinstance(remote, LocalStore),
+            heal=heal or isinstance(remote, DirectoryRegistry),
             actor=self.actor,
             yanked_bytes=self.yanked_bytes,
         )

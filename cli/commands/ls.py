@@ -13,7 +13,8 @@ from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
-from onnxreg.registry.store.protocol import LocalStore, RegistryReader
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.ref import check_name
 
 if TYPE_CHECKING:
@@ -121,7 +122,11 @@ def _show_models(
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
         return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
-    how = "reg export and reg add make some" if isinstance(reader, LocalStore) else "reg push brings some"
+    how = (
+        "reg export and reg add make some"
+        if isinstance(reader, DirectoryRegistry)
+        else "reg push brings some"
+    )
     return f"{reader.url} holds no models yet: {how}"
 
 

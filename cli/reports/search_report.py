@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import LocalStore, RegistryReader, innermost
+from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 
@@ -26,7 +26,7 @@ def read_catalog(
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
-        if isinstance(reader, LocalStore):
+        if isinstance(reader, DirectoryRegistry):
             return LocalCatalog(DirectoryRegistry(reader.root)).refresh(pattern, artifacts, progress)
         return read_remote(reader, session.warn, pattern, artifacts, progress, fresh, session.max_age)
 
@@ -59,7 +59,7 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
     """IntegrityError if something is damaged, HostError if it cannot be read here, after everything else is shown."""
     if damages:
-        for name in reader.names() if isinstance(innermost(reader), LocalStore) else ():
+        for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])

@@ -14,7 +14,8 @@ from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
 from onnxreg.registry.log.log import Log, mirror_error, read_manifest
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.protocol import RegistryStore, local_file
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
@@ -152,7 +153,8 @@ def _model_files(
     paths: dict[str, Path] = {}
     for file in files.values():
         holders = (holder for holder in (store, registry.store) if holder.has([file.digest]))
-        local = next((path for holder in holders if (path := local_file(holder, file.digest))), None)
+        paths_here = (item.blob_path(file.digest) for item in holders if isinstance(item, DirectoryRegistry))
+        local = next(paths_here, None)
         paths[file.path] = local or scratch / file.digest.hex
         if not paths[file.path].exists():
             progress.step(f"fetching {file.path}")

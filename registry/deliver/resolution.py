@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently
-from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, carried_by, innermost
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
@@ -219,7 +220,7 @@ def check_channel_policy(
         return
     trust = trust_if_any()
     needed = trust is not None and trust.governs(reader.registry_id)
-    local, known_heads = isinstance(innermost(reader), LocalStore), known_heads or KnownHeads()
+    local, known_heads = isinstance(innermost(reader), DirectoryRegistry), known_heads or KnownHeads()
     suspected = needed or located.channel.policy is not None or look_for_policy or local
     if not suspected and not known_heads.knows(reader.registry_id, POLICY_LOG):
         return
@@ -309,7 +310,7 @@ def version_candidates(
     rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
     versions = releases(log.state) if ref.is_bare else rolled_out
     refs = [Ref(log.name, str(version)) for version in versions]
-    carried = carried_by(innermost(reader))
+    carried = innermost(reader).carried
     for candidate in refs if ref.is_bare and refs else [*refs, ref]:
         located = log.find(candidate)
         summary = log.summary(located, query.member)

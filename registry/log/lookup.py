@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
-    LocalStore,
     MissingBlobError,
     RegistryReader,
     UnlistedError,
@@ -163,7 +163,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTE
 
 def fetcher(*sources: BlobReader) -> Fetch:
     """A function that reads a blob once, from the first reader with a good copy; local readers are asked first."""
-    ordered = sorted(sources, key=lambda source: not isinstance(source, LocalStore))
+    ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
     blobs: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:

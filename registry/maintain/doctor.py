@@ -24,7 +24,7 @@ from onnxreg.registry.store.layout import LAYOUT_VERSION, UPGRADE, Kind, note_pa
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import CasGuardedStore, Swapper
-from onnxreg.registry.store.protocol import LocalStore, RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -55,7 +55,7 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
     url = display_name or remote.url
     checks: list[Callable[[], Iterable[Diagnosis]]]
     shared = [partial(check, remote, url) for check in (_stray, _notes, _channels)]
-    if isinstance(remote, LocalStore):
+    if isinstance(remote, DirectoryRegistry):
         own = DirectoryRegistry(remote.root, remote.disk)
         first, last = (_identity, _links, _permissions, _space), (_scratch, _local_probes, _remotes)
         checks = [
@@ -148,7 +148,7 @@ def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 def _gc(remote: RegistryStore, url: str) -> str:
     """The collection of garbage in this registry."""
-    where = ["--registry", url, "gc"] if isinstance(remote, LocalStore) else ["gc", "--remote", url]
+    where = ["--registry", url, "gc"] if isinstance(remote, DirectoryRegistry) else ["gc", "--remote", url]
     return join(["reg", *where])
 
 
@@ -166,7 +166,7 @@ def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     ):
         damages = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == in_tree]
         paths = [damage.name for damage in damages][:MAX_LISTED_PATHS]
-        if not isinstance(remote, LocalStore):
+        if not isinstance(remote, DirectoryRegistry):
             repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if in_tree else ""
             fix = repair + _clear(url, paths)
         elif in_tree:
@@ -220,7 +220,7 @@ def _channels(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         fault for name in remote.names() for _, fault in audit_gates(remote, read_log(remote, name), trust)
     ]
     fix = "promote a version that meets the policy: reg promote NAME:VERSION CHANNEL"
-    fix += "" if isinstance(remote, LocalStore) else f" --remote {quote(url)}"
+    fix += "" if isinstance(remote, DirectoryRegistry) else f" --remote {quote(url)}"
     yield _summary("channels", faults, "each governed channel meets its policy", fix, "gate")
 
 

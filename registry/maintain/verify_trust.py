@@ -9,7 +9,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model
 from onnxreg.registry.store.archive_reader import POLICIES, TRUST, ArchiveRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, carried_by
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
@@ -36,7 +36,7 @@ def verify_watched(
     if ref is not None:
         if store.read_index(ref.name) is None:
             raise lookup.unknown_model(ref.name, store)
-        carried = carried_by(store)
+        carried = store.carried
         versions = None if carried is None else carried.get(ref.name, frozenset())
         if not ref.is_bare:
             versions = frozenset({lookup.find(store, ref, yanked=True).version})

@@ -17,7 +17,7 @@ from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader, TellAg
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, LocalStore, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -215,7 +215,7 @@ def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     """ConflictError if both are the same registry."""
 
     def whereabouts(registry: RegistryStore) -> str | Path:
-        return registry.root.resolve() if isinstance(registry, LocalStore) else registry.url
+        return registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
 
     if whereabouts(remote) == whereabouts(store):
         raise ConflictError(

@@ -19,7 +19,8 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.search.scan import UNSETTLED, index_tokens
-from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, innermost
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
@@ -298,7 +299,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> A
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
     """Read items; several at a time if each is a request to another machine."""
-    return map(read, items) if isinstance(innermost(reader), LocalStore) else run_parallel(read, items)
+    return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
 class _State(State, frozen=True):

@@ -21,8 +21,6 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, UPGRADE
 from onnxreg.registry.store.protocol import (
     MAX_DOCUMENT_BYTES,
-    PathReader,
-    PathStore,
     RegistryReader,
     RegistryStore,
     StoredObject,
@@ -151,8 +149,6 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
     It is fetched only if it changed since the copy was made. `copy` is None if nothing can be kept here.
     """
     files, former = innermost(reader), None
-    if not isinstance(files, PathReader):
-        return None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
             first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
@@ -216,11 +212,8 @@ def publish(
     `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError for a mirror, or a
     place that is only read; LostRaceError if another run was faster.
     """
-    files = innermost(store)
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")
-    if not isinstance(files, PathStore):
-        raise InputError(f"{store.url} is only read", "publish where the registry is written")
     stored = _fetch(store, copy)
     try:
         catalog = _decoded(stored, store.registry_id)
@@ -241,7 +234,7 @@ def publish(
                 f"{MAX_DOCUMENT_BYTES:,}",
                 "split the registry by organisation",
             )
-        if not files.swap_file(CATALOG, packed, stored[1] if stored else None):
+        if not store.swap_file(CATALOG, packed, stored[1] if stored else None):
             raise LostRaceError("another run published a catalog meanwhile", "run one job")
     artifacts = sum(1 for _ in catalog.query())
     damages = catalog.damages(artifacts=True)

@@ -11,7 +11,8 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
-from onnxreg.registry.store.protocol import IndexLister, LocalStore, RegistryReader, innermost
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.ref import is_name
 
@@ -25,13 +26,11 @@ UNSETTLED = ""
 def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> dict[str, str]:
     """The token of each model's index file, by name. UnlistedError if the place cannot list its files."""
     store = innermost(reader)
-    if isinstance(store, LocalStore):
+    if isinstance(store, DirectoryRegistry):
         with host_errors(f"listing {store.root / 'index'}"):
             tokens = _scan(store.root / "index", "", time.time_ns())
             return {name: token for name, token in tokens.items() if name in known_names or is_name(name)}
-    if isinstance(store, IndexLister):
-        return store.index_tokens()
-    return dict.fromkeys(reader.names(), UNSETTLED)
+    return store.index_tokens()
 
 
 def _scan(directory: Path | str, prefix: str, now: int) -> dict[str, str]:

@@ -4,7 +4,7 @@
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
@@ -33,6 +33,8 @@ from onnxreg.registry.store.protocol import (
     IndexFile,
     MissingBlobError,
     ObjectStore,
+    Push,
+    RegistryStore,
     StoredObject,
     TreeFile,
 )
@@ -90,7 +92,7 @@ def open_first(
     return stream
 
 
-class ObjectRegistry:
+class ObjectRegistry(RegistryStore):
     """The registry in an object store; `create` makes one.
 
     `known_id` is its id if that is known: it is trusted until an index file is read, which is checked against it.
@@ -174,15 +176,6 @@ class ObjectRegistry:
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached)
 
-    def write_files(self, files: Mapping[str, bytes]) -> None:
-        check_writer(self._identity, self.url)
-        for path, data in files.items():
-            current = self.store.get(path)
-            while (current is None or current[0] != data) and not self.store.swap(
-                path, data, current[1] if current else None
-            ):
-                current = self.store.get(path)
-
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         check_writer(self._identity, self.url)
         return self.store.swap(path, data, expected)
@@ -232,10 +225,8 @@ class ObjectRegistry:
         yield ObjectPush(self.store)
 
 
-class ObjectPush:
+class ObjectPush(Push):
     """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
-
-    last_step = "committing"
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = secrets.token_hex(8)

@@ -1,16 +1,15 @@
 """Protocols of a registry's place: `RegistryReader`, `RegistryStore`, `Push`; and `ObjectStore`, from which `object_store`
 makes a registry. Their docstrings are the obligations of an implementation (`tests/conformance` tries them).
 
-Some places can do more: `runtime_checkable` protocols. `layout` is the tree of files that each place keeps.
+`layout` is the tree of files that each place keeps.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
-from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
@@ -78,11 +77,15 @@ class BlobReader(Protocol):
 
 
 class RegistryReader(BlobReader, Protocol):
-    """A registry to read from.
+    """A registry to read from."""
 
-    It may also have `location: str`, the identity of the place if the URL does not say enough; `carried: Carried`, the
-    versions whose files it has if it lacks some; and the methods of `RefreshableReader` and `PathReader`.
-    """
+    carried: Carried | None = None
+    """The versions whose files it has; None if it has them all."""
+
+    @property
+    def location(self) -> str:
+        """The identity of the place, if the URL does not say enough."""
+        return self.url
 
     @property
     def registry_id(self) -> str:
@@ -101,16 +104,33 @@ class RegistryReader(BlobReader, Protocol):
         """
         ...
 
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """Read a model's index file past caches in between, and past a commit that was pinned before."""
+        return self.read_index(name)
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        """A small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
+
+        `cached` is an earlier result, which may be returned again if the file has not changed; it may be a token
+        without the bytes. At a store with caches in between, or that reads at a pinned commit, `cached` None means:
+        as it is now.
+        """
+        return None
+
     def names(self) -> Iterator[str]:
         """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
         ...
+
+    def index_tokens(self) -> dict[str, str]:
+        """A token of each model's index file that changes with the file; "" if the store knows none."""
+        return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
         """The URL from which any HTTP client can fetch the blob."""
         ...
 
 
-class ReaderWrapper:
+class ReaderWrapper(RegistryReader):
     """A registry reader that forwards every call to `source`; subclasses override some, to cache, check or count."""
 
     def __init__(self, source: RegistryReader) -> None:
@@ -187,15 +207,10 @@ class Push(Protocol):
     Leaving the context without `publish` may leave whole blobs behind, never partial ones nor temporary files.
     """
 
-    @property
-    def id(self) -> str:
-        """16 hex digits, random: who writes. The names of its notes begin with it."""
-        ...
-
-    @property
-    def last_step(self) -> str:
-        """The name of the `publish` step in a progress line, such as `committing`."""
-        ...
+    id: str
+    """16 hex digits, random: who writes. The names of its notes begin with it."""
+    last_step: str = "committing"
+    """The name of the `publish` step in a progress line."""
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         """From now on these keys do not count as present, and nothing is written to them."""
@@ -204,6 +219,10 @@ class Push(Protocol):
     def distrust(self, keys: Collection[BlobKey]) -> None:
         """Treat the blobs under these keys as damaged: they do not count as present, and `put` replaces them."""
         ...
+
+    def local_file(self, digest: Digest) -> Path | None:
+        """The file on this machine of a blob that is in the registry, or was put before; None if it is elsewhere."""
+        return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return the blobs that the push need not bring: put before, or present under the key that it would write to."""
@@ -253,6 +272,14 @@ class RegistryStore(RegistryReader, Protocol):
     listed, and blobs deleted, for the collector, verify and the doctor alone.
     """
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """True if a token says that the index file has these bytes; False also if it says nothing."""
+        return False
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        """Replace a small file if its token is the expected one (None: absent), durably; False if it is not."""
+        ...
+
     def push(self) -> AbstractContextManager[Push]:
         """Begin a unit of work."""
         ...
@@ -291,96 +318,6 @@ class RegistryStore(RegistryReader, Protocol):
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete files that do not belong to the registry; missing files are ignored. For the doctor only."""
-        ...
-
-
-@runtime_checkable
-class LocalStore(Protocol):
-    """A registry in a directory of this machine, with files of its own in `local/`, which are never published."""
-
-    root: Path
-    disk: Disk
-
-    def blob_path(self, digest: Digest) -> Path:
-        """The file of a blob."""
-        ...
-
-    def read_local(self, name: str) -> bytes | None:
-        """Read a small file below `local/`; None if there is none."""
-        ...
-
-    def write_local(self, name: str, data: bytes) -> None:
-        """Replace a small file below `local/`, atomically and durably."""
-        ...
-
-    def remove_local(self, name: str) -> None:
-        """Remove a file below `local/`; nothing happens if it is absent."""
-        ...
-
-
-@runtime_checkable
-class LocalPush(Protocol):
-    """A push into a directory of this machine."""
-
-    @property
-    def directory(self) -> Path:
-        """The place of its unfinished files."""
-        ...
-
-    def local_file(self, digest: Digest) -> Path | None:
-        """The file of a blob that is in the registry, or was put before; None if it is not there."""
-        ...
-
-
-@runtime_checkable
-class RefreshableReader(Protocol):
-    """A store whose `read_index` may be stale: there are caches in between, or it reads at a pinned commit."""
-
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file as it is now, past caches and pins."""
-        ...
-
-
-@runtime_checkable
-class IndexLister(Protocol):
-    """A store whose listing says which index files changed."""
-
-    def index_tokens(self) -> dict[str, str]:
-        """A token of each model's index file that changes with the file; "" if the store knows none."""
-        ...
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        """True if a token says that the index file has these bytes; False also if it says nothing."""
-        ...
-
-
-@runtime_checkable
-class PathReader(Protocol):
-    """A registry whose small files can be read by path, such as the catalog."""
-
-    def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
-        """A small file of the tree, and the token for its next swap; None if it is absent.
-
-        `cached` is an earlier result, which may be returned again if the file has not changed; it may be a token
-        without the bytes. At a store with caches in between, or that reads at a pinned commit, `cached` None means:
-        as it is now.
-        """
-        ...
-
-
-@runtime_checkable
-class PathStore(PathReader, Protocol):
-    """A registry whose small files can be written by path."""
-
-    def write_files(self, files: Mapping[str, bytes]) -> None:
-        """Write files whose content somebody has decided: they are created, or replaced if they differ.
-
-        When this returns, all of it survives a power cut.
-        """
-        ...
-
-    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Replace a file if its token is the expected one (None: absent), durably; False if it is not."""
         ...
 
 
@@ -439,18 +376,3 @@ class ObjectStore(Protocol):
     def is_token_of(self, token: str, data: bytes) -> bool:
         """True if a token says that the object has these bytes; False also if it says nothing."""
         ...
-
-
-def local_file(reader: BlobReader, digest: Digest) -> Path | None:
-    """The file of a blob on this machine; None if it is elsewhere."""
-    return reader.blob_path(digest) if isinstance(reader, LocalStore) else None
-
-
-def location(reader: RegistryReader) -> str:
-    """The place of a registry, as specific as it can tell."""
-    return getattr(reader, "location", reader.url)
-
-
-def carried_by(reader: RegistryReader) -> Carried | None:
-    """The versions whose files a reader has; None if it has them all."""
-    return getattr(reader, "carried", None)

@@ -8,8 +8,9 @@ from typing import BinaryIO
 
 from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, open_made
 from onnxreg.registry.log.contents import Reference
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.net.waits import one_file
-from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, LocalPush, Push, local_file
+from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, Push
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.descriptor import Descriptor, Piece
@@ -44,7 +45,7 @@ class BlobMover:
             blob = BlobTransfer(self.source, file, advance)
             delta, reason = self.deltas.chosen.get(file.digest), self.deltas.reason
             since, is_doubt = None, reason.startswith(NO_NUMPY)
-            if delta is not None and isinstance(push, LocalPush):
+            if delta is not None:
                 blob.make = blob.maker(delta, push)
                 try:
                     _store(push, blob)
@@ -98,7 +99,9 @@ class BlobTransfer:
 
     @property
     def path(self) -> Path | None:
-        return None if self.make else local_file(self.source, self.digest)
+        if self.make is None and isinstance(self.source, DirectoryRegistry):
+            return self.source.blob_path(self.digest)
+        return None
 
     def pieces(self) -> Sequence[Piece]:
         return self.file.pieces
@@ -112,7 +115,7 @@ class BlobTransfer:
         stream = self.source.open_blob(self.digest, start)
         return metered(stream, self._receive, self._action(self.digest), self.size - start)
 
-    def maker(self, delta: Delta, push: LocalPush) -> Callable[[int], BinaryIO]:
+    def maker(self, delta: Delta, push: Push) -> Callable[[int], BinaryIO]:
         """A function that opens the bytes of this blob from an offset on, as a delta makes them of files that are here."""
 
         def open_delta() -> BinaryIO:

@@ -15,12 +15,8 @@ from onnxreg.registry.log.contents import ArtifactPaths, files
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.log.yanked_bytes import yanks_of
-from onnxreg.registry.store.protocol import (
-    BlobReader,
-    LocalStore,
-    RegistryReader,
-    RegistryStore,
-)
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import BlobReader, RegistryReader, RegistryStore
 from onnxreg.registry.transfer.blobs import BlobMover
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, check_yanked, merge
 from onnxreg.schema.core.digest import Digest
@@ -121,7 +117,7 @@ def exchange(
     moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     sizes = {digest: file.size or 0 for digest, file in moving.items()}
     deltas = DeltaPlan()
-    if request.deltas and isinstance(destination, LocalStore):
+    if request.deltas and isinstance(destination, DirectoryRegistry):
         deltas = plan_deltas(source, source_log, request.versions, sizes, destination.has)
     mover, events = BlobMover(source, progress, deltas), 0
 

@@ -18,19 +18,10 @@ from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
-from onnxreg.registry.store.protocol import (
-    IndexFile,
-    IndexLister,
-    LocalStore,
-    PathReader,
-    PathStore,
-    RegistryReader,
-    RegistryStore,
-    carried_by,
-    innermost,
-)
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
     SkippedVersion,
     TransferResult,
@@ -149,7 +140,7 @@ def _verbatim(
     files = innermost(
         source
     )  # the catalog is read before the models, so that the copy has every version that it names
-    catalog = files.read_file(CATALOG) if isinstance(files, PathReader) else None
+    catalog = files.read_file(CATALOG)
     copy_policies(source, destination)
     behind: dict[str, Log | None] = {}
     frees_blobs = False
@@ -172,7 +163,7 @@ def _verbatim(
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
-    if behind and isinstance(destination, LocalStore):
+    if behind and isinstance(destination, DirectoryRegistry):
         destination.write_local(UNFINISHED, source.url.encode())
     target = copies.target(behind)
     for name, accepted in behind.items():
@@ -181,9 +172,11 @@ def _verbatim(
             versions = [version for version, _ in present_versions(log)]
             report.add(exchange(source, target, ExchangeRequest(name, versions), progress, log=log))
     if not report.skipped:
-        if catalog is not None and isinstance(target_files := innermost(destination), PathStore):
-            target_files.write_files({CATALOG: catalog[0]})
-        if isinstance(destination, LocalStore) and destination.read_local(UNFINISHED) is not None:
+        if catalog is not None:
+            own_catalog = destination.read_file(CATALOG)
+            if own_catalog is None or own_catalog[0] != catalog[0]:
+                destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
+        if isinstance(destination, DirectoryRegistry) and destination.read_local(UNFINISHED) is not None:
             destination.remove_local(UNFINISHED)
     if frees_blobs or destination.has(tombstones):
         try:
@@ -215,15 +208,15 @@ class _Copies:
         self.destination = destination
 
     @cached_property
-    def _tokens(self) -> dict[str, str] | None:
-        return self.destination.index_tokens() if isinstance(self.destination, IndexLister) else None
+    def _tokens(self) -> dict[str, str]:
+        return self.destination.index_tokens()
 
     def read(self, name: str, index: IndexFile) -> IndexFile | None:
         """The index file of a model, None if it is absent; `index` is that of the source."""
-        token = "" if self._tokens is None else self._tokens.get(name)
+        token = self._tokens.get(name)
         if token is None:
             return None
-        if isinstance(self.destination, IndexLister) and self.destination.is_token_of(token, index.data):
+        if self.destination.is_token_of(token, index.data):
             return index
         return self.destination.read_index(name)
 
@@ -233,7 +226,7 @@ class _Copies:
         Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs
         takes few requests.
         """
-        if not isinstance(self.destination, ObjectRegistry) or self._tokens is None:
+        if not isinstance(self.destination, ObjectRegistry):
             return self.destination
         store, prefixes = self.destination.store, ["index/"]
         present = set(map(index_path, self._tokens))
@@ -251,7 +244,7 @@ def _by_version(
     channels: bool,
     actor: str | None,
 ) -> None:
-    carried, trust = carried_by(innermost(source)), load_trust()
+    carried, trust = innermost(source).carried, load_trust()
 
     def choose(log: Log) -> ExchangeRequest:
         check_copied(log, trust)
@@ -261,7 +254,7 @@ def _by_version(
         )
 
     def remember(log: Log, versions: Collection[Version]) -> None:
-        if isinstance(store := innermost(source), LocalStore):
+        if isinstance(store := innermost(source), DirectoryRegistry):
             with suppress(HostError):  # a read-only source never drops
                 record_push(store, log, versions, destination.registry_id)
 
@@ -275,7 +268,7 @@ def _by_version(
 def unfinished_warning(reader: RegistryReader) -> str | None:
     """The warning for readers of a mirror that may lack models, or None."""
     directory = innermost(reader)
-    if not isinstance(directory, LocalStore) or not directory.is_mirror:
+    if not isinstance(directory, DirectoryRegistry) or not directory.is_mirror:
         return None
     source = directory.read_local(UNFINISHED)
     if source is None:

@@ -8,14 +8,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.store.protocol import (
-    BlobReader,
-    IndexFile,
-    ReaderWrapper,
-    RefreshableReader,
-    RegistryReader,
-    layers,
-)
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader, layers
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
@@ -80,7 +73,7 @@ def check_or_refresh(
     try:
         check(index)
     except IntegrityError:
-        fresh = reader.read_fresh(name) if isinstance(reader, RefreshableReader) else index
+        fresh = reader.read_fresh(name)
         if fresh == index:
             raise
         check(fresh)

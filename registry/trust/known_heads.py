@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader, location
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
@@ -105,7 +105,7 @@ class KnownHeads:
             near: further places where the sealed parts of the log may be read.
         """
         data = None if index is None else index.data
-        origin = location(reader).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         served = ServedIndex(reader.registry_id, name, origin, data, fetcher(*near, reader), reader.url)
         after = observe(before, served)
         if after is None or data is None:

@@ -6,7 +6,7 @@ copies. It is never published.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from onnxreg.registry.store.protocol import (
     MAX_DOCUMENT_BYTES,
     IndexFile,
     MissingBlobError,
+    RegistryStore,
     TreeFile,
 )
 from onnxreg.registry.support.disk import (
@@ -48,7 +49,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 
 
-class DirectoryRegistry(DirectoryTree):
+class DirectoryRegistry(DirectoryTree, RegistryStore):
     """A registry below `root`. `open` an existing one, or `create` one."""
 
     @classmethod
@@ -320,12 +321,6 @@ class DirectoryRegistry(DirectoryTree):
         self.make_scratch()
         with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
             self.replace({path: data}, scratch)
-
-    def write_files(self, files: Mapping[str, bytes]) -> None:
-        with self.staging() as scratch, host_errors(f"writing to {self.root}"):
-            self.replace(
-                {path: data for path, data in files.items() if self.read(path) != data}, scratch, files
-            )
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         with self.staging() as scratch:

@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxreg.registry.store.directory.partial_download import PartialDownload
 from onnxreg.registry.store.directory.tree import DirectoryTree
 from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
-from onnxreg.registry.store.protocol import IncomingBlob
+from onnxreg.registry.store.protocol import IncomingBlob, Push
 from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.registry.support.disk import host_errors, is_regular
 from onnxreg.schema.core.digest import Digest
@@ -18,10 +18,8 @@ MIN_RESUMABLE_BYTES = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""
 
 
-class DirectoryPush(StagedBlobs):
+class DirectoryPush(StagedBlobs, Push):
     """One command's unfinished blobs in a staging directory."""
-
-    last_step = "committing"
 
     def __init__(self, registry: DirectoryTree, directory: Path) -> None:
         super().__init__(directory, registry.url, registry.disk)
@@ -72,7 +70,7 @@ class DirectoryPush(StagedBlobs):
         return True
 
     def local_file(self, digest: Digest) -> Path | None:
-        """See `protocol.LocalPush`."""
+        """See `Push.local_file`."""
         present = self._registry.blob_path(digest)
         return self._staged.get(digest) or (present if is_regular(present) else None)
 

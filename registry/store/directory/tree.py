@@ -55,7 +55,7 @@ class DirectoryTree:
                 raise MissingBlobError(key.digest, self.url) from None
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """See `PathReader.read_file`. The token is the SHA-256 of the bytes."""
+        """See `RegistryReader.read_file`. The token is the SHA-256 of the bytes."""
         data = self.read(path)
         return None if data is None else (data, Digest.of(data).hex)
 

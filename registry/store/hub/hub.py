@@ -20,7 +20,7 @@ Tested with the real client against an emulator of the Hub (`tests/support/serve
 the live Hub.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -52,7 +52,7 @@ from onnxreg.registry.store.layout import (
     read_identity,
 )
 from onnxreg.registry.store.object_store import open_first
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryStore, StoredObject, TreeFile
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError
@@ -70,7 +70,7 @@ def open_hub(
     return HubRegistry.create(hub, mirror_of) if create else HubRegistry(hub, known_id)
 
 
-class HubRegistry:
+class HubRegistry(RegistryStore):
     """The registry in a repository. `known_id` is its id if that is known; index files are checked against it."""
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
@@ -186,16 +186,6 @@ class HubRegistry:
             cached = None
         data = self._head.read(path, cached[0] if cached else None)
         return None if data is None else (data, token_of(data))
-
-    def write_files(self, files: Mapping[str, bytes]) -> None:
-        check_writer(self.identity(), self.url)
-
-        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
-            entries = at.entries(files)
-            changed = [path for path in files if not is_file(entries.get(path), token_of(files[path]))]
-            return [CommitOperationAdd(path, files[path]) for path in changed] or None
-
-        self._head.transact(f"Write {len(files)} {'file' if len(files) == 1 else 'files'} by path", decide)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         check_writer(self.identity(), self.url)

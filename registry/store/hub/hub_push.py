@@ -13,7 +13,7 @@ from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decid
 from onnxreg.registry.store.hub.hub_client import HubUrl, Operation
 from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
 from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
-from onnxreg.registry.store.protocol import IncomingBlob, MissingBlobError
+from onnxreg.registry.store.protocol import IncomingBlob, MissingBlobError, Push
 from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
@@ -24,7 +24,7 @@ from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest
 
 
-class HubPush(StagedBlobs):
+class HubPush(StagedBlobs, Push):
     """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
 
     last_step = "uploading and committing"

@@ -181,7 +181,7 @@ def test_a_registry_of_a_newer_build_is_not_written(hub: Hub, remote: HubRegistr
     identity = json.loads(hub.read(REPO, "registry.json")) | {"min_writer": 99}
     hub.commit(REPO, {"registry.json": json.dumps(identity).encode()})
     newer = open_hub(URL, known_id=remote.registry_id)
-    for write in (lambda: put(newer, b"blob"), lambda: newer.write_files({"search/part": b"part"})):
+    for write in (lambda: put(newer, b"blob"), lambda: newer.swap_file("search/part", b"part", None)):
         with pytest.raises(HostError, match="newer"):
             write()
     assert open_hub(URL).registry_id == remote.registry_id

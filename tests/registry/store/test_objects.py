@@ -29,7 +29,7 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     with pytest.raises(HostError, match="newer"):
         put(remote, b"blob")
     with pytest.raises(HostError, match="newer"):
-        remote.write_files({"search/part": b"tile"})
+        remote.swap_file("search/part", b"tile", None)
     assert list(store.objects) == ["registry.json"]
 
 
