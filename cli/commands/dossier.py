@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,11 +28,9 @@ def command(
     profile: Annotated[
         str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
     ] = "plain",
-    facts_file: Annotated[
+    facts: Annotated[
         Path | None,
-        typer.Option(
-            "--facts", help="What only a person can state, a YAML file; signed by `reg sign REF --facts`."
-        ),
+        typer.Option(help="What only a person can state, a YAML file."),
     ] = None,
     remote: RemoteOption = None,
     as_json: Json = False,
@@ -46,8 +44,7 @@ def command(
     advice. See docs/dossier.md.
 
     With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
-    absent}, signers, unchecked}: the keys that signed the facts, and the unknown keys whose signatures were not
-    checked.
+    absent}}.
     """
     from onnxreg.registry.dossier.dossier import make_dossier, write_dossier, written_files
     from onnxreg.registry.support.environment import default_root
@@ -55,9 +52,8 @@ def command(
 
     session: Session = context.obj
     check_target(directory, session.registry or default_root(), written_files, "dossier")
-    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts_file)
+    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(bundle, directory)
-    facts: dict[str, Any] = bundle.dossier.get("facts", {})
     counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
     if as_json:
         subject = bundle.dossier["subject"]
@@ -68,8 +64,6 @@ def command(
             "output": str(directory),
             "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
             "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-            "signers": facts.get("signers", []),
-            "unchecked": facts.get("unchecked", []),
         }
         output.write_json(answer)
         return
@@ -77,14 +71,3 @@ def command(
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
         f"{counts['absent']} empty"
     )
-    if facts:
-        session.say(f"the owner's facts {_signature(facts)}")
-
-
-def _signature(facts: dict[str, Any]) -> str:
-    """Say who signed the owner's facts."""
-    if facts["signers"]:
-        return f"are signed by {', '.join(facts['signers'])}"
-    if facts["unchecked"]:
-        return f"have a signature that was not checked: {', '.join(facts['unchecked'])}"
-    return "are not signed"

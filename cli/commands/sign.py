@@ -8,7 +8,6 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 from onnxreg.cli.reports.decision_report import report_decision
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ EXAMPLES = (
     "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
     "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
     "reg sign acme/pii-small:1.2.0 --remote origin",
-    "reg sign acme/pii-small:1.2.0 --facts owner.yaml",
 )
 
 
@@ -38,10 +36,6 @@ def command(
         ),
     ] = None,
     remote: TargetRemote = None,
-    facts: Annotated[
-        Path | None,
-        typer.Option(help="Sign this owner's file for the dossier of the version instead; writes FILE.sig."),
-    ] = None,
     reason: Reason = None,
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
@@ -52,29 +46,18 @@ def command(
     With --bundle nothing is added to the registry: the command writes a file with which `model_signing
     verify key` (OpenSSF) checks a directory that `reg pull --output` wrote. The key must be of kind
     ecdsa-p256.
-
-    With --facts nothing is added to the registry either: FILE.sig states that the file has the facts about
-    this version, for `reg dossier`. A signature by another key there is kept.
     """
-    from onnxreg.registry.dossier.dossier import sign_facts
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.signing import sign_release, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
     session: Session = context.obj
-    if facts is not None and bundle is not None:
-        raise InputError("--facts and --bundle sign different things", "run the command twice")
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
         published = read_version(session.reader(remote), Ref.parse(ref))
         write_bundle(path, published, private)
         session.say(f"signed the files of {published.ref} in {path}")
-        return
-    if facts is not None:
-        published = read_version(session.reader(remote), Ref.parse(ref))
-        path = sign_facts(facts, published, private)
-        session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
     registry, store = session.with_remote(remote)
     release = registry.get(ref, store)

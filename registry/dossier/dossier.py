@@ -1,9 +1,7 @@
 """Make the dossier of a version by a profile, with the owner's facts, and write it as a directory."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,27 +9,22 @@ import msgspec
 
 from onnxreg.registry.dossier.cells import RULES, Cell
 from onnxreg.registry.dossier.tables import VersionTables
-from onnxreg.registry.read.versions import Release
-from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.transfer.export_files import replacing
-from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, missing_extra, suggest
+from onnxreg.schema.core.errors import InputError, missing_extra, suggest
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.text_files import read_yaml
-from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField, facts_statement
+from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.formats.provenance import provenance
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.log.summary import artifact_states, verdicts_of
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
-FACTS_FILE, FACTS_SIGNATURE = "owner.yaml", "owner.yaml.sig"
-"""The names of the owner's file and its signature in the directory of a dossier."""
+FACTS_FILE = "owner.yaml"
+"""The name of the owner's file in the directory of a dossier."""
 HERE = Path(__file__).parent
 MAX_VALUE_CHARS = 240
 """Characters of a value on the page; `dossier.json` has all."""
@@ -54,16 +47,14 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
     IntegrityError or GateError if a signature or a promotion is not what it claims to be.
     """
     form, form_digest = load_profile(profile)
-    owner = None if facts is None else OwnerFile.read(facts, form)
+    owner, data = (None, b"") if facts is None else read_facts(facts, form)
     version = VersionTables(reader, ref)
     name, registry = version.ledger.name, version.ledger.registry
     files = _standard_documents(version)
-    facts_entry: dict[str, Any] = {}
     if owner is not None:
-        facts_entry = {"facts": owner.signed_for(version)}
-        files[FACTS_FILE] = owner.data, "the owner's statements"
-        if owner.signature is not None:
-            files[FACTS_SIGNATURE] = owner.signature, "its signature, DSSE"
+        if owner.name != name:
+            raise InputError(f"the facts are about {owner.name}, not {name}")
+        files[FACTS_FILE] = data, "the owner's statements"
     sections = [
         section.model_dump(include={"title", "number", "note"}, exclude_none=True)
         | {"fields": [_field(version, field, owner) for field in section.fields]}
@@ -75,7 +66,7 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
         for key_id, key in version.trust.keys.items()
         if key_id in version.keyids
     }
-    dossier = facts_entry | {
+    dossier = {
         "format": "onnxreg-dossier",
         "format_version": 1,
         "notice": NOTICE,
@@ -92,19 +83,21 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
         ],
         "keys": [{"name": name, "key": key} for name, key in sorted(keys.items())],
     }
+    if owner is not None:
+        dossier["facts"] = {"file": FACTS_FILE, "digest": str(Digest.of(data))}
     document = canonical.encode(msgspec.to_builtins(dossier))
     contents = {path: data for path, (data, _) in files.items()}
     return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **contents})
 
 
-def _field(version: VersionTables, field: ProfileField, owner: "OwnerFile | None") -> dict[str, Any]:
+def _field(version: VersionTables, field: ProfileField, owner: OwnerFacts | None) -> dict[str, Any]:
     """A field of the profile: generated tables, the owner's words, or nothing."""
     about = field.model_dump(include={"label", "point", "help"}, exclude_none=True)
     if field.owner is None:
         tables = version.of_field(field)
         content = {"origin": "generated", "tables": tables}
         return about | (content if tables else {"origin": "absent", "text": ("not recorded",)})
-    text = owner.facts.paragraphs(field.owner) if owner else ()
+    text = owner.paragraphs(field.owner) if owner else ()
     content = {"origin": "owner", "text": text} if text else {"origin": "absent", "text": ("not provided",)}
     return about | {"key": field.owner} | content
 
@@ -145,77 +138,18 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
     return DossierProfile.from_json(read_yaml(data, path.name, EXTRA), path.name), Digest.of(data)
 
 
-class OwnerFile(NamedTuple):
-    """An owner's file, and the bytes of its signature if it has one: `<file>.sig` beside it."""
+def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
+    """The owner's statements in a file, and its bytes.
 
-    label: str
-    data: bytes
-    facts: OwnerFacts
-    signature: bytes | None
-
-    @classmethod
-    def read(cls, path: Path, form: DossierProfile) -> "OwnerFile":
-        """Read the file for a profile.
-
-        NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the
-        program.
-        """
-        data = read_given(path)
-        facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
-        allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in profile_names()))
-        if unknown := next((key for key in facts.statements if key not in allowed), None):
-            hint = suggest(unknown, allowed) or "the page docs/dossier.md lists the fields"
-            raise InputError(f"{path.name}: no profile has a field {unknown[:64]!r}", hint)
-        beside = signature_path(path)
-        return cls(path.name, data, facts, read_given(beside) if beside.is_file() else None)
-
-    def signed_for(self, version: VersionTables) -> dict[str, Any]:
-        """The file and its signers. IntegrityError if a signature is wrong, or is for another file or version."""
-        name, digest = version.ledger.name, Digest.of(self.data)
-        self.facts.check_name(name, self.label)
-        facts = {"file": FACTS_FILE, "digest": str(digest), "signers": [], "unchecked": []}
-        if self.signature is None:
-            return facts
-        label = f"the signature of {self.label}"
-        hint = f"sign the file as it is now for this version: reg sign {name}:{version.version} --facts FILE"
-        try:
-            envelope = Envelope.decode(self.signature, label)
-        except InputError as error:
-            raise IntegrityError(f"{label} cannot be read: {error.message}", hint) from error
-        if envelope.payload != facts_statement(digest, version.digest):
-            raise IntegrityError(f"{label} is of other facts or another version", hint)
-        judge = judge_for(version.ledger, version.trust)
-        groups: dict[str, list[str]] = {"trusted": [], "unknown": []}
-        for item in envelope.signatures:
-            verdict = judge.verdict(item.keyid, item.sig, envelope.signed, sys.maxsize)
-            if verdict.status not in groups:
-                raise IntegrityError(f"{label} does not count: {verdict}", hint)
-            groups[verdict.status].append(str(verdict))
-            version.keyids.add(item.keyid)
-        return facts | {"signers": groups["trusted"], "unchecked": groups["unknown"]}
-
-
-def signature_path(path: Path) -> Path:
-    """The file with the signature of an owner's file."""
-    return path.with_name(f"{path.name}.sig")
-
-
-def sign_facts(path: Path, published: Release, key: PrivateKey) -> Path:
-    """Sign an owner's file for a version; returns the file with the signature.
-
-    A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
+    NotFoundError; InputError if it is malformed, or has a key of neither the profile nor one that comes with the program.
     """
-    data, beside = read_given(path), signature_path(path)
+    data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
-    facts.check_name(published.name, path.name)
-    payload = facts_statement(Digest.of(data), published.digest)
-    signatures = [key.sign(pae(PAYLOAD_TYPE, payload))]
-    with suppress(InputError, FileNotFoundError):
-        earlier = Envelope.decode(beside.read_bytes())
-        others = [item for item in earlier.signatures if item.keyid != key.public.id]
-        signatures = [*others, *signatures] if earlier.payload == payload else signatures
-    replace_file(beside, Envelope(PAYLOAD_TYPE, payload, tuple(signatures)).encode())
-    return beside
+    allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in profile_names()))
+    if unknown := next((key for key in facts.statements if key not in allowed), None):
+        hint = suggest(unknown, allowed) or "the page docs/dossier.md lists the fields"
+        raise InputError(f"{path.name}: no profile has a field {unknown[:64]!r}", hint)
+    return facts, data
 
 
 def write_dossier(bundle: DossierBundle, target: Path) -> None:

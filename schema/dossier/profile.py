@@ -4,11 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onnxreg.schema.core import canonical, pointer
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core import pointer
 from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.signing.dsse import STATEMENT
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
@@ -16,8 +13,6 @@ SourceName = Literal["manifest", "published", "log"]
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
 """Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
 the moves of its channels with findings and changes, and the rules in force for them."""
-PREDICATE = "urn:onnxreg:facts:v1"
-"""The predicate type: these are facts about this version."""
 
 
 class _Given(Document):
@@ -94,18 +89,3 @@ class OwnerFacts(_Given):
         """The text of a key; empty if it is not stated."""
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)
-
-    def check_name(self, name: str, label: str) -> None:
-        """InputError if the facts are about another model."""
-        if self.name != name:
-            raise InputError(f"{label} is about {self.name}, not {name}")
-
-
-def facts_statement(file: Digest, manifest: Digest) -> bytes:
-    """The in-toto Statement v1, to be signed, that a file has the facts about a version; both are its subjects."""
-    subjects = [
-        {"name": name, "digest": {"sha256": digest.hex}}
-        for name, digest in (("facts", file), ("manifest", manifest))
-    ]
-    about = {"predicateType": PREDICATE, "predicate": {}}
-    return canonical.encode({"_type": STATEMENT, "subject": subjects, **about})

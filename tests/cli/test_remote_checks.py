@@ -55,7 +55,6 @@ VERBS = {
     "show": [VERSION],
     "sign": [VERSION],
     "sign --bundle": [VERSION, "--bundle", "model.sig"],
-    "sign --facts": [VERSION, "--facts", "owner.yaml"],
     "tag": [VERSION, "stable"],
     "untag": [f"{NAME}:stable"],
     "verify": [NAME],
@@ -69,7 +68,6 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry elsewhere, and the files that the verbs read."""
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     Keystore().new("owner", "ecdsa-p256")
-    Path("owner.yaml").write_text(f"facts: 1\nname: {NAME}\nstatements: {{provider: Acme}}\n")
     Path("policy.toml").write_text('[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n')
     Path("report.json").write_text("{}")
     registry = Registry(tmp_path / "remote")

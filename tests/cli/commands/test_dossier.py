@@ -1,4 +1,4 @@
-"""`reg dossier`, and `reg sign --facts`."""
+"""`reg dossier`."""
 
 import json
 import shutil
@@ -12,7 +12,6 @@ from support.registries import owner
 from support.registries.gated import NAME
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing import Keystore
 
 Reg = Callable[..., Any]
 
@@ -30,7 +29,7 @@ def test_a_dossier_is_written_and_written_again(reg: Reg, registry: Registry) ->
     assert done.out.startswith("written to dossier: ") and "0 from the owner" in done.out
     assert json.loads(Path("dossier/dossier.json").read_bytes())["subject"]["version"] == "1.0.0"
     value = reg("dossier", f"{NAME}:stable", "--output", "dossier", "--json").json
-    assert value.keys() == {"ref", "manifest", "profile", "output", "files", "fields", "signers", "unchecked"}
+    assert value.keys() == {"ref", "manifest", "profile", "output", "files", "fields"}
     assert set(value["files"]) == {path.name for path in Path("dossier").iterdir()}
     assert reg("dossier", NAME, "--profile", "eu-annex-iv", "--output", "other").status == 0
 
@@ -43,28 +42,6 @@ def test_nothing_else_is_overwritten(reg: Reg, registry: Registry) -> None:
     assert reg("dossier", f"{NAME}:9.9.9", "--output", "new").status == 3
     assert reg("dossier", NAME, "--profile", "eu-anex-iv", "--output", "new").status == 2
     assert not Path("new").exists()
-
-
-def test_the_owner_signs_the_facts(reg: Reg, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
-    public = Keystore().new("owner", "ed25519")
-    assert reg("trust", "add", "owner", public).status == 0
-    Path("owner.yaml").write_text(f"facts: 1\nname: {NAME}\nstatements: {{provider: Acme}}\n")
-    unsigned = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
-    assert unsigned.out.endswith("the owner's facts are not signed\n")
-    assert reg("sign", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--bundle", "x.sig").status == 2
-    assert "in owner.yaml.sig with key" in reg("sign", f"{NAME}:1.0.0", "--facts", "owner.yaml").out
-    signed = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
-    assert signed.out.endswith("the owner's facts are signed by owner\n")
-    Path("nobody").write_text("")
-    monkeypatch.setenv("REG_TRUST", "nobody")
-    unknown = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
-    message = "the owner's facts have a signature that was not checked: unknown key "
-    assert unknown.out.splitlines()[-1].startswith(message)
-    value = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier", "--json").json
-    assert (value["signers"], len(value["unchecked"])) == ([], 1)
-    other = reg("dossier", f"{NAME}:1.1.0", "--facts", "owner.yaml", "--output", "dossier")
-    assert other.status == 4 and f"reg sign {NAME}:1.1.0 --facts FILE" in other.err
 
 
 def test_from_a_remote(reg: Reg, registry: Registry, tmp_path: Path) -> None:
