@@ -68,9 +68,14 @@ class Api:
         """Answer a question; those with an expression wait for each other, and never delay the rest."""
         base = base_url(request, self._settings)
         body = await read_body(request, self._limits)
-        question = await self._plain.run(partial(ResolveRequest.decode, body))
-        queue = self._plain if question.query.where is None else self._expressions
-        answer = await queue.run(partial(self._resolve, base, body, question))
+
+        def begin() -> bytes | ResolveRequest:
+            question = ResolveRequest.decode(body)
+            return question if question.query.where is not None else self._resolve(base, body, question)
+
+        answer = await self._plain.run(begin)
+        if isinstance(answer, ResolveRequest):
+            answer = await self._expressions.run(partial(self._resolve, base, body, answer))
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
