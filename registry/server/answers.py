@@ -64,13 +64,6 @@ def error_answer(
     return Response(body, status, {**NO_STORE, **(headers or {})}, JSON)
 
 
-def of_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed with an expected error."""
-    assert isinstance(error, RegError)
-    error = as_served(error)
-    return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
-
-
 def as_served(error: RegError) -> RegError:
     """The error in the family that clients need: a lost blob is damage, and not a name that does not exist."""
     if isinstance(error, MissingBlobError):
@@ -80,21 +73,20 @@ def as_served(error: RegError) -> RegError:
     return error
 
 
-def of_http_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that HTTP forbids; the router's own 404 and 405 come here too."""
-    assert isinstance(error, HTTPException)
-    family = {404: "not-found", 503: "environment"}.get(error.status_code, "input")
-    message, hint = (
-        f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}",
-        "see /openapi.json",
-    )
-    if isinstance(error, HttpError):
-        message, hint = error.detail, error.hint
-    return error_answer(error.status_code, family, message, hint, error.headers)
-
-
-def of_bug(request: Request, error: Exception) -> Response:
-    """The answer after a bug; its traceback goes to the log."""
+def of_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that failed. The traceback of a bug goes to the log."""
+    if isinstance(error, RegError):
+        error = as_served(error)
+        return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
+    if isinstance(error, HTTPException):
+        family = {404: "not-found", 503: "environment"}.get(error.status_code, "input")
+        message, hint = (
+            f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}",
+            "see /openapi.json",
+        )
+        if isinstance(error, HttpError):
+            message, hint = error.detail, error.hint
+        return error_answer(error.status_code, family, message, hint, error.headers)
     return error_answer(500, "internal", "internal error", "the server's log has the cause")
 
 

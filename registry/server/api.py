@@ -1,4 +1,6 @@
-"""API for programs: models, versions and resolve, with the documents of `reg ls` and `reg resolve --json`."""
+"""Routes for programs: the files of the registry's tree, which make the server a remote like any static host; and models,
+versions and resolve, with the documents of `reg ls` and `reg resolve --json`.
+"""
 
 import re
 from functools import partial
@@ -11,16 +13,28 @@ from starlette.routing import Route
 
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.catalog import Catalog
-from onnxreg.registry.server.answers import JSON, NO_STORE, base_url, encode, of_bytes, read_body
-from onnxreg.registry.server.questions import Queue, Search
-from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.answers import (
+    IMMUTABLE,
+    JSON,
+    NO_STORE,
+    REVALIDATE,
+    HttpError,
+    base_url,
+    encode,
+    of_bytes,
+    of_file,
+    read_body,
+)
+from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.store.layout import CATALOG, BlobKey, model_of
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.core.ref import POLICY_LOG, check_name
 from onnxreg.schema.query.resolve import ResolveRequest
 
+JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
 """Threads that answer `resolve` without an expression, and with one, which may take a second."""
 MAX_PAGE_MODELS = 1000
@@ -30,7 +44,7 @@ MAX_REJECTIONS = 1000
 
 
 class Api:
-    """The API of one registry."""
+    """The tree and the API of one registry. No other file is served."""
 
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
         self._registry, self._settings, self._limits = registry, settings, limits
@@ -40,26 +54,69 @@ class Api:
 
     def routes(self) -> list[Route]:
         return [
+            Route("/registry.json", self.identity),
+            Route("/policy.jsonl", self.index),
+            Route("/index/{file}", self.index),
+            Route("/index/{org}/{file}", self.index),
+            Route("/blobs/sha256/{shard}/{key}", self.blob),
+            Route(f"/{CATALOG}", self.catalog),
             Route("/v1/models", self.models),
             Route("/v1/models/{name}", self.model),
             Route("/v1/models/{org}/{name}", self.model),
             Route("/v1/resolve", self.resolve, methods=["POST"]),
         ]
 
+    async def identity(self, request: Request) -> Response:
+        return of_bytes(request, await run_sync(self._registry.check_readable), JSON)
+
+    async def index(self, request: Request) -> Response:
+        path = request.scope["path"].removeprefix("/")
+        name = POLICY_LOG if path == "policy.jsonl" else model_of(path)
+        index = None if name is None else await run_sync(self._registry.read_index, name)
+        if index is None:
+            raise _no_file(request)
+        return of_bytes(request, index.data, JSON_LINES, REVALIDATE, index.token, ranges=True)
+
+    async def blob(self, request: Request) -> Response:
+        key = BlobKey.of_path(request.scope["path"].removeprefix("/"))
+        if key is None:
+            raise _no_file(request)
+        try:
+            file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
+        except MissingBlobError as error:
+            raise HttpError(404, error.message) from error
+        return of_file(request, file, key.digest.hex, self._settings.caching(IMMUTABLE))
+
+    async def catalog(self, request: Request) -> Response:
+        try:
+            file, tag = await run_sync(self._registry.open_tagged, CATALOG)
+        except FileNotFoundError:
+            raise _no_file(request) from None
+        return of_file(request, file, tag, REVALIDATE)
+
     async def models(self, request: Request) -> Response:
         after = request.query_params.get("after", "")
         limit = request.query_params.get("limit", str(MAX_PAGE_MODELS))
         if not re.fullmatch(r"[0-9]{1,6}", limit) or not 1 <= int(limit) <= MAX_PAGE_MODELS:
             raise InputError(f"limit is {limit[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
-        page = partial(_page, after=after, limit=int(limit))
+
+        def page(catalog: Catalog) -> bytes:
+            """One page of models, the start of the next page, and the number of damaged models."""
+            models = [model for model in catalog.readable() if model.name > after]
+            value: dict[str, Any] = {"models": [model.to_json() for model in models[: int(limit)]]}
+            if len(models) > int(limit):
+                value["next"] = models[int(limit) - 1].name
+            if damaged := len(catalog.damages()):
+                value["damaged"] = damaged
+            return encode(value)
+
         return of_bytes(request, await self._search.ask(page, ("models", after, limit)), JSON)
 
     async def model(self, request: Request) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
         def versions(index: IndexFile | None) -> bytes:
-            log = self._registry.log_of(name, index)
-            return encode(listing.versions_json(log))
+            return encode(listing.versions_json(self._registry.log_of(name, index)))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)
         return of_bytes(request, answer, JSON)
@@ -97,12 +154,7 @@ class Api:
         return answer
 
 
-def _page(search: Catalog, after: str, limit: int) -> bytes:
-    """One page of models, the start of the next page, and the number of damaged models."""
-    models = [model for model in search.readable() if model.name > after]
-    value: dict[str, Any] = {"models": [model.to_json() for model in models[:limit]]}
-    if len(models) > limit:
-        value["next"] = models[limit - 1].name
-    if damaged := len(search.damages()):
-        value["damaged"] = damaged
-    return encode(value)
+def _no_file(request: Request) -> HttpError:
+    """The 404 of a static host."""
+    hint = "the tree is registry.json, index/, blobs/ and search/"
+    return HttpError(404, f"there is no {request.scope['path'][:200]}", hint)

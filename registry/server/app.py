@@ -1,6 +1,5 @@
 """The ASGI application: all routes of one registry, with the middleware that guards and observes them."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from onnxreg.registry.server import answers
-from onnxreg.registry.server.answers import HTML, JSON, NO_STORE, HttpError, of_bytes
+from onnxreg.registry.server.answers import HTML, JSON, NO_STORE, HttpError, of_bytes, of_error
 from onnxreg.registry.server.api import Api
 from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.middleware import Guard, Log, Metrics, Observer
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.server.tree_routes import TreeRoutes
 from onnxreg.schema.core.errors import NotFoundError, RegError
 
 DESCRIPTION = Path(__file__).with_name("openapi.json")
@@ -42,29 +39,18 @@ def application(
     settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
     pages = Pages(registry, settings, limits)
 
-    async def refused(request: Request, error: Exception) -> Response:
-        """Answer with a page if a browser requests a path without a route."""
-        assert isinstance(error, HTTPException)
-        unrouted = error.status_code == 404 and not isinstance(error, HttpError)
-        if unrouted and HTML in request.headers.get("accept", ""):
-            return pages.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
-        return answers.of_http_error(request, error)
-
     async def failed(request: Request, error: Exception) -> Response:
-        """Answer with a page if a browser met a bug."""
-        if HTML in request.headers.get("accept", ""):
-            return pages.of_error(RegError("The server's log has the cause"))
-        return answers.of_bug(request, error)
+        """Answer with a page if a browser requests a path without a route, or met a bug."""
+        if isinstance(error, ClientDisconnect):
+            return Response(None, 499)
+        if HTML in request.headers.get("accept", "") and not isinstance(error, RegError | HttpError):
+            if not isinstance(error, HTTPException):
+                return pages.of_error(RegError("The server's log has the cause"))
+            if error.status_code == 404:
+                return pages.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
+        return of_error(request, error)
 
-    async def client_gone(request: Request, error: Exception) -> Response:
-        return Response(None, 499)
-
-    handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
-        RegError: answers.of_error,
-        HTTPException: refused,
-        ClientDisconnect: client_gone,
-        Exception: failed,
-    }
+    handlers: dict[Any, Any] = dict.fromkeys((RegError, HTTPException, ClientDisconnect, Exception), failed)
     app = Starlette(routes=routes(registry, settings, limits, metrics, pages), exception_handlers=handlers)
     app.router.redirect_slashes = False
     guarded: ASGIApp = Guard(app, settings.token, limits.head)
@@ -100,7 +86,6 @@ def routes(
         return of_bytes(request, description, JSON)
 
     return [
-        *TreeRoutes(registry, settings).routes(),
         *Api(registry, settings, limits).routes(),
         *pages.routes(),
         *HubRoutes(registry, settings, limits).routes(),

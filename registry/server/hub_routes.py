@@ -29,8 +29,7 @@ from onnxreg.registry.server.answers import (
     of_file,
     read_body,
 )
-from onnxreg.registry.server.questions import Queue
-from onnxreg.registry.server.served_registry import Cache, ServedRegistry
+from onnxreg.registry.server.served_registry import Cache, Queue, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest

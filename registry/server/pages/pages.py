@@ -27,8 +27,7 @@ from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, b
 from onnxreg.registry.server.pages.model import ModelPage, VersionRow
 from onnxreg.registry.server.pages.rendering import HERE, environment
 from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, file_path, snippets
-from onnxreg.registry.server.questions import Search
-from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile

@@ -15,8 +15,7 @@ from support.servers.regserve import Site, read_answer, running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.answers import HttpError
-from onnxreg.registry.server.questions import Queue
-from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.served_registry import Queue, ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.query.resolve import ResolveRequest
