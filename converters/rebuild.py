@@ -19,10 +19,10 @@ from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.location import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.compare.rebuild_outcome import differences
-from onnxreg.schema.core.canonical import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.record import convert
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
@@ -30,6 +30,7 @@ from onnxreg.schema.manifest.parts import Recipe
 
 RECIPE = "recipe"
 """The profile of a recipe that belongs to no profile."""
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def _read(value: Any, label: str) -> RecipeFile:
 def _search(recipe: Recipe, label: str) -> Mapping[str, Any] | None:
     """The record of the search that made a version, if one did. IntegrityError if it is malformed."""
     with about(f"the search of {label} cannot be read", IntegrityError):
-        return optional(recipe.parameters.get("search"), mapping)
+        search = recipe.parameters.get("search")
+        return None if search is None else convert(search, Json, "it")
 
 
 def _check_profile(recipe: Recipe, label: str) -> None:
@@ -200,17 +202,17 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
     path = str(suite.absolute())
     if requested.evaluation is not None:
         return requested.with_keys(evaluation={**requested.evaluation.to_json(), "suite": path})
-    value = evaluation_of(path, read_minimum_evidence(mapping(recipe.parameters.get("evaluation", {}))))
+    value = evaluation_of(path, read_minimum_evidence(convert(recipe.parameters.get("evaluation", {}), Json)))
     return requested.with_keys(evaluation={**value, "artifacts": [INT8]})
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on. IntegrityError if the recipe is malformed."""
     with about("the recipe names no suite that can be read", IntegrityError):
-        requested = mapping(mapping(recipe.parameters.get("recipe", {})).get("evaluation", {}))
-        digest_text = mapping(recipe.parameters.get("evaluation", requested)).get("suite")
-        if digest_text is not None:
-            return Digest.parse(text(digest_text))
+        requested = convert(recipe.parameters.get("recipe", {}), Json).get("evaluation", {})
+        suite = convert(recipe.parameters.get("evaluation", requested), Json).get("suite")
+        if suite is not None:
+            return Digest.parse(suite)
     evidences = (item.certification.evidence for item in manifest.artifacts)
     return next(
         (evidence.suite for evidence in evidences if evidence is not None and evidence.suite is not None),

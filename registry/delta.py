@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryReader, innermost
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, pip_command
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import (

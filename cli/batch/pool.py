@@ -18,8 +18,8 @@ from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
 from onnxreg.converters.export_process import prepare
 from onnxreg.converters.source.source_files import weight_files
-from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import HostError, RegError
+from onnxreg.schema.core.progress import count_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -62,8 +62,7 @@ def command(
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.trust.checked_reader import load_trust
-    from onnxreg.schema.formats.provenance import provenance
-    from onnxreg.schema.formats.sbom import BomSubject, bill
+    from onnxreg.schema.formats.sbom import BomSubject, bill, provenance
 
     if timestamp is not None and form == "slsa-v1":
         raise InputError("SLSA provenance has no time of a bill", "leave --timestamp away")

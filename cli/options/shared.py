@@ -9,7 +9,7 @@ from onnxreg.cli.options.completion import complete_channel, complete_name, comp
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
-from onnxreg.schema.manifest.license import check_description, check_license
+from onnxreg.schema.manifest.vocabulary import check_description, check_license
 
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry

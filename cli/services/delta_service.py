@@ -16,8 +16,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version

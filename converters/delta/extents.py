@@ -13,9 +13,11 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
-from onnxreg.schema.core.canonical import count, items, mapping
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.record import Count, convert
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
@@ -232,17 +234,22 @@ def _owner(array: Any) -> Any:
     return owner
 
 
+class _SafeTensor(msgspec.Struct):
+    dtype: str
+    shape: tuple[Count, ...]
+    data_offsets: tuple[Count, Count]
+
+
 def _safetensors(file: Path) -> Iterator[TensorExtent]:
     """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
     with map_file(file) as data:
         size = int.from_bytes(data[:8], "little")
-        header = mapping(json.loads(bytes(data[8 : 8 + size])))
-    for name, value in header.items():
-        if name != "__metadata__":
-            item = mapping(value)
-            start, stop = items(item["data_offsets"], count)
-            dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), items(item["shape"], count)
-            yield TensorExtent(name, dtype, dims, 8 + size + start, stop - start)
+        header = json.loads(bytes(data[8 : 8 + size]))
+    header.pop("__metadata__", None)
+    for name, tensor in convert(header, dict[str, _SafeTensor]).items():
+        start, stop = tensor.data_offsets
+        dtype = _SAFETENSORS.get(tensor.dtype, "unknown")
+        yield TensorExtent(name, dtype, tensor.shape, 8 + size + start, stop - start)
 
 
 def _disjoint(extents: list[TensorExtent], size: int) -> list[TensorExtent]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from onnxreg.converters.delta.extents import TensorExtent, map_file
 from onnxreg.converters.delta.match import FileView, Section, sections
-from onnxreg.schema.core.cores import count_cores
-from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Descriptor
+from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.delta import difference
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,

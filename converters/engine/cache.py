@@ -32,7 +32,7 @@ from onnxreg.converters.source.toolchain import package_versions, tools
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
-from onnxreg.schema.core.file_state import FileState
+from onnxreg.schema.core.given_file import FileState
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan

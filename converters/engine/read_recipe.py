@@ -11,7 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
-from onnxreg.schema.core.text_files import parse_yaml, strict_loader
+from onnxreg.schema.core.text_files import read_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")
@@ -57,7 +57,7 @@ class RecipeDocument:
             text = without_comments(data.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise InputError(f"{path.name} is not text", f"a {label} is YAML or JSON, in UTF-8") from error
-        return cls(path, text, Digest.of(data), parse_yaml(text, path.name, "export"))
+        return cls(path, text, Digest.of(data), read_yaml(text, path.name, "export"))
 
     @property
     def is_family(self) -> bool:

@@ -233,7 +233,5 @@ def _check_paths(paths: Sequence[str]) -> None:
             f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
             "give it another path",
         )
-    try:
+    with about("outputs", hint="give each a path of its own"):
         check_distinct(paths)
-    except ValueError as error:
-        raise InputError(f"outputs: {error}", "give each a path of its own") from error

@@ -22,8 +22,8 @@ from onnxreg.converters.passes.tools import causal_model, graph, samples, torch_
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import ConversionError, why
+from onnxreg.schema.core.progress import count_cores
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000

@@ -26,8 +26,8 @@ from onnxreg.converters.evaluation.judgement import (
 )
 from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Floats, Integers, Interval, percentiles
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.schema.core.canonical import count, mapping, number
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.record import Count, convert
 
 RULE, POINT_RULE = "G4/interval", "G4/point"
 """The rule, and that of earlier certificates: no interval, and labels that the model lacks are only named."""
@@ -172,12 +172,12 @@ def judge_recall(
     if rule not in (RULE, POINT_RULE):
         raise InputError(f"{metric.id} has no rule {rule[:80]!r}", f"it has {RULE} and {POINT_RULE}")
     minimum = read_minimum_evidence(settings)
-    others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
+    others = convert(settings.get("other_labels", {}), dict[str, Count])
     resampled = resample_losses(counts)
     measured = label_recalls(counts, resampled)
     fixtures = len(counts.groups)
     decision = decide(measured, others, fixtures, minimum, rule, settings.get("margin", False))
-    if excluded := mapping(settings.get("excluded_labels", {})):
+    if excluded := convert(settings.get("excluded_labels", {}), dict[str, Any]):
         note = f"excluded by name, so not judged: {listing(list(excluded))}"
         decision = replace(decision, reasons=(*decision.reasons, note))
     gold = int(counts.gold.sum())
@@ -340,8 +340,8 @@ def read_minimum_evidence(settings: Mapping[str, Any]) -> MinimumEvidence:
     """Read the least evidence among the settings of the metric. Raises InputError if they are malformed or out of range."""
     default = MinimumEvidence()
     return MinimumEvidence(
-        count(settings.get("min_gold_chars", default.gold_chars)),
-        number(settings.get("min_parent_recall", default.parent_recall)),
+        convert(settings.get("min_gold_chars", default.gold_chars), Count),
+        convert(settings.get("min_parent_recall", default.parent_recall), float),
     )
 
 

@@ -48,7 +48,7 @@ def check_paths(document: FamilyFile, class_ids: Iterable[str]) -> None:
     planned = [*_planned(document, class_ids)]
     try:
         check_distinct(path for _, path in planned)
-    except ValueError as error:
+    except InputError as error:
         raise InputError(
             f"{_colliding(planned)}: {error}",
             "let backbone.file and heads.file differ, list each precision once, "
@@ -72,7 +72,7 @@ def _colliding(planned: Sequence[tuple[str, str]]) -> str:
     for one, other in combinations(planned, 2):
         try:
             check_distinct((one[1], other[1]))
-        except ValueError:
+        except InputError:
             return " and ".join(dict.fromkeys((one[0], other[0])))
     raise AssertionError("all paths are distinct")
 

@@ -13,9 +13,8 @@ from typing import IO, BinaryIO
 
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import below
-from onnxreg.schema.core.errors import HostError, InputError
-from onnxreg.schema.core.file_state import FileState
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.errors import HostError, InputError, about
+from onnxreg.schema.core.given_file import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.paths import DistinctPaths, check_path
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
@@ -184,9 +183,5 @@ class Intake:
                 f"no such file: {relative}", "check the spelling; a directory is added file by file"
             )
         refuse_unfit(source)
-        try:
+        with about(f"{source.name} is a name that a manifest cannot hold", hint="rename the file"):
             self._distinct.add(check_path(relative))
-        except ValueError as error:
-            raise InputError(
-                f"{source.name} is a name that a manifest cannot hold: {error}", "rename the file"
-            ) from error

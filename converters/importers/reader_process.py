@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from onnxreg.converters.onnx.external_data import MissingDataError
-from onnxreg.schema.core.errors import DISK, HostError, InputError, NotFoundError, RegError, missing_extra
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import Difference
@@ -70,7 +70,9 @@ def main() -> None:
         _send_error(pipe, InputError(pipe.name_file(message)))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        _send_error(pipe, HostError(pipe.name_file(f"reading failed: {reason}"), DISK))
+        _send_error(
+            pipe, HostError(pipe.name_file(f"reading failed: {reason}"), "check the file and its disk")
+        )
     except Exception:  # noqa: BLE001
         pipe.send({"bug": traceback.format_exc()})
 

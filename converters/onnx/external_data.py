@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from onnxreg.converters.onnx.graph_operators import subgraphs
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import check_path
 
@@ -128,13 +128,11 @@ def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
 
 
 def _location(location: str, path: Path) -> str:
-    try:
+    with about(
+        f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it",
+        hint="save the model again with its external data in the same directory",
+    ):
         return check_path(location.removeprefix("./"))
-    except ValueError as error:
-        raise InputError(
-            f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it: {error}",
-            "save the model again with its external data in the same directory",
-        ) from error
 
 
 def _number(text: str, path: Path) -> int:

@@ -10,11 +10,13 @@ passes if it differs from the expected one by at most `atol + rtol * |expected|`
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import items, mapping, number, required, text
 from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.record import convert
 
 ROLE = "golden"
 FORMAT = "onnxreg-golden"
@@ -122,51 +124,49 @@ def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
     if value.get("format_version") != FORMAT_VERSION:
         raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
     with about(label):
-        cases = items(required(value, "cases"), _read_case)
+        cases = [
+            GoldenCase(
+                case.name,
+                {name: tensor.array() for name, tensor in case.inputs.items()},
+                {name: tensor.array() for name, tensor in case.outputs.items()},
+                {name: Tolerance(tensor.atol, tensor.rtol) for name, tensor in case.outputs.items()},
+            )
+            for case in convert(value.get("cases"), list[_Case], "cases")
+        ]
         if not cases or not all(case.outputs for case in cases):
             raise InputError("there is nothing to compare")
-        return cases
+        return tuple(cases)
 
 
-def _read_case(value: Any) -> GoldenCase:
-    case = mapping(value)
-    inputs, outputs = (mapping(required(case, key)) for key in ("inputs", "outputs"))
-    return GoldenCase(
-        text(required(case, "name")),
-        {name: read_tensor(tensor) for name, tensor in inputs.items()},
-        {name: read_tensor(tensor) for name, tensor in outputs.items()},
-        {name: _tolerance(mapping(tensor)) for name, tensor in outputs.items()},
-    )
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_ELEMENTS)], ...]
+    data: list[Any]
+    atol: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    rtol: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+    def array(self) -> Any:
+        import numpy as np
+
+        if self.dtype not in DTYPES:
+            raise InputError(f"not a type of tensors: {self.dtype[:40]!r}", f"one of {', '.join(DTYPES)}")
+        if math.prod(self.shape) != len(self.data):
+            raise InputError("a tensor does not hold as many values as its shape says")
+        try:
+            return np.array(self.data, dtype=self.dtype).reshape(self.shape)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(f"a tensor holds a value that is not of type {self.dtype}") from error
 
 
-def _tolerance(value: Mapping[str, Any]) -> Tolerance:
-    tolerance = Tolerance(*(number(value.get(key, 0)) for key in ("atol", "rtol")))
-    if tolerance.atol < 0 or tolerance.rtol < 0:
-        raise InputError("a tolerance is below zero")
-    return tolerance
+class _Case(msgspec.Struct):
+    name: str
+    inputs: dict[str, _Tensor]
+    outputs: dict[str, _Tensor]
 
 
 def read_tensor(value: Any) -> Any:
     """`{"dtype", "shape", "data"}` as a numpy array; InputError if the three do not fit."""
-    import numpy as np
-
-    tensor = mapping(value)
-    dtype, shape, data = (required(tensor, key) for key in ("dtype", "shape", "data"))
-    if dtype not in DTYPES:
-        raise InputError(f"not a type of tensors: {str(dtype)[:40]!r}", f"one of {', '.join(DTYPES)}")
-    sizes = items(shape, _size)
-    if not isinstance(data, list) or math.prod(sizes) != len(data):
-        raise InputError("a tensor does not hold as many values as its shape says")
-    try:
-        return np.array(data, dtype=dtype).reshape(sizes)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"a tensor holds a value that is not of type {dtype}") from error
-
-
-def _size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ELEMENTS:
-        raise InputError(f"not the size of an axis: {str(value)[:40]!r}")
-    return value
+    return convert(value, _Tensor, "a tensor").array()
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:

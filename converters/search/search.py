@@ -26,8 +26,7 @@ from onnxreg.converters.search.search_plan import (
 )
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import Benchmark

@@ -34,9 +34,10 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     NotFoundError,
     RemoteError,
+    about,
     hub_library,
 )
-from onnxreg.schema.core.paths import DistinctPaths, check_path
+from onnxreg.schema.core.paths import check_distinct, check_path
 
 MAX_LISTING_BYTES, MAX_PAGES = 64 * 2**20, 10_000
 SHA256_DIGITS = 64
@@ -259,14 +260,8 @@ def _malformed(name: str, content: str) -> RemoteError:
 
 def _check_paths(name: str, paths: Iterable[str]) -> None:
     """InputError for a path that cannot be a file in a folder of every system."""
-    distinct = DistinctPaths()
-    try:
-        for path in paths:
-            distinct.add(check_path(path))
-    except ValueError as error:
-        raise InputError(
-            f"{name} has a file that is not taken: {error}", "rename it in the repository"
-        ) from error
+    with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
+        check_distinct(map(check_path, paths))
 
 
 def _has_digest(file: Path, digest: str) -> bool:

@@ -11,8 +11,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.given_file import HEAD_BYTES, SETTLED_NANOSECONDS, FileState, check_content
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 
 CONFIG = "config.json"

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from onnxreg.schema.core import pointer
-from onnxreg.schema.core.canonical import decode
+from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.logline import LogLine
 
@@ -62,12 +61,12 @@ class Source(NamedTuple):
 
     @classmethod
     def of_blob(cls, digest: Digest, data: bytes) -> "Source":
-        return cls({"blob": str(digest)}, decode(data, f"blob {digest.short}..."))
+        return cls({"blob": str(digest)}, canonical.decode(data, f"blob {digest.short}..."))
 
     @classmethod
     def of_line(cls, line: LogLine) -> "Source":
         name = {"log": line.name, "line": line.seq, "digest": str(line.digest)}
-        return cls(name, decode(line.raw, "log line"))
+        return cls(name, canonical.decode(line.raw, "log line"))
 
     def cite(self, location: str) -> dict[str, Any]:
         """The citation of a place, which must exist."""

@@ -18,8 +18,7 @@ from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
-from onnxreg.schema.formats.provenance import provenance
-from onnxreg.schema.formats.sbom import BomSubject, bill
+from onnxreg.schema.formats.sbom import BomSubject, bill, provenance
 from onnxreg.schema.log.summary import artifact_states, verdicts_of
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.support.actor import stamp
-from onnxreg.schema.core.descriptor import Piece
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Digest, Piece
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Tag

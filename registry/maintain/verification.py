@@ -21,10 +21,9 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.support import notices, parallel
-from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, fault
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.progress import SILENT, Progress, count_cores
 from onnxreg.schema.core.ref import Version
 
 WORKERS = max(parallel.WORKERS, count_cores())

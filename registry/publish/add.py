@@ -24,10 +24,9 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.checked_reader import check_no_rollback
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
-from onnxreg.schema.core.file_state import FileState
+from onnxreg.schema.core.given_file import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.state import VersionEntry

@@ -36,8 +36,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout, pipeline_tag
-from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.vocabulary import hub_license
 
 COMMIT = "X-Repo-Commit"
 HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Linked-Size")

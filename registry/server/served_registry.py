@@ -34,7 +34,7 @@ from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.checked_reader import CheckedReader, trust_digest
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.query.expression.tree import limited
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -72,6 +72,10 @@ class Cache(Generic[Value]):
             self._free -= size
             while self._free < 0:
                 self._free += self._items.popitem(last=False)[1][2]
+
+
+SERVED = "this registry"
+"""The name of a served registry in messages, which do not reveal its location."""
 
 
 class ServedRegistry(DirectoryRegistry):

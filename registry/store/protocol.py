@@ -15,7 +15,7 @@ from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
-    from onnxreg.schema.core.descriptor import Piece
+    from onnxreg.schema.core.digest import Piece
 
 CHUNK_BYTES = 1024 * 1024
 MAX_DOCUMENT_BYTES = 64 * 2**20

@@ -10,9 +10,8 @@ from typing import Any, BinaryIO, Protocol, cast
 from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import check_stop
-from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Pieces, piece_size
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GOOD_COPY, VERIFY_ADVICE, IntegrityError
+from onnxreg.schema.core.digest import PIECE_BYTES, Descriptor, Digest, Pieces, piece_size
+from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 
 
@@ -95,7 +94,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
     if actual != expected:
         raise IntegrityError(
             f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
-            GOOD_COPY,
+            "fetch a good copy: reg verify --repair --from OTHER, with --remote REMOTE for a registry elsewhere",
         )
 
 

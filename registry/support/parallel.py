@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
-from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.progress import count_cores
 
 WORKERS = min(8, count_cores() * 4)
 """Threads that one piece of work uses."""

@@ -13,8 +13,7 @@ from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, Push
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.descriptor import Descriptor, Piece
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest, Piece
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.progress import Advance, Progress
 from onnxreg.schema.delta.delta_format import Delta

@@ -76,7 +76,7 @@ def keys_json(trust: Trust) -> list[dict[str, Any]]:
             "public": str(key.key),
             "models": list(key.models),
             **({"replaces": key.replaces} if key.replaces else {}),
-            "revoked": key.revoked and {"date": key.revoked.date, "reason": key.revoked.reason},
+            "revoked": key.revoked and {"date": str(key.revoked.date), "reason": key.revoked.reason},
         }
         for keyid, key in trust.keys.items()
     ]

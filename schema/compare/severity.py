@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, Namer, Tables, same
-from onnxreg.schema.manifest.license import comparable_license
-from onnxreg.schema.manifest.vocabulary import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)

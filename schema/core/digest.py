@@ -1,9 +1,16 @@
-"""Names of bytes."""
+"""Names of bytes: digests, and descriptors, the facts that are needed to fetch and check some bytes."""
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.record import Count, Record
+
+PIECE_BYTES = 8 * 2**20
+"""A file with more bytes than this has digests of its pieces."""
+MAX_PIECES = 256
+"""No file has more pieces; those of very large files are larger."""
 
 _HEX = "[0-9a-f]{64}"
 PATTERN = f"^sha256:{_HEX}$"
@@ -16,11 +23,11 @@ class Digest(str):
 
     __slots__ = ()
 
-    def __new__(cls, hex: str) -> "Digest":  # noqa: PYI034 -- typing is slow to import
+    def __new__(cls, hex: str) -> Self:
         """InputError for anything but 64 lower-case hex digits."""
         text = f"sha256:{hex}"
         if not _matches(text):
-            raise InputError(f"not a SHA-256 digest: {hex[:80]!r}", "expected 64 lower-case hex digits")
+            raise InputError(f"not a digest: {hex[:80]!r}", "expected 64 lower-case hex digits")
         return str.__new__(cls, text)
 
     def __getnewargs__(self) -> tuple[str]:
@@ -40,12 +47,8 @@ class Digest(str):
         """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
         if isinstance(text, str) and _matches(text):
             return str.__new__(cls, text)
-        if not isinstance(text, str) or not text.startswith("sha256:"):
-            value_text = (
-                repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
-            )
-            raise InputError(f"not a digest: {value_text}", "expected sha256:<64 lower-case hex digits>")
-        return cls(text[7:])
+        value = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
+        raise InputError(f"not a digest: {value}", "expected sha256:<64 lower-case hex digits>")
 
     @classmethod
     def of(cls, data: bytes) -> "Digest":
@@ -58,16 +61,10 @@ class Digest(str):
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         from pydantic_core import core_schema
 
-        def validate(value: object) -> "Digest":
-            if isinstance(value, Digest):
-                return value
-            try:
-                return cls.parse(value)
-            except InputError as error:
-                raise ValueError(error.message) from error
+        from onnxreg.schema.core.document import value_error
 
         return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.to_string_ser_schema()
+            value_error(cls.parse), serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
@@ -81,3 +78,46 @@ def directory_digest(files: Mapping[str, Digest]) -> Digest:
     SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by path (the form `sha256sum` prints).
     """
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
+
+
+class Piece(NamedTuple):
+    """A part of a blob, from one offset up to another."""
+
+    start: int
+    stop: int
+    digest: Digest
+
+
+class Pieces(Record, frozen=True, forbid_unknown_fields=True):
+    """The digests of a file's consecutive parts, `size` bytes each, the last one shorter.
+
+    With them a download is checked, resumed and repaired part by part, also if SHA-256 cannot be computed as the bytes
+    arrive (as in a browser).
+    """
+
+    size: Count
+    digests: tuple[Digest, ...]
+
+    def spans(self, total: int) -> tuple[Piece, ...]:
+        """The pieces of a file with this many bytes, in order."""
+        starts = range(0, total, self.size)
+        return tuple(
+            Piece(start, min(start + self.size, total), digest)
+            for start, digest in zip(starts, self.digests, strict=True)
+        )
+
+
+def piece_size(total: int) -> int:
+    """The size of a file's pieces in bytes: `PIECE_BYTES`, doubled until there are at most `MAX_PIECES`."""
+    size = PIECE_BYTES
+    while size * MAX_PIECES < total:
+        size *= 2
+    return size
+
+
+class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
+    """The facts to fetch and check some bytes: digest, size in bytes, and the pieces of large files."""
+
+    digest: Digest
+    size: Count
+    pieces: Pieces | None = None

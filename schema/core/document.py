@@ -16,6 +16,7 @@ from pydantic import (
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.core.paths import PATTERN, check_path
+from onnxreg.schema.core.record import convert
 from onnxreg.schema.core.ref import check_name
 
 UNKNOWN_KEY = "extra_forbidden"
@@ -36,23 +37,17 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
     return checked
 
 
-def _no_flag(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("a version is a number")  # noqa: TRY004
-    return value
-
-
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number that is not negative."""
 Size = Count
 """A count of bytes."""
-First = Annotated[Literal[1], BeforeValidator(_no_flag)]
+First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
 """The format version 1; `true`, which equals 1 in Python, is refused."""
 Text = Annotated[str, Field(max_length=4096)]
 ModelName = Annotated[str, AfterValidator(value_error(check_name))]
 RelPath = Annotated[
     str,
-    AfterValidator(check_path),
+    AfterValidator(value_error(check_path)),
     WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
 ]
 """A path inside a manifest, see `paths.check_path`."""
@@ -117,7 +112,7 @@ class InvalidValueError(InputError):
     def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:
         problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != UNKNOWN_KEY)
         self.location = problems[0]["loc"]
-        faults = []
+        faults, hint = [], ""
         for problem in problems[:MAX_LISTED_FAULTS]:
             path = ".".join(map(str, problem["loc"]))
             location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
@@ -128,8 +123,8 @@ class InvalidValueError(InputError):
                 words += ": write it in quotes"  # YAML reads some texts as numbers
             faults.append(f"{location}: {words[:200]}")
         more = f" (and {len(problems) - len(faults)} more)" if len(problems) > len(faults) else ""
-        key, alike = str(self.location[-1]) if self.location else "", []
         if problems[0]["type"] == UNKNOWN_KEY:
+            key = str(self.location[-1])
             alike = nearest(key, set(keys) - {key}, 0.7)
-        hint = f"did you mean {' or '.join(alike)}?" if alike else ""
+            hint = f"did you mean {' or '.join(alike)}?" if alike else ""
         super().__init__(f"{label} is not valid{';'.join(faults)[:450]}{more}", hint)

@@ -81,27 +81,16 @@ class ForkError(IntegrityError):
 VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
 """The hint for damage in a registry, the user's own or another one."""
 
-GOOD_COPY = (
-    "fetch a good copy: reg verify --repair --from OTHER, with --remote REMOTE for a registry elsewhere"
-)
-"""The hint for a damaged blob."""
-
-DISK = "check the file, its permissions and its disk"
-"""The hint if the system does not read a file."""
-
-SERVED = "this registry"
-"""The name of a served registry in messages of the server, which does not reveal its location."""
-
 
 @contextmanager
-def about(prefix: str, kind: type[RegError] = InputError) -> Iterator[None]:
-    """Raise an InputError from inside as this kind, with a prefix before its message, unless that is ""."""
+def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
+    """Raise an InputError from inside as this kind, with a prefix before its message (unless that is "") and a hint."""
     try:
         yield
     except InputError as error:
         if not prefix:
             raise
-        raise kind(f"{prefix}: {error.message}", error.hint) from error
+        raise kind(f"{prefix}: {error.message}", hint or error.hint) from error
 
 
 def why(error: object, limit: int = 200) -> str:
@@ -115,7 +104,7 @@ def unreadable(name: str, error: OSError) -> RegError:
     message = f"{name} cannot be read: {why(error)}"
     if isinstance(error, FileNotFoundError | IsADirectoryError):
         return InputError(message)
-    return HostError(message, DISK)
+    return HostError(message, "check the file, its permissions and its disk")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
@@ -154,21 +143,17 @@ def pip_command(extra: str) -> str:
         origin = loads(distribution("onnxreg").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return f"in the checkout: pip install '.[{extra}]'"
-    if (directory := origin.get("dir_info")) is not None:
+    url, directory, vcs = origin.get("url"), origin.get("dir_info"), origin.get("vcs_info")
+    if directory is not None:
         option = "-e " if directory.get("editable") else ""
-        folder = unquote(urlsplit(origin["url"]).path)
-        return f"pip install {option}{quote(f'{folder}[{extra}]')}"
-    vcs = origin.get("vcs_info")
-    url = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin.get("url")
-    return f"pip install {quote(f'onnxreg[{extra}] @ {url}' if url else f'onnxreg[{extra}]')}"
+        return f"pip install {option}{quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+    if vcs is not None:
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"pip install {quote(f'onnxreg[{extra}]' + (f' @ {url}' if url else ''))}"
 
 
-MIN_LIKENESS = 0.6
-"""The least similarity, from 0 to 1."""
-
-
-def nearest(name: str, names: Iterable[str], least: float = MIN_LIKENESS, most: int = 3) -> list[str]:
-    """The most similar names, the best first; case does not matter."""
+def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
+    """The most similar names, the best first; case does not matter. `least` is a similarity from 0 to 1."""
     from difflib import get_close_matches
 
     folded: dict[str, list[str]] = {}
@@ -178,12 +163,9 @@ def nearest(name: str, names: Iterable[str], least: float = MIN_LIKENESS, most: 
     return [candidate for match in matches for candidate in folded[match]][:most]
 
 
-def suggest(
-    name: str, candidates: Iterable[str], otherwise: str | None = None, least: float = MIN_LIKENESS
-) -> str:
+def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
     """A hint: similar names; if there are none, `otherwise`, by default the list of all names."""
     names = list(candidates)
-    alike = nearest(name, names, least)
-    if alike:
+    if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"
     return otherwise or f"one of: {', '.join(names)}"

@@ -1,8 +1,10 @@
-"""Bounded reading of a file that a person, or a document of theirs, names."""
+"""Files that a person, or a document of theirs, names: bounded reading, and the state that identifies their content."""
 
 import os
 import re
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 
@@ -12,6 +14,11 @@ HEAD_BYTES = 64
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 _PAGES = (".htm", ".html", ".jinja", ".md")
+SETTLED_NANOSECONDS = 3 * 10**9
+"""Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
+WRITTEN_BACK_NANOSECONDS = 60 * 10**9
+"""Nanoseconds after which that is so of writes through a memory map too: Linux writes them back after 35 seconds
+(vm.dirty_expire_centisecs, vm.dirty_writeback_centisecs), and notices the next one."""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
@@ -57,3 +64,40 @@ def check_content(head: bytes, name: str) -> None:
             f"{name} is a web page, such as that of a login, not the file itself",
             "log in, then download it again",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """Device, inode, size in bytes, and the times of the last change of its bytes and of its inode, in nanoseconds.
+
+    It identifies the content as long as nobody changes that. No program can set back the time of the inode, if the
+    file system keeps one.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "FileState":
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "FileState":
+        """Read a state from JSON. ValueError or TypeError if it is malformed."""
+        return cls(*map(int, value))
+
+    def to_json(self) -> list[str]:
+        """In decimal digits: not every reader of JSON keeps integers of this size."""
+        return list(map(str, astuple(self)))
+
+    def is_settled(self, now: int, after: int = WRITTEN_BACK_NANOSECONDS) -> bool:
+        """True if another state will follow any later change; git calls an entry that is not so racily clean.
+
+        `now` is the time in nanoseconds when the state was read. Never if times are whole seconds: such file systems
+        (FAT, sshfs) show the time of the bytes as that of the inode, and Windows that when the file was made.
+        """
+        has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
+        return has_fine_times and now - max(self.modified, self.changed) > after

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from unicodedata import category, normalize
 
+from onnxreg.schema.core.errors import InputError
+
 MAX_PATH_CHARS = 1024
 MAX_PARTS = 32
 
@@ -28,7 +30,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 
 @lru_cache(1024)
 def check_path(path: str) -> str:
-    """Return a path unchanged, or raise ValueError with the reason that a manifest must not have it.
+    """Return a path unchanged, or raise InputError with the reason that a manifest must not have it.
 
     Allowed are paths that POSIX, Windows and object stores all distinguish: relative, at most 32 parts with `/` between
     them, at most 1,024 bytes and 255 in a part, no empty, `.` or `..` part, no control, invisible or reserved
@@ -36,15 +38,20 @@ def check_path(path: str) -> str:
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PARTS or _LONG_PART.search(data):
-        raise ValueError(
-            f"path is empty or longer than {MAX_PATH_CHARS} bytes, {MAX_PARTS} parts or 255 bytes in a part: {path[:80]!r}"
-        )
+        limits = f"{MAX_PATH_CHARS} bytes, {MAX_PARTS} parts or 255 bytes in a part"
+        raise InputError(f"path is empty or longer than {limits}: {path[:80]!r}")
     for pattern, reason in _REFUSALS.items():
         if pattern.search(path):
-            raise ValueError(f"path {reason}: {path[:80]!r}")
+            raise InputError(f"path {reason}: {path[:80]!r}")
     if not path.isascii() and any(category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in path):
-        raise ValueError(f"path holds an invisible character or is not valid Unicode: {path[:80]!r}")
+        raise InputError(f"path holds an invisible character or is not valid Unicode: {path[:80]!r}")
     return path
+
+
+def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
+    """InputError unless these are paths that `check_path` allows, ascending, each once, and at least one; or None."""
+    if paths is not None and (not paths or list(paths) != sorted(set(map(check_path, paths)))):
+        raise InputError("not a sorted list of different paths")
 
 
 class DistinctPaths:
@@ -60,27 +67,20 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. ValueError if it collides with another, or if one of them is a directory above the other."""
-        key = _folded(path)
-        if key in self._files:
-            existing = self._files[key]
-            raise ValueError(
-                f"two files are called {path[:80]!r}"
-                if existing == path
-                else f"paths collide: {existing[:80]!r} and {path[:80]!r}"
-            )
+        """Add a path. InputError if it collides with another, or if one of them is a directory above the other."""
+        key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
+        if (existing := self._files.get(key)) is not None:
+            names = f"two files are called {path[:80]!r}"
+            collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"
+            raise InputError(names if existing == path else collision)
         above = [key[:index] for index, character in enumerate(key) if character == "/"]
         file = path if key in self._directories else next(filter(None, map(self._files.get, above)), None)
         if file is not None:
-            raise ValueError(f"path is both a file and a directory: {file[:80]!r}")
+            raise InputError(f"path is both a file and a directory: {file[:80]!r}")
         self._files[key] = path
         self._directories.update(above)
 
 
 def check_distinct(paths: Iterable[str]) -> None:
-    """Raise ValueError if two paths collide; see `DistinctPaths`."""
+    """InputError if two paths collide; see `DistinctPaths`."""
     DistinctPaths(paths)
-
-
-def _folded(path: str) -> str:
-    return path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())

@@ -1,5 +1,6 @@
-"""The progress of long work: transfers, exports, searches and trials report it here, and the command line draws it."""
+"""Long work: its progress, which the command line draws, and the processor cores for it."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,3 +26,8 @@ class Progress:
 
 
 SILENT = Progress()
+
+
+def count_cores() -> int:
+    """The cores that this process may use; it may be bound to fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,12 +11,11 @@ import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.paths import check_path
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number of at least 0."""
 MAX_FAULT_LETTERS = 300
-Kind = TypeVar("Kind", bound="Record")
+T = TypeVar("T")
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,44 +48,25 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def read(cls, value: Any) -> Self:
         """Read a JSON value. InputError, naming the field, if it is malformed."""
-        try:
-            return msgspec.convert(value, cls, dec_hook=_parse, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{cls.__name__} is malformed: {_fault(error)}") from error
+        return convert(value, cls, cls.__name__)
 
 
-def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
-    """InputError unless these are paths that are safe to create, ascending, each once, and at least one; or None."""
-    if paths is None:
-        return
-    for path in paths:
-        check_safe_path(path)
-    if not paths or list(paths) != sorted(set(paths)):
-        raise InputError("not a sorted list of different paths")
-
-
-def check_safe_path(path: str) -> None:
-    """InputError unless a path is safe to create; see `paths.check_path`."""
-    try:
-        check_path(path)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-def decode_json(data: bytes, kind: type[Kind], label: str) -> Kind:
-    """Read a record from JSON, canonical or not. InputError, naming `label` and the field, if it is malformed."""
+def decode_json(data: bytes, kind: type[T], label: str) -> T:
+    """Read JSON, canonical or not, as a type. InputError, naming `label` and the field, if it is malformed."""
     try:
         data.decode("utf-8")  # msgspec does not look at what it skips
-        value: Kind = _decoder(kind).decode(data)
+        value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{label} is malformed: {_fault(error)}") from error
+        raise _malformed(label, error) from error
     return value
 
 
-def _fault(error: Exception) -> str:
-    """The text of an error, which may quote a key of any length."""
-    text = str(error)
-    return text if len(text) <= MAX_FAULT_LETTERS else f"{text[:MAX_FAULT_LETTERS]}..."
+def convert(value: Any, kind: type[T], label: str = "value") -> T:
+    """Read a decoded JSON value as a type. InputError, naming `label` and the field, if it is malformed."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_parse, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _malformed(label, error) from error
 
 
 def text_of(value: Any) -> str:
@@ -96,8 +76,15 @@ def text_of(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
+def _malformed(label: str, error: Exception) -> InputError:
+    text = str(error)  # it may quote a key of any length
+    return InputError(
+        f"{label} is malformed: {text[:MAX_FAULT_LETTERS]}{'...' * (len(text) > MAX_FAULT_LETTERS)}"
+    )
+
+
 @cache
-def _decoder(kind: type[Kind]) -> msgspec.json.Decoder[Kind]:
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, dec_hook=_parse)
 
 

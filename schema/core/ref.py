@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -31,9 +32,7 @@ class Version(str):
     pre: tuple[str, ...]
     build: str
 
-    def __new__(  # noqa: PYI034 -- typing is slow to import
-        cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = ""
-    ) -> "Version":
+    def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
         version = str.__new__(cls, f"{major}.{minor}.{patch}{more}")
         version.major, version.minor, version.patch = major, minor, patch
@@ -109,30 +108,28 @@ def check_name(text: str) -> str:
     A part may not end in `.jsonl` (an index file is called so) nor be a device name of Windows, since both name
     files in every backend's tree.
     """
-    parts = text.split("/") if len(text) <= 200 else []
-    ok = 1 <= len(parts) <= 2
-    for part in parts:
-        ok = ok and _PART.fullmatch(part) is not None and ".." not in part
-        ok = ok and not part.endswith(".jsonl") and part.split(".")[0] not in _DEVICES
-    if not ok:
-        raise InputError(f"not a model name: {text[:80]!r}", _name_rule(text))
-    return text
-
-
-def _name_rule(text: str) -> str:
-    """The hint for a text that is not a name: the name in it, or else the rule."""
+    if is_name(text):
+        return text
+    hint = "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small"
     name, _, version = text.partition(":")
     if Version.is_version(version) and is_name(name):
-        return f"the name alone is {name}; `reg show {name}:{version}` shows the version; a new one gets its number with --version {version}"
-    return "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small"
+        hint = (
+            f"the name alone is {name}; `reg show {name}:{version}` shows the version; "
+            f"a new one gets its number with --version {version}"
+        )
+    raise InputError(f"not a model name: {text[:80]!r}", hint)
 
 
 def is_name(text: str) -> bool:
     """True if a text is a model name."""
-    try:
-        return check_name(text) == text
-    except InputError:
-        return False
+    parts = text.split("/") if len(text) <= 200 else []
+    return 1 <= len(parts) <= 2 and all(
+        _PART.fullmatch(part)
+        and ".." not in part
+        and not part.endswith(".jsonl")
+        and part.split(".")[0] not in _DEVICES
+        for part in parts
+    )
 
 
 def check_registry_id(text: str, hint: str = "") -> str:

@@ -13,15 +13,21 @@ from onnxreg.schema.core.errors import InputError, missing_extra
 MAX_BYTES = 4 * 2**20
 MAX_KEY_PARTS = 32
 """The most parts of a dotted key or of a table's name. The parser's time grows with their square."""
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of PyYAML, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
 
 _PART = re.compile(r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*(\.[ \t]*)?""")
 
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:
     """Parse a TOML file. InputError, naming `label`, if it is not TOML, is too large or too deep, or has a key of too many parts."""
+    import tomllib
+
     if len(data) > MAX_BYTES:
         raise InputError(
-            f"{label} is larger than {MAX_BYTES} bytes", "split it, or remove what is no longer needed"
+            f"{label} is larger than {MAX_BYTES} bytes", "split it, or remove what is not needed"
         )
     try:
         text = data.decode("utf-8-sig")
@@ -32,50 +38,38 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
                 end = match.end() if match[1] else -1
                 if parts > MAX_KEY_PARTS:
                     raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
-        import tomllib
-
         return tomllib.loads(text)
     except RecursionError:
         raise InputError(
             f"{label} is nested too deeply", "no value in it needs more than three levels"
         ) from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{label} is not TOML: {error}") from error
 
 
-SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
-
-VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of PyYAML, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
-
-
-def read_yaml(data: bytes, label: str, extra: str) -> Any:
+def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
     """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
     if len(data) > MAX_BYTES:
         raise InputError(f"{label} is too large: more than {MAX_BYTES >> 20} MiB")
-    try:
-        return parse_yaml(data.decode("utf-8"), label, extra)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{label} is not text in UTF-8") from error
-
-
-def parse_yaml(text: str, label: str, extra: str) -> Any:
-    """Parse YAML; errors as of `read_yaml`."""
     try:
         import yaml
     except ImportError as error:
         raise missing_extra("yaml", extra, f"reading {label}") from error
     try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
         return yaml.load(text, Loader=strict_loader(yaml))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not text in UTF-8") from error
     except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
         # The cause may be a line above the position.
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
         reason = " ".join(str(problem).split())[:200]
-        raise InputError(f"{label}{position} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
+        raise InputError(
+            f"{label}{position} is neither YAML nor JSON: {reason}",
+            "look there and in the line above for a bracket, quote or colon that is missing, and for tabs",
+        ) from error
 
 
 def strict_loader(yaml: Any) -> Any:

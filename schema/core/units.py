@@ -8,21 +8,17 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-SIZE_UNITS = {
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
+SIZE_UNITS: dict[str, int] = {"B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base, prefixes in (("B", 1000, "kMGT"), ("iB", 1024, "KMGT"))
+    for power, prefix in enumerate(prefixes, 1)
 }
 MAX_SIZE_BYTES = 2**53 - 1
 """The largest whole number that every language's floating point has exactly."""
+DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
+_SIZE = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
+_DURATION = re.compile(r"([0-9]{1,9})([A-Za-z]*)")
 
 
 def parse_size(text: str) -> int:
@@ -44,16 +40,8 @@ def parse_size(text: str) -> int:
 
 def size(value: Any) -> int:
     """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
-    if isinstance(value, str):
-        return parse_size(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_SIZE_BYTES:
-        raise InputError(f"not a size: {str(value)[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
-    return int(value)
-
-
-DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-_DURATION = re.compile(r"([0-9]{1,9})([A-Za-z]*)")
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return parse_size(value if isinstance(value, str) else str(value) if is_number else repr(value))
 
 
 def parse_duration(text: str) -> int:
@@ -67,9 +55,9 @@ def parse_duration(text: str) -> int:
 
 def format_size(count: int) -> str:
     """Write a number of bytes; kB, MB and GB are powers of ten."""
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
+    for unit in ("GB", "MB", "kB"):
+        if count >= SIZE_UNITS[unit]:
+            return f"{count / SIZE_UNITS[unit]:.1f} {unit}"
     return f"{count} B"
 
 

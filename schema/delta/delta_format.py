@@ -11,8 +11,7 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import Version

@@ -21,9 +21,8 @@ from posixpath import basename, dirname, join, relpath
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
-from onnxreg.schema.manifest.vocabulary import FILENAME
+from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
 """The name of a graph that is alone in its version."""

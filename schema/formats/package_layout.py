@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
@@ -122,10 +122,8 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
                 },
             }
     documents = {"model/component.json": _encode({"component_name": component, "variants": bodies})}
-    try:
+    with about("a model package cannot hold this"):
         entries = tuple(entry.model_copy(update={"path": check_path(path)}) for path, entry in files.items())
-    except ValueError as error:
-        raise InputError(f"a model package cannot hold this: {error}") from error
     digests = {entry.path: entry.digest for entry in entries}
     digests |= {path: Digest.of(data) for path, data in documents.items()}
     facts = {

@@ -16,9 +16,9 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
-from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe
+from onnxreg.schema.manifest.vocabulary import spdx_expression
 
 SpecVersion = Literal["1.6", "1.7"]
 NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})

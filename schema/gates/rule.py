@@ -23,10 +23,9 @@ from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
-from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
-from onnxreg.schema.manifest.vocabulary import LOSS
+from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, of_artifact
 from onnxreg.schema.query.expression.parser import Expression, parse

@@ -17,7 +17,7 @@ import msgspec
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.record import Record
+from onnxreg.schema.core.record import Record, convert
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -94,10 +94,13 @@ class LockChange:
             before, after = self.before.to_json(), self.after.to_json()
             key = next(key for key in after if before.get(key) != after[key])
             return f"{self.name}: {self.after}, {key} is another"
-        contracts = {self.before.artifact.contract, self.after.artifact.contract}
-        is_another = len(contracts) == 2 and None not in contracts
-        remark = "; its contract is another one: inputs, outputs, labels or tokenizer changed"
-        return f"{self.name}: {self.before} -> {self.after}{remark if is_another else ''}"
+        text, contracts = (
+            f"{self.name}: {self.before} -> {self.after}",
+            (self.before.artifact.contract, self.after.artifact.contract),
+        )
+        if None not in contracts and contracts[0] != contracts[1]:
+            text += "; its contract is another one: inputs, outputs, labels or tokenizer changed"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +153,8 @@ class Lockfile:
             )
         if value.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
-        models = value.get("models")
-        if not isinstance(models, list):
-            raise InputError(f"{label}: its models are not an array")
-        entries = []
-        for index, entry in enumerate(models):
-            with about(f"{label}, models[{index}]"):
-                entries.append(LockedArtifact.read(entry))
+        with about(label):
+            entries = convert(value.get("models"), tuple[LockedArtifact, ...], "models")
         if any(earlier.name >= later.name for earlier, later in pairwise(entries)):
             raise InputError(f"{label}: its models are not sorted by name, each once")
         return cls.of(entries)

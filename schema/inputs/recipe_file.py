@@ -40,8 +40,8 @@ from onnxreg.schema.core.document import (
 )
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import MemberName
-from onnxreg.schema.manifest.license import check_license
 from onnxreg.schema.manifest.manifest import Description, FormatName
+from onnxreg.schema.manifest.vocabulary import check_license
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]

@@ -31,6 +31,7 @@ import msgspec
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
+from onnxreg.schema.core.record import convert
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -65,27 +66,13 @@ class RevocationPoint(_Table, frozen=True):
         check_registry_id(self.registry, ID_ADVICE)
 
 
-@dataclass(frozen=True, slots=True)
-class Revocation:
-    """A key that no longer counts: since when and why, and the logs that were seen before that."""
+class Revocation(_Table, frozen=True):
+    """A key, by its name, that no longer counts: since when and why, and the logs that were seen before that."""
 
-    date: str
+    key: str
+    date: Any
     reason: str
     until: tuple[RevocationPoint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TrustedKey:
-    """A key by the reader's name for it, and the models that it may sign."""
-
-    name: str
-    key: PublicKey
-    models: tuple[str, ...] = ("*",)
-    revoked: Revocation | None = None
-    replaces: str | None = None
-
-    def covers(self, model: str) -> bool:
-        return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 class SignatureRequirement(_Table, frozen=True):
@@ -110,9 +97,8 @@ class SignatureRequirement(_Table, frozen=True):
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
-        return next(
-            (point for point in self.after if (point.registry, point.model) == (registry, model)), None
-        )
+        anchors = (point for point in self.after if (point.registry, point.model) == (registry, model))
+        return next(anchors, None)
 
 
 class _KeyTable(_Table, frozen=True):
@@ -121,17 +107,24 @@ class _KeyTable(_Table, frozen=True):
     replaces: str | None = None
 
 
-class _RevokedTable(_Table, frozen=True):
-    key: str
-    date: Any
-    reason: str
-    until: tuple[RevocationPoint, ...] = ()
-
-
 class _TrustFile(_Table, frozen=True):
     keys: dict[str, _KeyTable] = {}
-    revoked: tuple[_RevokedTable, ...] = ()
+    revoked: tuple[Revocation, ...] = ()
     require: tuple[SignatureRequirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """A key by the reader's name for it, and the models that it may sign."""
+
+    name: str
+    key: PublicKey
+    models: tuple[str, ...] = ("*",)
+    revoked: Revocation | None = None
+    replaces: str | None = None
+
+    def covers(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 @dataclass(frozen=True)
@@ -159,16 +152,6 @@ class Trust:
             names[lineage[-1].name] = names.get(lineage[-1].name, frozenset()) | own
         return tuple(names.values())
 
-    def governs(self, registry: str) -> bool:
-        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
-        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
-
-    def concerns(self, registry: str, model: str) -> bool:
-        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
-        needs = self.required(registry, model)
-        has_needs = any(need.lines or need.versions for need in needs)
-        return has_needs or any(key.covers(model) for key in self.keys.values())
-
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
         return [
@@ -178,25 +161,49 @@ class Trust:
             and any(fnmatchcase(model, pattern) for pattern in requirement.models)
         ]
 
+    def governs(self, registry: str) -> bool:
+        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
+
+    def concerns(self, registry: str, model: str) -> bool:
+        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
+        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
+
 
 def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly. InputError names the file and the place."""
     value = read_toml(data, label)
     with about(label):
-        file = _read(value)
-        revoked = {item.key: Revocation(str(item.date), item.reason, item.until) for item in file.revoked}
+        needs = value.get("require", ())
+        for table in (value, *(needs if isinstance(needs, list) else ())):
+            if removed := next((key for key in REMOVED if key in table), None):
+                raise InputError(f"{removed} is no longer supported", REMOVED[removed])
+        try:
+            file = convert(value, _TrustFile, "the file")
+        except InputError as error:
+            unknown = re.search(r"unknown field `([^`]{1,80})`", error.message)
+            tables = (_TrustFile, _KeyTable, Revocation, RevocationPoint, SignatureRequirement)
+            keys = {name for table in tables for name in table.__struct_fields__}
+            raise InputError(
+                error.message, suggest(unknown[1], sorted(keys)) if unknown else error.hint
+            ) from error
+        revoked = {item.key: item for item in file.revoked}
         if len(revoked) < len(file.revoked):
             raise InputError("one key is revoked twice", "keep one [[revoked]] of each key")
-        if unknown := revoked.keys() - file.keys.keys():
-            raise InputError(f"revoked key {min(unknown)[:80]!r} is not among the keys")
-        if unknown := {name for need in file.require for name in need.keys} - file.keys.keys():
-            raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-        keys = [
-            TrustedKey(name, PublicKey.parse(item.key), item.models, revoked.get(name), item.replaces)
-            for name, item in file.keys.items()
-        ]
-        by_id = {key.key.id: key for key in keys}
-        if len(by_id) < len(keys):
+        if unknown_keys := revoked.keys() - file.keys.keys():
+            raise InputError(f"revoked key {min(unknown_keys)[:80]!r} is not among the keys")
+        if unknown_keys := {name for need in file.require for name in need.keys} - file.keys.keys():
+            raise InputError(
+                f"a requirement names key {min(unknown_keys)[:80]!r}, which is not among the keys"
+            )
+        by_id = {
+            key.key.id: key
+            for key in (
+                TrustedKey(name, PublicKey.parse(item.key), item.models, revoked.get(name), item.replaces)
+                for name, item in file.keys.items()
+            )
+        }
+        if len(by_id) < len(file.keys):
             raise InputError("one key has two names")
         lineages = {name: _lineage(name, file.keys) for name in file.keys}
         requirements = []
@@ -205,20 +212,6 @@ def read_trust(data: bytes, label: str) -> Trust:
             names = tuple(dict.fromkeys((*need.keys, *heirs)))
             requirements.append(msgspec.structs.replace(need, keys=names))
         return Trust(by_id, tuple(requirements))
-
-
-def _read(value: Mapping[str, Any]) -> _TrustFile:
-    needs = value.get("require", ())
-    for table in (value, *(needs if isinstance(needs, list) else ())):
-        if removed := next((key for key in REMOVED if key in table), None):
-            raise InputError(f"{removed} is no longer supported", REMOVED[removed])
-    try:
-        return msgspec.convert(value, _TrustFile, dec_hook=lambda kind, text: kind.parse(text))
-    except msgspec.ValidationError as error:
-        unknown = re.search(r"unknown field `([^`]{1,80})`", str(error))
-        tables = (_TrustFile, _KeyTable, _RevokedTable, RevocationPoint, SignatureRequirement)
-        keys = {name for table in tables for name in table.__struct_fields__}
-        raise InputError(str(error)[:400], suggest(unknown[1], sorted(keys)) if unknown else "") from error
 
 
 def _lineage(name: str, keys: Mapping[str, _KeyTable]) -> set[str]:

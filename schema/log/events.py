@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import Count, Record, check_sorted_paths
+from onnxreg.schema.core.paths import check_sorted_paths
+from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.state import Percent, Salt, check_percent
 from onnxreg.schema.log.summary import STATES

@@ -22,7 +22,8 @@ from msgspec import Meta
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
-from onnxreg.schema.core.record import Count, Record, check_sorted_paths
+from onnxreg.schema.core.paths import check_sorted_paths
+from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_tag
 from onnxreg.schema.log.summary import VersionSummary, effective_state
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.record import Count, Record, check_safe_path
+from onnxreg.schema.core.paths import check_path
+from onnxreg.schema.core.record import Count, Record
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
@@ -112,7 +113,7 @@ class FileSummary(Record, frozen=True):
     size: Count
 
     def __post_init__(self) -> None:
-        check_safe_path(self.path)
+        check_path(self.path)
 
 
 class KvCacheSummary(Record, frozen=True):
@@ -162,7 +163,7 @@ class ArtifactSummary(Record, frozen=True):
     preferred: bool = False
 
     def __post_init__(self) -> None:
-        check_safe_path(self.path)
+        check_path(self.path)
 
     @property
     def weight_size(self) -> int:

@@ -1,14 +1,13 @@
 """Drafts: files in a workspace and facts read from them, which a converter passes to a registry. No store digests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.file_state import FileState
+from onnxreg.schema.core.given_file import FileState
 from onnxreg.schema.manifest import manifest as doc
 from onnxreg.schema.manifest.vocabulary import FILENAME, UNJUDGED
 
@@ -88,8 +87,54 @@ class Draft:
         path if a file that the draft speaks of was not measured; IntegrityError if one is not the file that
         `document` describes.
         """
+
+        def descriptor(path: str) -> Descriptor:
+            if path not in measured:
+                raise InputError(f"the draft names {path!r}, which is not one of its files")
+            return measured[path]
+
+        def stored(path: str) -> dict[str, Any]:
+            return {"path": path, **descriptor(path).to_json()}
+
+        def entries(files: Iterable[DraftFile]) -> list[dict[str, Any]]:
+            return [{"role": file.role, **stored(file.path)} for file in files]
+
         if self.document is not None:
-            return _check_files(doc.Manifest.decode(self.document), measured)
+            manifest = doc.Manifest.decode(self.document)
+            for entry in manifest.all_files():
+                actual = descriptor(entry.path)
+                if (actual.digest, actual.size) != (entry.digest, entry.size):
+                    raise IntegrityError(
+                        f"{entry.path} is not the file that {FILENAME} describes: its digest is {actual.digest.short}...",
+                        "pull the version again; to make a version of your own of these files use reg add",
+                    )
+            return manifest
+        artifacts = []
+        for draft in self.artifacts:
+            verdict = draft.verdict
+            certification: dict[str, Any] = {"state": verdict.state, "reasons": list(verdict.reasons)}
+            if verdict.rule is not None:
+                certification["rule"] = verdict.rule
+            if verdict.suite is not None:
+                evidence = {
+                    "artifact": str(descriptor(draft.path).digest),
+                    "suite": str(verdict.suite),
+                    "parent": (self.fields.get("source") or {}).get("digest"),
+                    "synthetic": verdict.synthetic,
+                    "report": verdict.report and str(descriptor(verdict.report).digest),
+                }
+                certification["evidence"] = {key: item for key, item in evidence.items() if item is not None}
+            artifacts.append(
+                {
+                    **draft.fields,
+                    "format": draft.format,
+                    "precision": draft.precision,
+                    **stored(draft.path),
+                    "files": entries(draft.sidecars),
+                    "certification": certification,
+                    **({"parent": str(descriptor(draft.parent).digest)} if draft.parent else {}),
+                }
+            )
         return doc.Manifest.from_json(
             {
                 **self.fields,
@@ -97,63 +142,8 @@ class Draft:
                 "format_version": 2,
                 "name": self.name,
                 "formats": list(dict.fromkeys(artifact.format for artifact in self.artifacts)),
-                "artifacts": [self._artifact(artifact, measured) for artifact in self.artifacts],
-                "files": [_entry(companion, measured) for companion in self.companions],
+                "artifacts": artifacts,
+                "files": entries(self.companions),
             },
             f"manifest of {self.name}",
         )
-
-    def _artifact(self, draft: DraftArtifact, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
-        verdict, own_digest = draft.verdict, _measured(draft.path, measured).digest
-        certification: dict[str, Any] = {"state": verdict.state, "reasons": list(verdict.reasons)}
-        if verdict.rule is not None:
-            certification["rule"] = verdict.rule
-        if verdict.suite is not None:
-            evidence = {
-                "artifact": str(own_digest),
-                "suite": str(verdict.suite),
-                "parent": (self.fields.get("source") or {}).get("digest"),
-                "synthetic": verdict.synthetic,
-                "report": verdict.report and str(_measured(verdict.report, measured).digest),
-            }
-            certification["evidence"] = {key: item for key, item in evidence.items() if item is not None}
-        return {
-            **draft.fields,
-            "format": draft.format,
-            "precision": draft.precision,
-            **_stored(draft.path, measured),
-            "files": [_entry(sidecar, measured) for sidecar in draft.sidecars],
-            "certification": certification,
-            **({"parent": str(_measured(draft.parent, measured).digest)} if draft.parent else {}),
-        }
-
-
-def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> doc.Manifest:
-    for entry in manifest.all_files():
-        descriptor = _measured(entry.path, measured)
-        if (descriptor.digest, descriptor.size) != (entry.digest, entry.size):
-            raise IntegrityError(
-                f"{entry.path} is not the file that {FILENAME} describes: its digest is {descriptor.digest.short}...",
-                "pull the version again; to make a version of your own of these files use reg add",
-            )
-    return manifest
-
-
-def _measured(path: str, measured: Mapping[str, Descriptor]) -> Descriptor:
-    if path not in measured:
-        raise InputError(f"the draft names {path!r}, which is not one of its files")
-    return measured[path]
-
-
-def _entry(file: DraftFile, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
-    return {"role": file.role, **_stored(file.path, measured)}
-
-
-def _stored(path: str, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
-    """The keys of `manifest.StoredFile`."""
-    descriptor = _measured(path, measured)
-    value: dict[str, Any] = {"path": path, "digest": str(descriptor.digest), "size": descriptor.size}
-    if descriptor.pieces is not None:
-        digests = list(map(str, descriptor.pieces.digests))
-        value["pieces"] = {"size": descriptor.pieces.size, "digests": digests}
-    return value

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Piece, Pieces
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Digest, Piece, Pieces
 from onnxreg.schema.core.document import (
     Count,
     Document,
@@ -34,9 +33,17 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
-from onnxreg.schema.manifest.license import MAX_DESCRIPTION_CHARS, PATTERN, check_description
 from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
-from onnxreg.schema.manifest.vocabulary import ASIDE, FILENAME, FORMAT, LIMIT, LOSS
+from onnxreg.schema.manifest.vocabulary import (
+    ASIDE,
+    DESCRIPTION,
+    FILENAME,
+    FORMAT,
+    LIMIT,
+    LOSS,
+    MAX_DESCRIPTION_CHARS,
+    check_description,
+)
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
@@ -59,9 +66,9 @@ PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
     str,
     AfterValidator(value_error(check_description)),
-    WithJsonSchema({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS, "pattern": PATTERN}),
+    WithJsonSchema({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS, "pattern": DESCRIPTION}),
 ]
-"""One line of plain text, see `description.check_description`."""
+"""One line of plain text, see `vocabulary.check_description`."""
 
 
 class PieceDigests(Document):
@@ -375,7 +382,7 @@ class Manifest(Document):
         for entry in (*own_files, *self.files):
             if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
                 raise ValueError(f"path {entry.path[:80]!r} names two different files")
-        check_distinct([FILENAME, *by_path])
+        value_error(check_distinct)([FILENAME, *by_path])
 
     def _check_artifacts(self) -> None:
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}

@@ -1,4 +1,12 @@
-"""Names and limits of manifests that verbs use without reading one."""
+"""Words and limits of manifests, without pydantic: file names, roles and checks, licences and descriptions.
+
+A licence is an SPDX expression (the SPDX specification, annex D, with the list of licences of the library `packaging`)
+or one of the Hub's identifiers for the head of a card.
+"""
+
+import re
+
+from onnxreg.schema.core.errors import InputError, nearest
 
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
@@ -12,3 +20,73 @@ LOSS = "quant_recall_delta"
 """The check whose value is the largest loss of recall of any label against the full-precision parent."""
 LIMIT = 0.005
 """The most that a certified artifact may lose, if nothing names another limit: that of the gate G4."""
+
+MAX_DESCRIPTION_CHARS = 500
+DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
+"""One line: no control characters, line separators, or characters that turn the direction of writing."""
+_HUB_NAMES = (
+    "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
+    "bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 "
+    "cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 "
+    "cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 "
+    "cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 "
+    "etalab-2.0 eupl-1.1 eupl-1.2 gemma gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 "
+    "llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++ "
+    "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
+)
+HUB_NAMES = frozenset(_HUB_NAMES.split())
+"""The names that the head of a card on the Hub may have; some are not SPDX identifiers."""
+LICENSE_HINT = (
+    "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
+)
+
+
+def spdx_expression(text: str) -> str | None:
+    """The SPDX expression in its canonical spelling, such as `Apache-2.0` for `apache-2.0`; None for other text."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return str(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return None
+
+
+def comparable_license(text: str) -> str:
+    """The spelling by which two licences are compared: that of SPDX, or else lower case."""
+    return spdx_expression(text) or text.lower()
+
+
+def check_license(text: str) -> str:
+    """Return a licence in its canonical spelling.
+
+    Raises InputError, with the nearest names, for text that is neither an SPDX expression nor a name of the Hub.
+    """
+    if (expression := spdx_expression(text)) is not None:
+        return expression
+    if text.lower() in HUB_NAMES:
+        return text.lower()
+    if not text.strip():
+        raise InputError("the licence is empty", LICENSE_HINT)
+    alike = [spdx_expression(name) or name for name in nearest(text, sorted(HUB_NAMES))]
+    hint = f"did you mean {' or '.join(alike)}? Else {LICENSE_HINT}" if alike else LICENSE_HINT
+    raise InputError(f"no licence is called {text[:80]!r}", hint)
+
+
+def hub_license(text: str) -> dict[str, str]:
+    """The keys `license`, and if the Hub has no name for it `license_name`, of a card."""
+    name = re.sub(r"-(only|or-later)$", "", text.lower())
+    return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
+
+
+def check_description(text: str) -> str:
+    """Return the text. Raises InputError if it is empty, too long, or not one line of plain text."""
+    if not 1 <= len(text) <= MAX_DESCRIPTION_CHARS:
+        raise InputError(
+            f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}",
+            "say what the model does, in a sentence or two",
+        )
+    if re.fullmatch(DESCRIPTION[1:-1], text) is None:
+        raise InputError(
+            "a description has no line breaks or other control characters", "write it as one line of text"
+        )
+    return text

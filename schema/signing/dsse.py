@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.record import convert
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
@@ -93,15 +95,25 @@ class Envelope:
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope") -> "Envelope":
         """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is malformed."""
-        value = mapping(canonical.decode(data, label))
-        signatures = tuple(
-            Signature(text(item.get("keyid", "")), decode_base64(required(item, "sig"), "a signature"))
-            for item in items(required(value, "signatures"), mapping)
-        )
-        if not 0 < len(signatures) <= MAX_SIGNATURES:
+        value = convert(canonical.decode(data, label), _Envelope, label)
+        if not 0 < len(value.signatures) <= MAX_SIGNATURES:
             raise InputError(f"{label} has no signature, or more than {MAX_SIGNATURES}")
-        payload = decode_base64(required(value, "payload"), f"the payload of the {label}")
-        return cls(text(required(value, "payloadType")), payload, signatures)
+        signatures = [
+            Signature(item.keyid, decode_base64(item.sig, "a signature")) for item in value.signatures
+        ]
+        payload = decode_base64(value.payload, f"the payload of the {label}")
+        return cls(value.payloadType, payload, tuple(signatures))
+
+
+class _Signature(msgspec.Struct):
+    sig: str
+    keyid: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    payloadType: str  # noqa: N815 -- the standard's key
+    payload: str
+    signatures: tuple[_Signature, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +141,24 @@ class Statement:
     @classmethod
     def decode(cls, payload: bytes) -> "Statement":
         """Read a statement. InputError if it is malformed, or has several subjects."""
-        value = mapping(canonical.decode(payload, "statement"))
-        subjects = items(required(value, "subject"), mapping)
-        if value.get("_type") != STATEMENT or len(subjects) != 1:
+        value = convert(canonical.decode(payload, "statement"), _Statement, "statement")
+        if value.kind != STATEMENT or len(value.subject) != 1:
             raise InputError("not a statement about one subject")
-        digest = Digest(text(required(mapping(required(subjects[0], "digest")), "sha256")))
-        name = subjects[0].get("name")
-        kind = text(required(value, "predicateType"))
-        return cls(kind, digest, required(value, "predicate"), None if name is None else text(name))
+        (subject,) = value.subject
+        digest = Digest(subject.digest.get("sha256", ""))
+        return cls(value.predicateType, digest, value.predicate, subject.name)
+
+
+class _Subject(msgspec.Struct):
+    digest: dict[str, str]
+    name: str | None = None
+
+
+class _Statement(msgspec.Struct, rename={"kind": "_type"}):
+    kind: str
+    subject: tuple[_Subject, ...]
+    predicateType: str  # noqa: N815 -- the standard's key
+    predicate: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +189,8 @@ class Release:
         statement = Statement.decode(payload)
         if statement.predicate_type != RELEASE:
             raise InputError("not the statement of a release")
-        predicate = mapping(statement.predicate)
-        version = Version.parse(text(required(predicate, "version")))
+        predicate = convert(statement.predicate, dict[str, Any], "predicate")
+        version = Version.parse(str(predicate.get("version", "")))
         return cls(check_name(statement.name or ""), version, statement.digest, predicate)
 
     def contradiction(self, manifest: bytes) -> str | None:
@@ -181,10 +203,10 @@ class Release:
 
 
 def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
-    value = mapping(canonical.decode(manifest, "manifest"))
+    value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
         {key: artifact[key] for key in CERTIFICATE if key in artifact}
-        for artifact in items(value.get("artifacts", []), mapping)
+        for artifact in convert(value.get("artifacts", []), list[dict[str, Any]], "artifacts")
     ]
     recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
     return {"version": str(version), "artifacts": artifacts, **recipe}
@@ -206,7 +228,7 @@ class KeyRotation:
     def decode(cls, payload: bytes) -> "KeyRotation":
         """Read a statement. InputError if it is malformed or says anything else."""
         statement = Statement.decode(payload)
-        old = PublicKey.parse(text(mapping(statement.predicate).get("replaces", "")))
+        old = PublicKey.parse(convert(statement.predicate, dict[str, str], "predicate").get("replaces", ""))
         rotation = cls(old, PublicKey.parse(statement.name or ""))
         if rotation.encode() != payload:
             raise InputError("not the statement of a rotation, or it has other parts than the two keys")

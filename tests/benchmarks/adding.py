@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.clients import CHANGING, HALF, REG, Input, make_input
 from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
 from benchmarks.peers import installed
-from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
+from onnxreg.schema.core.given_file import WRITTEN_BACK_NANOSECONDS
 
 LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])"
 SYNCED = '"$@" && sync -f .'

@@ -83,8 +83,7 @@ def model_files(directory: Path) -> dict[str, Any]:
     """The files of an export with their tensors."""
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     paths = {path.name: path for path in directory.iterdir() if path.suffix in (".onnx", ".ort")}
     extents = read_extents(paths)
@@ -263,8 +262,7 @@ def _with_tensors(path: Path) -> Any:
     """A file with its tensors, which the model beside it may describe."""
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     extents = read_extents({item.name: item for item in path.parent.iterdir() if item.is_file()})
     digest = Digest(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -415,8 +413,7 @@ def _large(folder: Path, mebibytes: int) -> tuple[Any, Any]:
 
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     count, size = mebibytes // 16, 16 * 2**20
     items = {

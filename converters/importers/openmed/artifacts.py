@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import below, role_of
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest import is_number
@@ -251,12 +251,8 @@ def read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], li
 
 
 def _inside(path: str, role: str) -> str:
-    try:
+    with about(f"the manifest names a {role} that cannot be in its directory", hint="export the model again"):
         return check_path(path)
-    except ValueError as error:
-        raise InputError(
-            f"the manifest names a {role} that cannot be in its directory: {error}", "export the model again"
-        ) from error
 
 
 def _locate_directory(root: Path, claim: ArtifactV1, directory: str) -> LocatedArtifact:

@@ -46,7 +46,7 @@ def test_an_incompatible_version_is_refused(grown: Registry, reg: Reg) -> None:
     done = reg("resolve", f"{NAME}:2.0.0", "--compatible-with", f"{NAME}:1.0.0")
     assert done.status == 3 and "the app was written for another one" in done.err
     done = reg("resolve", NAME, "--compatible-with", "sha256:12")
-    assert done.status == 2 and "not a SHA-256 digest" in done.err
+    assert done.status == 2 and "not a digest" in done.err
     assert reg("resolve", NAME, "--compatible-with", f"{NAME}:9.0.0").status == 3
 
 

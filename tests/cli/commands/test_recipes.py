@@ -20,7 +20,7 @@ from onnxreg.converters.source.source_files import digest_file
 from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import cache_directory
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
+from onnxreg.schema.core.given_file import WRITTEN_BACK_NANOSECONDS
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]

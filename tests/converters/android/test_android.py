@@ -22,8 +22,7 @@ from onnxreg.converters.runtime.run import self_test
 from onnxreg.converters.tasks.checkpoints import token_sample
 from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint
 from onnxreg.converters.tasks.task import Sample
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest

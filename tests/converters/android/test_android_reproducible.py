@@ -14,7 +14,7 @@ CODE = """
 import sys
 from pathlib import Path
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.digest import Digest
 
 source, suite, workspace = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])

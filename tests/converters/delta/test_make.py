@@ -18,8 +18,7 @@ from support.registries import retrained
 from onnxreg.converters.delta.extents import read_extents
 from onnxreg.converters.delta.make import ModelFile, make_delta
 from onnxreg.registry.delta import apply
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.delta.delta_format import BLOCK_BYTES, COPY, DIFFERENCE, DeltaHeader, Span, read_spans
 
 

@@ -13,7 +13,7 @@ from onnxreg.converters.engine.read_recipe import (
     without_comments,
 )
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.text_files import parse_yaml
+from onnxreg.schema.core.text_files import read_yaml
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
 
@@ -120,7 +120,7 @@ def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: st
 def test_many_keys_take_no_quadratic_time() -> None:
     text = "".join(f"key{number}: 1\n" for number in range(30_000))
     with no_quadratic_time():
-        assert len(parse_yaml(text, "a.yaml", "export")) == 30_000
+        assert len(read_yaml(text, "a.yaml", "export")) == 30_000
 
 
 def test_broken_yaml_is_told_with_its_line_and_what_to_look_for(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 from onnxreg.converters.evaluation.openmed_report import write_report
 from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest import Check, Source

@@ -19,8 +19,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.runtime import run
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

@@ -24,8 +24,7 @@ from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.openmed.openmed import import_openmed
 from onnxreg.converters.importers.reader_process import import_directory
 from onnxreg.converters.importers.weight_compare import compare_weights
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

@@ -10,8 +10,7 @@ import pytest
 from onnxreg.converters.importers.hub_repository import resolve_links
 from onnxreg.converters.importers.reader_process import import_directory
 from onnxreg.converters.source.location import is_snapshot
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

@@ -20,7 +20,7 @@ from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.errors import InputError
 
 SIZE, ROWS = 64, 30

@@ -147,13 +147,13 @@ def changed(value: Any, *path: Any, to: Any) -> bytes:
         (["format_version"], 2, "unknown format_version"),
         (["cases"], [], "nothing to compare"),
         (["cases", 0, "outputs"], {}, "nothing to compare"),
-        (["cases", 0, "name"], ..., "name is missing"),
+        (["cases", 0, "name"], ..., "missing required field `name`"),
         (["cases", 0, "inputs", "a", "dtype"], "object", "not a type of tensors"),
         (["cases", 0, "inputs", "a", "shape"], [3], "as many values"),
-        (["cases", 0, "inputs", "a", "shape"], [-1], "size of an axis"),
+        (["cases", 0, "inputs", "a", "shape"], [-1], "Expected `int` >= 0"),
         (["cases", 0, "inputs", "a", "data"], ["x", "y"], "a value that is not of type int64"),
         (["cases", 0, "inputs", "a", "data"], [[1], 2], "a value that is not of type int64"),
-        (["cases", 0, "outputs", "y", "atol"], -1, "below zero"),
+        (["cases", 0, "outputs", "y", "atol"], -1, "Expected `float` >= 0"),
     ],
 )
 def test_malformed_vectors(path: list[Any], to: Any, message: str) -> None:

@@ -23,8 +23,7 @@ from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, run_with_search
 from onnxreg.converters.search.candidates import WeightBytes, library
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
 from onnxreg.schema.manifest.draft import Draft

@@ -22,8 +22,7 @@ from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import TransferResult, exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Drop, Expire, Publish, Yank

@@ -17,10 +17,9 @@ from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.schema.core.descriptor import PIECE_BYTES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import PIECE_BYTES, Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS, FileState
+from onnxreg.schema.core.given_file import WRITTEN_BACK_NANOSECONDS, FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 FILES = {"model.onnx": 100, "large.bin": PIECE_BYTES + 1, "empty.bin": 0}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.processor import no_quadratic_time
 
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct, check_path
 
 HOSTILE: dict[str, str | Callable[[], str]] = {
@@ -76,7 +77,7 @@ FINE = [
 
 @pytest.mark.parametrize("path", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_path_is_refused(path: str | Callable[[], str]) -> None:
-    with pytest.raises(ValueError, match="path") as caught:
+    with pytest.raises(InputError, match="path") as caught:
         check_path(path() if callable(path) else path)
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
@@ -91,7 +92,7 @@ def test_ordinary_path_is_kept(path: str) -> None:
 def test_an_accepted_path_stays_below_its_root(path: str) -> None:
     try:
         check_path(path)
-    except ValueError:
+    except InputError:
         return
     posix, windows = PurePosixPath(path), PureWindowsPath(path)
     assert not posix.is_absolute()
@@ -126,7 +127,7 @@ COLLISIONS = {
 @pytest.mark.parametrize("paths", COLLISIONS.values(), ids=COLLISIONS.keys())
 def test_collision(paths: list[str]) -> None:
     for order in (paths, paths[::-1]):
-        with pytest.raises(ValueError, match=r"collide|both a file and a directory|two files are called"):
+        with pytest.raises(InputError, match=r"collide|both a file and a directory|two files are called"):
             check_distinct(order)
 
 
@@ -146,7 +147,7 @@ def test_collisions_are_those_of_the_definition(paths: list[str]) -> None:
     collide = len(set(folded)) < len(folded) or not prefixes.isdisjoint(folded)
     try:
         check_distinct(paths)
-    except ValueError:
+    except InputError:
         assert collide
     else:
         assert not collide

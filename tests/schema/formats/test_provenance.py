@@ -10,8 +10,7 @@ import pytest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.formats.provenance import provenance
-from onnxreg.schema.formats.sbom import BomSubject
+from onnxreg.schema.formats.sbom import BomSubject, provenance
 from onnxreg.schema.manifest.manifest import Manifest
 
 

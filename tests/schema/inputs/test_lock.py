@@ -90,7 +90,7 @@ def mutations() -> dict[str, Any]:
     return {
         "is not a lock": changed("format", to="other"),
         "unknown format_version": changed("format_version", to=2),
-        "its models are not an array": changed("models", to={}),
+        "models is malformed": changed("models", to={}),
         "missing required field `version`": changed(*first, "version", to=...),
         "not a digest": changed(*first, "manifest", to="sha1:00"),
         "not a registry id": changed(*first, "registry", to="here"),

@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "size true": ("/files/0/size", True, "at files.0.size:"),
     "size with a fraction": ("/files/0/size", 1.5, "at files.0.size:"),
     "size as text": ("/files/0/size", "1", "at files.0.size:"),
-    "digest": ("/files/0/digest", "sha256:" + "A" * 64, "at files.0.digest: not a SHA-256 digest"),
+    "digest": ("/files/0/digest", "sha256:" + "A" * 64, "at files.0.digest: not a digest"),
     "digest of another kind": ("/files/0/digest", "md5:" + "0" * 32, "at files.0.digest: not a digest"),
     "path climbs": ("/artifacts/0/path", "../model.onnx", "at artifacts.0.path: path is absolute"),
     "path of a sidecar": ("/artifacts/1/files/0/path", "/etc/x", "at artifacts.1.files.0.path:"),

@@ -8,16 +8,16 @@ import pytest
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.json_schema import generate
-from onnxreg.schema.manifest.license import (
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.vocabulary import (
+    DESCRIPTION,
     HUB_NAMES,
     MAX_DESCRIPTION_CHARS,
-    PATTERN,
     check_description,
     check_license,
     hub_license,
     spdx_expression,
 )
-from onnxreg.schema.manifest.manifest import Manifest
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_description_is_one_line_for_every_reader(text: str, is_valid: bool, f
     schema = generate("manifest-v2")
     value = {**full, "description": text}
     assert Draft202012Validator(schema).is_valid(value) == is_valid
-    assert (re.fullmatch(PATTERN, text) is not None) == is_valid
+    assert (re.fullmatch(DESCRIPTION, text) is not None) == is_valid
     if is_valid:
         assert check_description(text) == Manifest.from_json(value).description == text
         return

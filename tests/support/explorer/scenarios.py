@@ -22,8 +22,7 @@ from onnxreg.registry.store.protocol import ObjectStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Expire, Publish

@@ -11,8 +11,7 @@ from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events as kinds

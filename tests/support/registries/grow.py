@@ -20,8 +20,7 @@ from typing import Any
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Yank
 from onnxreg.schema.log.state import newest_of
