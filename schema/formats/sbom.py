@@ -1,11 +1,11 @@
-"""A version as a bill of materials: CycloneDX 1.6 (ECMA-424) or 1.7 with model cards, made from its manifest alone.
+"""A version for auditors, made from its manifest alone: CycloneDX 1.6 (ECMA-424) or 1.7 with model cards, and SLSA provenance 1.
 
-The same manifest under the same version gives the same document: its serial number follows from the digest, and it has
-no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
+The same manifest under the same version gives the same documents: the serial number of a bill follows from the digest,
+and it has no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -13,15 +13,21 @@ from uuid import NAMESPACE_URL, uuid5
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
+from onnxreg.schema.signing.dsse import STATEMENT
 
 SpecVersion = Literal["1.6", "1.7"]
 NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:onnxreg:build:v1"
+BUILDER = "urn:onnxreg:reg-export"
+"""`reg export` on a machine of the publisher, about which the manifest says nothing."""
 Json = dict[str, Any]
 Facts = Iterable[tuple[str, object]]
 
@@ -45,7 +51,7 @@ def bill(
     spec: SpecVersion = "1.6",
     proofs: Mapping[str, RecordedProof] = NO_PROOFS,
 ) -> Json:
-    """The document as a JSON value.
+    """The bill of materials as a JSON value.
 
     Args:
         timestamp: RFC 3339, when the bill is said to be made.
@@ -56,7 +62,7 @@ def bill(
     ref = f"{manifest.name}:{subject.version}@{subject.digest}"
     sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
     files = {entry.path: entry for entry in reversed([*sidecars, *manifest.files])}
-    parts = [*map(_ref_of, manifest.artifacts), *_refs(manifest.files)]
+    artifacts = {_ref_of(artifact): artifact for artifact in manifest.artifacts}
     return {
         "$schema": f"http://cyclonedx.org/schema/bom-{spec}.schema.json",
         "bomFormat": "CycloneDX",
@@ -69,7 +75,7 @@ def bill(
             "component": _version(subject),
         },
         "components": [
-            *(_artifact(item, states.get(item.path), proofs.get(item.path)) for item in manifest.artifacts),
+            *(_artifact(item, states.get(item.path), proofs.get(item.path)) for item in artifacts.values()),
             *(
                 _component("file", f"file:{path}", path, entry.digest)
                 | _properties([("role", entry.role), ("size", entry.size)])
@@ -77,8 +83,8 @@ def bill(
             ),
         ],
         "dependencies": [
-            {"ref": "version", "dependsOn": list(dict.fromkeys(parts))},
-            *({"ref": _ref_of(item), "dependsOn": _refs(item.files)} for item in manifest.artifacts),
+            {"ref": "version", "dependsOn": [*artifacts, *_refs(manifest.files)]},
+            *({"ref": ref, "dependsOn": _refs(item.files)} for ref, item in artifacts.items()),
         ],
         **({} if manifest.recipe is None else {"formulation": [_formula(manifest.recipe)]}),
     }
@@ -105,7 +111,13 @@ def _version(subject: BomSubject) -> Json:
         },
     }
     if manifest.license is not None:
-        value["licenses"] = [_license(manifest.license)]
+        expression = spdx_expression(manifest.license)
+        license: Json = (
+            {"license": {"name": manifest.license}} if expression is None else {"expression": expression}
+        )
+        if re.fullmatch(r"(?!LicenseRef-)[A-Za-z0-9.-]+", expression or ""):
+            license = {"license": {"id": expression}}
+        value["licenses"] = [license]
     if manifest.description is not None:
         value["description"] = manifest.description
     if (source := manifest.source) is not None:
@@ -121,22 +133,13 @@ def _version(subject: BomSubject) -> Json:
     return value
 
 
-def _license(text: str) -> Json:
-    """An SPDX identifier or expression; any other licence is written by its name."""
-    expression = spdx_expression(text)
-    if expression is None:
-        return {"license": {"name": text}}
-    is_identifier = re.fullmatch(r"[A-Za-z0-9.-]+", expression) and not expression.startswith("LicenseRef-")
-    return {"license": {"id": expression}} if is_identifier else {"expression": expression}
-
-
 def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
     """An artifact as a component; its card has its tensors, what was measured, on what, and the verdict."""
     metadata, stated = artifact.metadata, artifact.certification
     evidence, state = stated.evidence, state or stated.state
     suite = evidence.suite if evidence else None
     datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), suite])
-    verdict: Facts = [
+    about_verdict: list[tuple[str, object]] = [
         ("certification:state", state),
         ("certification:stated", stated.state if stated.state != state else None),
         ("certification:rule", stated.rule),
@@ -144,19 +147,23 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
         ("certification:suite", suite),
         ("certification:report", evidence and evidence.report),
     ]
+    for check in artifact.checks:
+        name = "/".join(filter(None, _slice(check)))
+        for key in ("verdict", "limit", "samples", "dataset", "direction"):
+            about_verdict.append((f"check:{name}:{key}", getattr(check, key)))
     card = {
         "modelParameters": {
             "datasets": [
                 {"type": "dataset", "name": f"evaluation data {digest}"} for digest in datasets if digest
             ],
-            "inputs": [{"format": f"{item.name}: {item.dtype}{item.shape_text}"} for item in metadata.inputs],
-            "outputs": [
-                {"format": f"{item.name}: {item.dtype}{item.shape_text}"} for item in metadata.outputs
-            ],
+            **{
+                side: [{"format": f"{item.name}: {item.dtype}{item.shape_text}"} for item in specs]
+                for side, specs in (("inputs", metadata.inputs), ("outputs", metadata.outputs))
+            },
         },
         "quantitativeAnalysis": {"performanceMetrics": [_metric(check) for check in artifact.checks]},
         **_limitations([*(stated.reasons if stated.state == "refused" else ()), *metadata.warnings]),
-        **_properties([*verdict, *(fact for check in artifact.checks for fact in _facts_of(check))]),
+        **_properties(about_verdict),
     }
     facts: list[tuple[str, object]] = [
         ("role", "artifact"),
@@ -175,17 +182,20 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
 
 def _metric(check: Check) -> Json:
     """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
-    kind, label = _kind(check)
-    value = {"type": kind} if check.value is None else {"type": kind, "value": _text(check.value)}
+    kind, label = _slice(check)
+    value: Json = {"type": kind}
+    if check.value is not None:
+        value["value"] = _text(check.value)
     if label:
         value["slice"] = label
-    if check.interval is None:
-        return value
-    lower, upper = map(_text, check.interval)
-    return {**value, "confidenceInterval": {"lowerBound": lower, "upperBound": upper}}
+    if check.interval is not None:
+        value["confidenceInterval"] = dict(
+            zip(("lowerBound", "upperBound"), map(_text, check.interval), strict=True)
+        )
+    return value
 
 
-def _kind(check: Check) -> tuple[str, str]:
+def _slice(check: Check) -> tuple[str, str]:
     """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`.
 
     A check with a direction has its metric in its name, such as `sts/spearman`.
@@ -194,12 +204,6 @@ def _kind(check: Check) -> tuple[str, str]:
         return check.name, ""
     head, _, label = check.name.partition("/")
     return (check.metric, label) if head == check.metric else (f"{check.name}/{check.metric}", "")
-
-
-def _facts_of(check: Check) -> Iterator[tuple[str, object]]:
-    name = "/".join(filter(None, _kind(check)))
-    for key in ("verdict", "limit", "samples", "dataset", "direction"):
-        yield f"check:{name}:{key}", getattr(check, key)
 
 
 def _formula(recipe: Recipe) -> Json:
@@ -233,12 +237,8 @@ def _formula(recipe: Recipe) -> Json:
 
 
 def _component(kind: str, ref: str, name: str, digest: Digest) -> Json:
-    return {
-        "type": kind,
-        "bom-ref": ref,
-        "name": name,
-        "hashes": [{"alg": "SHA-256", "content": digest.hex}],
-    }
+    hashes = [{"alg": "SHA-256", "content": digest.hex}]
+    return {"type": kind, "bom-ref": ref, "name": name, "hashes": hashes}
 
 
 def _limitations(limits: list[str]) -> Json:
@@ -262,3 +262,56 @@ def _ref_of(artifact: Artifact) -> str:
 
 def _refs(entries: Iterable[FileEntry]) -> list[str]:
     return list(dict.fromkeys(f"file:{entry.path}" for entry in entries))
+
+
+def provenance(subject: BomSubject) -> Json:
+    """The making of a version as an in-toto Statement v1 (slsa.dev/spec/v1.0/provenance), whose subjects are its files.
+
+    It repeats the recorded recipe and is not signed: it says what the manifest's digest covers, and claims no SLSA
+    level. docs/sbom.md describes the build type. NotFoundError if the version has no recorded recipe.
+    """
+    manifest, recipe = subject.manifest, subject.manifest.recipe
+    label = f"{manifest.name}:{subject.version}"
+    if recipe is None:
+        raise NotFoundError(
+            f"{label} has no recorded recipe, so its making is not known", "only an export records its recipe"
+        )
+    dependencies: list[Json] = []
+    if (source := manifest.source) is not None:
+        dependencies.append(
+            {
+                "name": source.public_id(manifest.name) or LOCAL_FILES,
+                # The SHA-256 of the lines `<sha256>  <path>` of all files, as in Go's dirhash.
+                **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
+                **({"annotations": {"revision": source.revision}} if source.revision else {}),
+            }
+        )
+    if (code := recipe.code) is not None:
+        facts = {"distribution": code.distribution, "version": code.version}
+        dependencies.append(
+            {
+                "name": code.name,
+                **({"digest": {"sha256": code.digest.hex}} if code.digest else {}),
+                "annotations": {key: value for key, value in facts.items() if value is not None},
+            }
+        )
+    chosen = ("profile", "profile_version", "parameters", "trust_remote_code")
+    files = sorted({(entry.path, entry.digest.hex) for entry in manifest.all_files()})
+    product = {"name": label, "digest": {"sha256": subject.digest.hex}, "mediaType": MEDIA_TYPE}
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": path, "digest": {"sha256": hex_digest}} for path, hex_digest in files],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {key: getattr(recipe, key) for key in chosen},
+                "internalParameters": {"steps": [step.to_json() for step in recipe.steps]},
+                "resolvedDependencies": dependencies,
+            },
+            "runDetails": {
+                "builder": {"id": BUILDER, "version": dict(recipe.tools)},
+                "byproducts": [product],
+            },
+        },
+    }
