@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.record import Count, Record
 
 PIECE_BYTES = 8 * 2**20
@@ -60,8 +60,6 @@ class Digest(str):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         from pydantic_core import core_schema
-
-        from onnxreg.schema.core.document import value_error
 
         return core_schema.no_info_plain_validator_function(
             value_error(cls.parse), serialization=core_schema.to_string_ser_schema()

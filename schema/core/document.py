@@ -1,6 +1,6 @@
 """The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, nearest
+from onnxreg.schema.core.errors import InputError, nearest, value_error
 from onnxreg.schema.core.paths import PATTERN, check_path
 from onnxreg.schema.core.record import convert
 from onnxreg.schema.core.ref import check_name
@@ -23,18 +23,6 @@ UNKNOWN_KEY = "extra_forbidden"
 """Pydantic's error type for an unknown key of a strict document."""
 MAX_LISTED_FAULTS = 3
 T = TypeVar("T")
-
-
-def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """The check with the exception that pydantic gives a place in the document to."""
-
-    def checked(value: Any) -> T:
-        try:
-            return check(value)
-        except InputError as error:
-            raise ValueError(error.message) from error
-
-    return checked
 
 
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]

@@ -1,7 +1,10 @@
 """One exception family for each next step of the user; the command line maps a family to an exit code."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class RegError(Exception):
@@ -91,6 +94,18 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
         if not prefix:
             raise
         raise kind(f"{prefix}: {error.message}", hint or error.hint) from error
+
+
+def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
+    """The check with the exception that pydantic and msgspec give a place in the document to."""
+
+    def checked(value: Any) -> T:
+        try:
+            return check(value)
+        except InputError as error:
+            raise ValueError(error.message) from error
+
+    return checked
 
 
 def why(error: object, limit: int = 200) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, value_error
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number of at least 0."""
@@ -89,7 +89,4 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    try:
-        return kind.parse(value)
-    except InputError as error:
-        raise ValueError(error.message) from error
+    return value_error(kind.parse)(value)

@@ -17,8 +17,8 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, First, Items, Table, Text, WrittenDocument, value_error
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.document import Document, First, Items, Table, Text, WrittenDocument
+from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
 from onnxreg.schema.log.events import check_channel

@@ -36,8 +36,8 @@ from onnxreg.schema.core.document import (
     Table,
     Text,
     WrittenDocument,
-    value_error,
 )
+from onnxreg.schema.core.errors import value_error
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import MemberName
 from onnxreg.schema.manifest.manifest import Description, FormatName

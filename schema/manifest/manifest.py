@@ -27,9 +27,8 @@ from onnxreg.schema.core.document import (
     Size,
     Table,
     Text,
-    value_error,
 )
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
