@@ -30,7 +30,6 @@ from onnxreg.schema.manifest.parts import Recipe
 
 RECIPE = "recipe"
 """The profile of a recipe that belongs to no profile."""
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ def _read(value: Any, label: str) -> RecipeFile:
 def _search(recipe: Recipe, label: str) -> Mapping[str, Any] | None:
     """The record of the search that made a version, if one did. IntegrityError if it is malformed."""
     with about(f"the search of {label} cannot be read", IntegrityError):
-        search = recipe.parameters.get("search")
-        return None if search is None else convert(search, Json, "it")
+        return convert(recipe.parameters.get("search") or {}, dict[str, Any], "it") or None
 
 
 def _check_profile(recipe: Recipe, label: str) -> None:
@@ -202,22 +200,20 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
     path = str(suite.absolute())
     if requested.evaluation is not None:
         return requested.with_keys(evaluation={**requested.evaluation.to_json(), "suite": path})
-    value = evaluation_of(path, read_minimum_evidence(convert(recipe.parameters.get("evaluation", {}), Json)))
+    settings = convert(recipe.parameters.get("evaluation", {}), dict[str, Any])
+    value = evaluation_of(path, read_minimum_evidence(settings))
     return requested.with_keys(evaluation={**value, "artifacts": [INT8]})
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on. IntegrityError if the recipe is malformed."""
     with about("the recipe names no suite that can be read", IntegrityError):
-        requested = convert(recipe.parameters.get("recipe", {}), Json).get("evaluation", {})
-        suite = convert(recipe.parameters.get("evaluation", requested), Json).get("suite")
+        requested = convert(recipe.parameters.get("recipe", {}), dict[str, Any]).get("evaluation", {})
+        suite = convert(recipe.parameters.get("evaluation", requested), dict[str, Any]).get("suite")
         if suite is not None:
             return Digest.parse(suite)
     evidences = (item.certification.evidence for item in manifest.artifacts)
-    return next(
-        (evidence.suite for evidence in evidences if evidence is not None and evidence.suite is not None),
-        None,
-    )
+    return next((evidence.suite for evidence in evidences if evidence and evidence.suite), None)
 
 
 def _source(manifest: Manifest, label: str, source: str | None) -> str:

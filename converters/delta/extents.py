@@ -13,8 +13,6 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import msgspec
-
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.record import Count, convert
@@ -234,22 +232,16 @@ def _owner(array: Any) -> Any:
     return owner
 
 
-class _SafeTensor(msgspec.Struct):
-    dtype: str
-    shape: tuple[Count, ...]
-    data_offsets: tuple[Count, Count]
-
-
 def _safetensors(file: Path) -> Iterator[TensorExtent]:
     """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
     with map_file(file) as data:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(bytes(data[8 : 8 + size]))
     header.pop("__metadata__", None)
-    for name, tensor in convert(header, dict[str, _SafeTensor]).items():
-        start, stop = tensor.data_offsets
-        dtype = _SAFETENSORS.get(tensor.dtype, "unknown")
-        yield TensorExtent(name, dtype, tensor.shape, 8 + size + start, stop - start)
+    for name, item in header.items():
+        start, stop = convert(item["data_offsets"], tuple[Count, Count])
+        dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), convert(item["shape"], tuple[Count, ...])
+        yield TensorExtent(name, dtype, dims, 8 + size + start, stop - start)
 
 
 def _disjoint(extents: list[TensorExtent], size: int) -> list[TensorExtent]:

@@ -74,10 +74,6 @@ class Cache(Generic[Value]):
                 self._free += self._items.popitem(last=False)[1][2]
 
 
-SERVED = "this registry"
-"""The name of a served registry in messages, which do not reveal its location."""
-
-
 class ServedRegistry(DirectoryRegistry):
     """A registry below `root`, for reading; use `open`."""
 
@@ -88,12 +84,12 @@ class ServedRegistry(DirectoryRegistry):
 
     @property
     def url(self) -> str:
-        return SERVED
+        return "this registry"  # messages do not reveal its location
 
     @property
     def location(self) -> str:
         """Its name among the places that were seen, without its path."""
-        return f"{SERVED} ({Digest.of(super().location.encode()).short})"
+        return f"{self.url} ({Digest.of(super().location.encode()).short})"
 
     def blob_url(self, digest: Digest) -> str:
         """The path of a blob on this server: its plain key, which finds every blob."""
