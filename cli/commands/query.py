@@ -14,9 +14,8 @@ from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
-from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.fields import FIELDS
-from onnxreg.schema.query.expression.tree import Junction, Literal
+from onnxreg.schema.query.expression import Expression, Junction, Literal, parse
+from onnxreg.schema.query.fields import FIELDS
 
 Row = dict[str, Any]
 HEADER = (
@@ -82,7 +81,7 @@ def command(
     time of the published catalog that answered. With --export: {path, rows, snapshot?}.
     """
     session: Session = context.obj.limited(max_age)
-    question = _with_profile(None if expression is None else parser.parse(expression), profile)
+    question = _with_profile(None if expression is None else parse(expression), profile)
     reader = session.reader(remote, checked=False)
     if is_name(names):
         lookup.read_log(reader, names)
@@ -103,12 +102,12 @@ def _fields(artifact: Any) -> Row:
     return {name: getattr(artifact, name) for name in FIELDS}
 
 
-def _with_profile(question: parser.Expression | None, profile: str | None) -> parser.Expression | None:
+def _with_profile(question: Expression | None, profile: str | None) -> Expression | None:
     """The question, of artifacts with a profile only."""
     if profile is None:
         return question
-    only = parser.parse(f"profile = {Literal.of_text(profile)}")
-    return only if question is None else parser.Expression(Junction("and", (only.tree, question.tree)))
+    only = parse(f"profile = {Literal.of_text(profile).text}")
+    return only if question is None else Junction("and", (only, question))
 
 
 def _say_written(session: Session, path: Path, rows: int, origin: Row) -> None:

@@ -100,7 +100,7 @@ def query(
 
         size = parse_size(max_size)
     if where is not None:
-        from onnxreg.schema.query.expression.parser import parse
+        from onnxreg.schema.query.expression import parse
 
         expression = parse(where)
     recalls = dict(_recall(text) for text in min_recall or ())

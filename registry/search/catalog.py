@@ -29,9 +29,8 @@ from onnxreg.schema.core.record import Count, decode_json
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
-from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
-from onnxreg.schema.query.expression.parser import Expression
-from onnxreg.schema.query.expression.tree import spend
+from onnxreg.schema.query.expression import Expression, spend
+from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
 
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
 MAX_LINE_BYTES = 4 * 2**20

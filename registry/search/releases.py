@@ -18,7 +18,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.query.expression.tree import spend
+from onnxreg.schema.query.expression import spend
 
 MAX_WORDS = 20
 """Words of one search."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.support.disk import check_outfile, outfile
 from onnxreg.schema.core.errors import InputError, missing_extra
-from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
+from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind
 
 Row = dict[str, Any]
 BATCH_ROWS = 10_000

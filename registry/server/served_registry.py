@@ -36,7 +36,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.query.expression.tree import limited
+from onnxreg.schema.query.expression import limited
 from onnxreg.schema.query.resolve import ResolveRequest
 
 MAX_CACHED_BYTES = 32 * 2**20

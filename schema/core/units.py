@@ -17,7 +17,7 @@ MAX_SIZE_BYTES = 2**53 - 1
 """The largest whole number that every language's floating point has exactly."""
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_SIZE = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
+_SIZE = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)")
 _DURATION = re.compile(r"([0-9]{1,9})([A-Za-z]*)")
 
 

@@ -27,8 +27,8 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
-from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, of_artifact
-from onnxreg.schema.query.expression.parser import Expression, parse
+from onnxreg.schema.query.expression import Expression, parse
+from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
 Found = Iterator[tuple[bool, str]]

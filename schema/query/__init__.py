@@ -4,6 +4,8 @@ A `Query` has the conditions on an artifact, a `Device` describes the app's ONNX
 both and a `State` and returns a `ResolveOutcome`: the best artifact, and why each other one was rejected.
 All of it is pure, and specified by JSON vectors (tests/vectors) for clients in any language.
 
+`expression` is the language of `--where` over the fields of `fields`: docs/query.md.
+
 Start with `requirements.py`, then `resolve.py`. The rules in words: docs/resolve.md.
 Must not import: `gates`, `inputs`, `compare`, `formats`.
 """

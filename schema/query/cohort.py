@@ -11,8 +11,8 @@ from typing import Any, Final
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.state import Rollout
 from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.expression.fields import FieldKind
-from onnxreg.schema.query.expression.parser import Expression, parse
+from onnxreg.schema.query.expression import Expression, parse
+from onnxreg.schema.query.fields import FieldKind
 
 PARTS = 10_000
 """A share is a whole number of these parts: percent have at most two decimals."""

@@ -9,7 +9,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import size
-from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.expression import parse
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 

@@ -12,8 +12,8 @@ import msgspec
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
-from onnxreg.schema.query.expression.fields import FieldValues
-from onnxreg.schema.query.expression.parser import Expression
+from onnxreg.schema.query.expression import Expression
+from onnxreg.schema.query.fields import FieldValues
 from onnxreg.schema.query.question_document import read_document
 
 FLOATS = ("float32", "float16", "bfloat16")

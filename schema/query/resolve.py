@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
-from onnxreg.schema.query.expression.fields import FieldValues, of_artifact, of_version
+from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
 from onnxreg.schema.query.requirements import CODES, Query, Ranking, judge, presence
 
 if TYPE_CHECKING:

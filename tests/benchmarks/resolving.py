@@ -24,7 +24,7 @@ from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import VersionSummary
 from onnxreg.schema.manifest.operators import read_operator_set
 from onnxreg.schema.query.device import Device, preset
-from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import VersionCandidate, resolve_among
 

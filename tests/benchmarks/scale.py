@@ -27,13 +27,13 @@ import sys, time
 from pathlib import Path
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression import parse
 started, used = time.perf_counter(), time.process_time()
 catalog = LocalCatalog(DirectoryRegistry.open(Path(sys.argv[1])))
 if sys.argv[2] == "list":
     catalog.refresh().readable()
 else:
-    list(catalog.refresh(artifacts=True).query(parser.parse(sys.argv[2])))
+    list(catalog.refresh(artifacts=True).query(parse(sys.argv[2])))
 print(time.perf_counter() - started, time.process_time() - used)
 """
 

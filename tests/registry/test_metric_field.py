@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.summary import MAX_METRICS
 from onnxreg.schema.manifest.draft import Draft, Verdict
-from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query
 
 MakeDraft = Callable[..., Draft]
@@ -104,7 +104,7 @@ FALSE = (
 
 def asked(registry: Registry, text: str) -> bool:
     """The same answer of the search index, of a reading elsewhere, and of resolve: true of the int8 artifact."""
-    expression = parser.parse(text)
+    expression = parse(text)
     here, there = LocalCatalog(registry.store).refresh(artifacts=True), Catalog(registry.id)
     there.update(registry.store, artifacts=True)
     paths = [row.path for row in here.query(expression)]
@@ -124,7 +124,7 @@ def test_questions_have_the_same_answers_everywhere(measured: Registry) -> None:
 
 def test_one_request_answers(measured: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "read_blob", None)
-    assert str(measured.resolve(NAME, Query(where=parser.parse(TRUE[0]))).located.version) == "1.0.0"
+    assert str(measured.resolve(NAME, Query(where=parse(TRUE[0]))).located.version) == "1.0.0"
 
 
 def test_wrong_metrics_in_an_index_file_are_damage(measured: Registry) -> None:
@@ -144,7 +144,7 @@ def test_malformed_metrics_in_an_index_file_are_an_error(measured: Registry, val
 
     Tree(measured.store.root).edit_state(NAME, change)
     with pytest.raises(IntegrityError, match="cannot be read"):
-        measured.resolve(NAME, Query(where=parser.parse("metric.f1 > 0")))
+        measured.resolve(NAME, Query(where=parse("metric.f1 > 0")))
 
 
 def test_the_command_line(measured: Registry, capsys: pytest.CaptureFixture[str]) -> None:

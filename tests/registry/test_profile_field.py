@@ -11,7 +11,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query
 
 MakeDraft = Callable[..., Draft]
@@ -48,7 +48,7 @@ def test_questions_about_it(profiled: Registry, text: str) -> None:
 
 def versions(registry: Registry, text: str) -> set[str]:
     found = LocalCatalog(registry.store).refresh(artifacts=True)
-    return {row.version for row in found.query(parser.parse(text))}
+    return {row.version for row in found.query(parse(text))}
 
 
 def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) -> None:
@@ -60,7 +60,7 @@ def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) ->
 
 
 def test_resolve_reads_the_profile(profiled: Registry) -> None:
-    asked = Query(where=parser.parse("profile = mobile"))
+    asked = Query(where=parse("profile = mobile"))
     assert str(profiled.resolve("acme/pii:0.1.0", asked).located.version) == "0.1.0"
     with pytest.raises(NotFoundError):
         profiled.resolve("acme/pii:0.2.0", asked)

@@ -39,8 +39,7 @@ from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.parser import ExpressionError
+from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 """Rows of each kind on one page."""
@@ -125,7 +124,7 @@ class Pages:
     async def _models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after", "q")}
         if query := typed.pop("q"):
-            page = partial(self._search_page, query, parser.parse(query))
+            page = partial(self._search_page, query, parse(query))
             return await self._search.ask(page, artifacts=True)
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
@@ -143,7 +142,7 @@ class Pages:
             damages=search.damages(),
         )
 
-    def _search_page(self, query: str, expression: parser.Expression, search: Catalog) -> bytes:
+    def _search_page(self, query: str, expression: Expression, search: Catalog) -> bytes:
         matches = list(islice(search.query(expression), MATCHES_PER_PAGE + 1))
         shown, more = matches[:MATCHES_PER_PAGE], len(matches) > MATCHES_PER_PAGE
         damages = search.damages(artifacts=True)

@@ -15,7 +15,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search.catalogs import MODELS
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.query.expression.fields import FIELDS
+from onnxreg.schema.query.fields import FIELDS
 
 Reg = Callable[..., Any]
 ALL = [

@@ -39,8 +39,8 @@ from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
-from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.fields import FIELDS
+from onnxreg.schema.query.expression import parse
+from onnxreg.schema.query.fields import FIELDS
 
 EXPRESSIONS = (
     None,
@@ -67,7 +67,7 @@ class Reader:
     time: str | None = None
 
     def query(self, text: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        question = None if text is None else parser.parse(text)
+        question = None if text is None else parse(text)
         catalog = read_remote(self.reader, self.lines.append, artifacts=True, **options)
         rows, damages = answers(catalog, question)
         assert damages == []
@@ -86,7 +86,7 @@ def open_reader(tmp_path: Path, url: str) -> Reader:
 
 def direct(store: RegistryStore, text: str | None) -> list[dict[str, Any]]:
     """The answer of the index files themselves."""
-    question = None if text is None else parser.parse(text)
+    question = None if text is None else parse(text)
     found = Catalog(store.registry_id)
     found.update(store, artifacts=True)
     return answers(found, question)[0]
@@ -154,7 +154,7 @@ def test_it_has_what_the_catalog_here_has(models: Registry, tmp_path: Path) -> N
     publish(models.store)
     local = LocalCatalog(DirectoryRegistry(models.store.root))
     for text in EXPRESSIONS:
-        question = None if text is None else parser.parse(text)
+        question = None if text is None else parse(text)
         expected, _ = answers(local.refresh(artifacts=True), question)
         assert open_reader(tmp_path, str(models.store.root)).query(text) == expected
     listed = read_remote(open_reader(tmp_path, str(models.store.root)).reader, print)
@@ -418,7 +418,7 @@ def test_damaged_lines_are_never_a_bug(models: Registry, tmp_path: Path) -> None
             data[random.randrange(len(data))] = random.randrange(256)
         file.write_bytes(gzip.compress(data, 1))
         catalog = read_remote(reader.reader, reader.lines.append, artifacts=True)
-        answers(catalog, parser.parse("newest and size > 1"))
+        answers(catalog, parse("newest and size > 1"))
         read_remote(reader.reader, reader.lines.append).readable()
     assert reader.lines
 

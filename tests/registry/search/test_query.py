@@ -34,8 +34,8 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.errors import HostError, InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.fields import FIELDS, LABELLED
+from onnxreg.schema.query.expression import parse
+from onnxreg.schema.query.fields import FIELDS, LABELLED
 
 Row = dict[str, Any]
 MODELS, VERSIONS = 4, 12
@@ -79,7 +79,7 @@ def told(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> tuple
 
 
 def answers(catalog: Catalog, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
-    rows = catalog.query(parser.parse(text) if text else None, pattern)
+    rows = catalog.query(parse(text) if text else None, pattern)
     found = [{name: getattr(row, name) for name in FIELDS} for row in rows]
     return found, catalog.damages(pattern, artifacts=True)
 
@@ -158,7 +158,7 @@ def test_every_version_is_seen_in_order(home: DirectoryRegistry) -> None:
     ],
 )
 def test_an_expression_chooses(home: DirectoryRegistry, text: str) -> None:
-    expected = [row for row in truth(home) if parser.parse(text).matches(row)]
+    expected = [row for row in truth(home) if parse(text).matches(row)]
     assert 0 < len(expected) < len(ask(home))
     assert ask(home, text) == expected
 
@@ -423,7 +423,7 @@ VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read
 def test_an_artifact_of_the_catalog_answers_the_vectors(text: str) -> None:
     encoded = json.dumps([VECTORS["candidate"]]).encode()
     (artifact,) = msgspec.json.decode(encoded, type=list[catalog.Artifact])
-    assert parser.parse(text).matches(artifact) is (text in VECTORS["true"])
+    assert parse(text).matches(artifact) is (text in VECTORS["true"])
 
 
 # Tables.

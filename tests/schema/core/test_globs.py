@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.expression.tree import limited, matcher
+from onnxreg.schema.query.expression import limited, matcher, parse
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab?", max_size=12))

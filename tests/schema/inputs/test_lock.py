@@ -12,7 +12,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device, preset
-from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as some
 from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
-from onnxreg.schema.query.expression.parser import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError
+from onnxreg.schema.query.expression import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError, parse
+from onnxreg.schema.query.fields import FIELDS, FieldKind
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
 """What any language's client answers the same."""
@@ -21,21 +20,21 @@ FULL: dict[str, Any] = VECTORS["candidate"]
 
 @pytest.mark.parametrize("text", VECTORS["true"])
 def test_expressions_that_hold_and_their_negations(text: str) -> None:
-    assert parser.parse(text).matches(FULL)
-    assert not parser.parse(f"not ({text})").matches(FULL)
+    assert parse(text).matches(FULL)
+    assert not parse(f"not ({text})").matches(FULL)
 
 
 @pytest.mark.parametrize("text", VECTORS["unknown"])
 def test_a_test_of_what_nobody_knows_is_false_and_its_negation_true(text: str) -> None:
     for candidate in (FULL, {}):
-        assert not parser.parse(text).matches(candidate)
-        assert parser.parse(f"not {text}").matches(candidate)
+        assert not parse(text).matches(candidate)
+        assert parse(f"not {text}").matches(candidate)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in FIELDS.items() if kind is FieldKind.FLAG])
 def test_a_flag_that_nobody_knows_is_false(name: str) -> None:
-    assert not parser.parse(name).matches({})
-    assert not parser.parse(name).matches({name: None})
+    assert not parse(name).matches({})
+    assert not parse(name).matches({name: None})
 
 
 def test_every_field_is_that_of_a_candidate() -> None:
@@ -45,7 +44,7 @@ def test_every_field_is_that_of_a_candidate() -> None:
 @pytest.mark.parametrize("case", VECTORS["errors"], ids=lambda case: case["expression"][:40])
 def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None:
     with pytest.raises(ExpressionError) as raised:
-        parser.parse(case["expression"])
+        parse(case["expression"])
     assert list(raised.value.span) == case["span"]
     assert case["says"] in raised.value.message
     assert raised.value.hint
@@ -53,7 +52,7 @@ def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None
 
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(ExpressionError, match="cut in two") as raised:
-        parser.parse("name = 'caf\ud800'")
+        parse("name = 'caf\ud800'")
     assert raised.value.span == (11, 12)
 
 
@@ -68,7 +67,7 @@ DRAWN = {
 @pytest.mark.parametrize("text", DRAWN)
 def test_the_place_is_drawn_below_the_expression(text: str) -> None:
     with pytest.raises(ExpressionError) as raised:
-        parser.parse(text)
+        parse(text)
     assert raised.value.drawing == (text.replace("\n", " "), DRAWN[text])
 
 
@@ -77,7 +76,7 @@ def test_the_place_is_drawn_below_the_expression(text: str) -> None:
 def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, after: int) -> None:
     text = "yanked or " * before + "sise < 3" + " or yanked" * after
     with pytest.raises(ExpressionError) as raised:
-        parser.parse(text)
+        parse(text)
     line, marks = raised.value.drawing
     start = len(marks) - len(marks.lstrip())
     assert len(line) <= MAX_COLUMNS
@@ -86,9 +85,9 @@ def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, af
 
 def test_too_long_is_refused() -> None:
     text = "yanked or " * (MAX_CHARACTERS // 10) + "yanked"
-    assert parser.parse(text[:MAX_CHARACTERS].rpartition(" or ")[0])
+    assert parse(text[:MAX_CHARACTERS].rpartition(" or ")[0])
     with pytest.raises(ExpressionError, match="longer than 4096 characters"):
-        parser.parse(text + " " * MAX_CHARACTERS)
+        parse(text + " " * MAX_CHARACTERS)
 
 
 @pytest.mark.parametrize(
@@ -108,38 +107,36 @@ def test_too_long_is_refused() -> None:
 )
 def test_near_misses_are_named(text: str, near: str) -> None:
     with pytest.raises(ExpressionError) as raised:
-        parser.parse(text)
+        parse(text)
     assert near in raised.value.hint
 
 
 def test_the_fields_that_decide_are_named() -> None:
-    expression = parser.parse(
+    expression = parse(
         "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2) and metric.f1 > 0"
     )
     assert expression.fields() == {"certified", "recall", "channels", "size", "metric"}
-    assert parser.parse("metric['character_recall/PHONE'] > 0").fields() == {"recall"}
+    assert parse("metric['character_recall/PHONE'] > 0").fields() == {"recall"}
 
 
 def test_equal_expressions_are_equal_however_they_are_written() -> None:
-    assert parser.parse("format=onnx-int8 and  recall.A>0.5") == parser.parse(
-        "format == 'onnx-int8' and recall['A'] > 0.5"
-    )
-    assert parser.parse("yanked or certified and newest") == parser.parse("yanked or (certified and newest)")
-    assert parser.parse("(yanked or certified) and newest") != parser.parse("yanked or certified and newest")
+    assert parse("format=onnx-int8 and  recall.A>0.5") == parse("format == 'onnx-int8' and recall['A'] > 0.5")
+    assert parse("yanked or certified and newest") == parse("yanked or (certified and newest)")
+    assert parse("(yanked or certified) and newest") != parse("yanked or certified and newest")
 
 
 @given(EXPRESSIONS, CANDIDATES)
 def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]) -> None:
     text, judge = case
-    assert parser.parse(text).matches(found) == judge(found)
-    assert parser.parse(text).matches({}) == judge({})
+    assert parse(text).matches(found) == judge(found)
+    assert parse(text).matches({}) == judge({})
 
 
 @given(EXPRESSIONS)
 def test_printed_expressions_parse_to_the_same(case: Case) -> None:
-    expression = parser.parse(case[0])
-    assert parser.parse(str(expression)) == expression
-    assert str(parser.parse(str(expression))) == str(expression)
+    expression = parse(case[0])
+    assert parse(str(expression)) == expression
+    assert str(parse(str(expression))) == str(expression)
 
 
 PIECES = some.sampled_from(
@@ -171,11 +168,11 @@ PIECES = some.sampled_from(
 @given(some.text() | some.lists(PIECES).map(" ".join) | some.text("acdeinrst '\"()[]=<>~!.,0159MB"))
 def test_any_text_parses_or_is_an_input_error(text: str) -> None:
     try:
-        expression = parser.parse(text)
+        expression = parse(text)
     except InputError as error:
         assert isinstance(error, ExpressionError)
         assert 0 <= error.span[0] <= error.span[1] <= len(text)
     else:
         expression.matches({})
         expression.matches(FULL)
-        assert parser.parse(str(expression)) == expression
+        assert parse(str(expression)) == expression

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as some
 
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
+from onnxreg.schema.query.fields import FIELDS, FieldKind
 
 Judge = Callable[[dict[str, Any]], bool]
 Case = tuple[str, Judge]

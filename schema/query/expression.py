@@ -3,19 +3,25 @@
 A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into
 tokens and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973); the
 docstring of each method is its production. It checks the types of all values, so no error is left for the evaluation.
+A `Budget` limits the steps that a question may take: a step is one test of one value.
 `docs/query.md` is the specification.
 """
 
+import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import translate
+from functools import lru_cache
+from string import ascii_letters
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.core.units import MAX_SIZE_BYTES, SIZE_UNITS
+from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.log.summary import RECALL
-from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, FieldValues
-from onnxreg.schema.query.expression.tree import Field, Junction, Literal, Node, Not, Test
+from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
 MAX_CHARACTERS = 4096
 """Characters of an expression, at most."""
@@ -27,8 +33,18 @@ MAX_COLUMNS = 76
 """Characters of an expression that an error draws, at most."""
 MAX_SHOWN_CHARACTERS = 40
 """Characters of a word that a message repeats."""
+CHARACTERS_PER_STEP = 8
+"""Matching this many characters against a pattern costs one step of the budget."""
 POWERS = {"or": 1, "and": 2, "not": 3}
 """The binding power of each word: a larger one binds closer."""
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -50,30 +66,6 @@ _HINTS = {
 """Hints for characters of other languages."""
 
 
-class Expression:
-    """A parsed expression. `str` gives it in its canonical form, which parses to an equal expression."""
-
-    def __init__(self, tree: Node) -> None:
-        self.tree = tree
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self.tree == other.tree
-
-    def __hash__(self) -> int:
-        return hash(self.tree)
-
-    def __str__(self) -> str:
-        return str(self.tree)
-
-    def matches(self, candidate: FieldValues) -> bool:
-        """True if the candidate meets the expression; see `fields` for candidates."""
-        return self.tree.matches(candidate)
-
-    def fields(self) -> frozenset[str]:
-        """The names of the fields that decide; recall of any label is `recall`, any metric `metric`."""
-        return self.tree.fields()
-
-
 class ExpressionError(InputError):
     """An expression that means nothing. `span` is the part at fault; `drawing` shows it.
 
@@ -88,6 +80,181 @@ class ExpressionError(InputError):
         )
         self.span = span
         self.drawing = draw(text, *span)
+
+
+class Expression:
+    """A parsed expression: true or false of every candidate. `str` gives a canonical form, which parses to an equal one.
+
+    A test of an unknown value is false, `!=` and `not in` too; `not` turns that into true like any other false.
+    """
+
+    def matches(self, candidate: FieldValues) -> bool:
+        """True if the candidate meets the expression; see `fields` for candidates."""
+        raise NotImplementedError
+
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that decide; recall of any label is `recall`, any metric `metric`."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+class Literal(NamedTuple):
+    """A value of an expression; `text` is its spelling."""
+
+    value: str | int | float | Version
+    text: str
+
+    @classmethod
+    def of_text(cls, value: str) -> "Literal":
+        """A text in quotes; it holds one kind of quotes at most."""
+        quote = '"' if "'" in value else "'"
+        return cls(value, f"{quote}{value}{quote}")
+
+
+class Field(NamedTuple):
+    """A field of a candidate; `label` names one number of a field that has several."""
+
+    name: str
+    label: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.label is None else f"{self.name}[{Literal.of_text(self.label).text}]"
+
+
+class Test(Expression):
+    """A test of one field, which costs one step of the budget.
+
+    `sign` is empty for a flag, a comparison of `COMPARE`, `~` for a pattern, `in` if the field equals one of the
+    values, or `has` if the list in the field has the value. `negated` belongs to the last two.
+    """
+
+    def __init__(
+        self, field: Field, sign: str = "", values: tuple[Literal, ...] = (), negated: bool = False
+    ) -> None:
+        self._field, self._sign, self._values, self._negated = field, sign, values, negated
+        self._accepts = self._test()
+
+    def __str__(self) -> str:
+        texts = [literal.text for literal in self._values]
+        word = "not in" if self._negated else "in"
+        match self._sign:
+            case "":
+                return str(self._field)
+            case "in":
+                return f"{self._field} {word} ({', '.join(texts)})"
+            case "has":
+                return f"{texts[0]} {word} {self._field}"
+        return f"{self._field} {self._sign} {texts[0]}"
+
+    def matches(self, candidate: FieldValues) -> bool:
+        spend(1)
+        value = candidate.get(self._field.name)
+        if value is not None and self._field.label is not None:
+            value = value.get(self._field.label)
+        return value is not None and self._accepts(value)
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self._field.name})
+
+    def _test(self) -> Callable[[Any], bool]:
+        """The test of a value that is known."""
+        values, negated = [literal.value for literal in self._values], self._negated
+        match self._sign:
+            case "":
+                return lambda value: value is True
+            case "has":
+                return lambda value: (values[0] in value) is not negated
+            case "~":
+                return matcher(str(values[0]))
+        keys = [value.precedence if isinstance(value, Version) else value for value in values]
+        key_of = _precedence if isinstance(values[0], Version) else lambda value: value
+        if self._sign == "in":
+            among = frozenset(keys)
+            return lambda value: (key_of(value) in among) is not negated
+        compare = COMPARE[self._sign]
+        return lambda value: compare(key_of(value), keys[0])
+
+
+class Junction(Expression):
+    """Conditions that are joined by the word `and` or `or`, or one that `not` negates."""
+
+    def __init__(self, word: str, operands: tuple[Expression, ...]) -> None:
+        self._word, self._operands = word, operands
+
+    def __str__(self) -> str:
+        bracketed = ("or",) if self._word == "or" else ("and", "or")
+        texts = [
+            f"({node})" if isinstance(node, Junction) and node._word in bracketed else str(node)
+            for node in self._operands
+        ]
+        return f"not {texts[0]}" if self._word == "not" else f" {self._word} ".join(texts)
+
+    def matches(self, candidate: FieldValues) -> bool:
+        results = (node.matches(candidate) for node in self._operands)
+        if self._word == "not":
+            return not any(results)
+        return all(results) if self._word == "and" else any(results)
+
+    def fields(self) -> frozenset[str]:
+        return frozenset[str]().union(*(node.fields() for node in self._operands))
+
+
+@lru_cache(4096)
+def _precedence(version: str) -> tuple[object, ...]:
+    return Version.parse(version).precedence
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Compile a pattern of `*` (any characters) and `?` (one) to a test of a whole text; case matters.
+
+    The regular expression of `fnmatch` never returns to an earlier `*`, so no pattern runs away.
+    """
+    match = re.compile(translate(pattern.replace("[", "[[]"))).match
+
+    def fits(text: str) -> bool:
+        spend(len(text) // CHARACTERS_PER_STEP)
+        return match(text) is not None
+
+    return fits
+
+
+class Budget:
+    """The steps that are left."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.left = steps
+
+
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+@contextmanager
+def limited(steps: int) -> Iterator[Budget]:
+    """Limit the questions inside this context to this many steps."""
+    budget = Budget(steps)
+    token = _budget.set(budget)
+    try:
+        yield budget
+    finally:
+        _budget.reset(token)
+
+
+def spend(steps: int) -> None:
+    """Take steps from the budget of the present question, if it has one. InputError if too few are left."""
+    budget = _budget.get()
+    if budget is not None:
+        budget.left -= steps
+        if budget.left < 0:
+            raise InputError(
+                f"the question takes more than {budget.steps:,} steps",
+                "use fewer or simpler tests, or ask the registry itself instead of a server",
+            )
 
 
 class Token(NamedTuple):
@@ -106,7 +273,7 @@ class Token(NamedTuple):
 
 def parse(text: str, fields: Mapping[str, FieldKind] = FIELDS) -> Expression:
     """Read an expression over these fields. ExpressionError, an InputError that marks the position, if it is malformed."""
-    return Expression(_Parser(text, fields).whole())
+    return _Parser(text, fields).whole()
 
 
 class _Parser:
@@ -123,7 +290,7 @@ class _Parser:
     def _next(self) -> Token:
         return self._tokens[self._index]
 
-    def whole(self) -> Node:
+    def whole(self) -> Expression:
         """whole = conditions END"""
         node = self._conditions()
         if self._next.kind != "end":
@@ -131,7 +298,7 @@ class _Parser:
             raise self._expected("and, or, or the end", hint)
         return node
 
-    def _conditions(self, power: int = 0) -> Node:
+    def _conditions(self, power: int = 0) -> Expression:
         """conditions = condition {("and" | "or") condition}, as far as the words bind closer than `power`"""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
@@ -141,7 +308,7 @@ class _Parser:
             node = Junction(word, tuple(operands))
         return node
 
-    def _condition(self) -> Node:
+    def _condition(self) -> Expression:
         """condition = "not" condition | "(" conditions ")" | test"""
         opening = self._next
         if opening.text not in ("not", "("):
@@ -153,11 +320,11 @@ class _Parser:
         node = self._conditions(POWERS.get(opening.text, 0))
         self._depth -= 1
         if opening.text == "not":
-            return Not(node)
+            return Junction("not", (node,))
         self._require(")", "and, or, or )")
         return node
 
-    def _test(self) -> Node:
+    def _test(self) -> Expression:
         """test = value ["not"] "in" LIST-FIELD | FLAG
         | field (("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT | ["not"] "in" "(" value {"," value} ")")
         """
@@ -201,7 +368,7 @@ class _Parser:
         is_literal = self._next.kind in ("word", "string", "number")
         return is_literal and following[:1] == ["in"] and following[1:2] != ["("]
 
-    def _membership(self) -> Node:
+    def _membership(self) -> Expression:
         """membership = TEXT ["not"] "in" LIST-FIELD"""
         value = self._literal(FieldKind.TEXT, "the text that the list may have")
         negated = self._accept("not")
@@ -326,7 +493,7 @@ def _number(text: str) -> Literal:
     """NUMBER = DIGITS ["." DIGITS]"""
     match = _NUMERAL.fullmatch(text)
     if match is None:
-        raise InputError(f"{short(text)} is no number")
+        raise InputError(f"not a number: {short(text)}")
     if len(match[1] + (match[2] or "")) > MAX_DIGITS:
         raise InputError(f"{short(text)} has more than {MAX_DIGITS} digits")
     return Literal(float(text) if match[2] else int(text), text)
@@ -342,19 +509,10 @@ def _share(text: str) -> Literal:
 
 def _size(text: str) -> Literal:
     """SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes"""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    unit = text[len(number) :] or "B"
-    if unit not in SIZE_UNITS:
-        hint = next((f"write {name}" for name in SIZE_UNITS if name.lower() == unit.lower()), "")
-        raise InputError(f"{short(unit)} is no unit", hint or f"units are {', '.join(SIZE_UNITS)}")
-    _number(number)
-    digits, _, part = number.partition(".")
-    count, remainder = divmod(int(digits + part) * SIZE_UNITS[unit], 10 ** len(part))
-    if remainder:
-        raise InputError(f"{short(text)} is no whole number of bytes")
-    if count > MAX_SIZE_BYTES:
-        raise InputError(f"{short(text)} is more than {MAX_SIZE_BYTES} bytes")
-    return Literal(count, text)
+    _number(text.rstrip(ascii_letters))
+    if text.endswith("KB"):
+        raise InputError("KB is not a unit of size", "write kB or KiB")
+    return Literal(parse_size(text), text)
 
 
 _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
