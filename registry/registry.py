@@ -417,7 +417,7 @@ def _evidence(log: Log) -> Collection[Digest]:
     """The documents by which an offline reader can judge governed channels."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
-    from onnxreg.registry.gates.promotion import promotion_documents
+    from onnxreg.registry.gates.enforce import promotion_documents
 
     return promotion_documents(log)
 

@@ -26,7 +26,15 @@ from onnxreg.schema.core.errors import (
     missing_extra,
 )
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, Release, Sign, Signature, pae
+from onnxreg.schema.signing.dsse import (
+    PAYLOAD_TYPE,
+    Envelope,
+    KeyRotation,
+    Sign,
+    Signature,
+    pae,
+    release_statement,
+)
 from onnxreg.schema.signing.keys import SPKI, PublicKey
 
 PASSPHRASE = "REG_KEY_PASSPHRASE"
@@ -252,7 +260,7 @@ def sign_statement(payload: bytes, *keys: PrivateKey) -> Envelope:
 
 def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
     """A key states that the manifest with these bytes is this version of a model."""
-    return sign_statement(Release.about(name, version, manifest).encode(), key)
+    return sign_statement(release_statement(name, version, manifest).encode(), key)
 
 
 def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:

@@ -59,10 +59,10 @@ def command(
 def _to_json(promotion: Promotion) -> dict[str, Any]:
     return {
         "ref": str(promotion.located.ref),
-        "channel": promotion.channel,
+        "channel": promotion.judged.channel,
         "policy_holds": promotion.holds,
         "moved": promotion.moved,
-        "before": promotion.before,
+        "before": promotion.before and str(promotion.before),
         "findings": [finding.to_json() for finding in promotion.findings],
     }
 
@@ -72,11 +72,11 @@ def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
         ("DEMAND", "VERDICT", "FOUND"),
         [(finding.requirement, finding.verdict, finding.detail) for finding in promotion.findings],
     )
-    channel = f"{promotion.located.name}:{promotion.channel}"
+    channel = f"{promotion.located.name}:{promotion.judged.channel}"
     if promotion.moved:
         before = f", before {promotion.before}" if promotion.before else ""
         session.say("", f"{channel} is {promotion.located.version}{before}")
     elif promotion.holds and dry_run:
-        session.say("", f"{promotion.located.ref} may become {promotion.channel}")
+        session.say("", f"{promotion.located.ref} may become {promotion.judged.channel}")
     elif promotion.holds:
         session.say("", f"nothing to do: {channel} is {promotion.located.version} under this policy")

@@ -10,7 +10,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.rollouts import Rollouts, RolloutStatus
+    from onnxreg.registry.gates.promotion import Rollouts, RolloutStatus
 
 EXAMPLES = (
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 5",
@@ -135,7 +135,7 @@ def status(
 
 
 def _rollouts(session: Session, remote: str | None) -> "Rollouts":
-    from onnxreg.registry.gates.rollouts import Rollouts
+    from onnxreg.registry.gates.promotion import Rollouts
 
     registry, store = session.with_remote(remote)
     return Rollouts(store or registry.store, registry.heads, registry.actor, store is not None)

@@ -1,6 +1,5 @@
 """`reg verify --signatures`: who signed which version, and which later evaluation."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
@@ -9,19 +8,19 @@ from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.statements import SignedEvaluation
     from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.registry.trust.signatures import SignedRelease
+    from onnxreg.registry.trust.signatures import SignedStatement
 
-    Listed = tuple[LocatedVersion, list[SignedRelease], list[SignedEvaluation], bool]
+    Listed = tuple[LocatedVersion, list[SignedStatement], list[SignedStatement], bool]
     """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
 
 
 def run(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     """For the shape of the JSON see `reg verify`."""
     listed = [item for name in ([ref] if ref else reader.names()) for item in _listed(reader, name)]
-    invalid = sum(_wrong(signs) + _wrong(evaluations) for _, signs, evaluations, _ in listed)
+    signatures = [item for _, signs, evaluations, _ in listed for item in (*signs, *evaluations)]
+    invalid = sum(item.verdict.status == "invalid" for item in signatures)
     missing = sum(lacks for _, _, _, lacks in listed)
     if session.as_json:
         output.write_json({"ok": not (invalid or missing), "versions": list(map(_to_json, listed))})
@@ -44,32 +43,27 @@ def run(session: Session, reader: "RegistryReader", ref: str | None) -> None:
 
 def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
     """The versions of a model, or the one that a ref names exactly."""
-    from onnxreg.registry.gates.statements import signed_evaluations
     from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.requirements import unsigned
-    from onnxreg.registry.trust.signatures import signatures
+    from onnxreg.registry.trust.signatures import signed_statements
 
     ref, trust = Ref.parse(name), load_trust()
     log = load(reader, ref.name)
     only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
-    signed, evaluations = list(signatures(log, trust)), list(signed_evaluations(log, trust))
-    missing = unsigned(trust, log, signed)
+    statements = list(signed_statements(log, trust))
+    missing = unsigned(trust, log, statements)
     return [
         (
             LocatedVersion(log.name, version, entry),
-            [item for item in signed if item.version == version],
-            [item for item in evaluations if item.manifest == entry.manifest],
+            [item for item in statements if item.version == version],
+            [item for item in statements if item.version is None and item.event.manifest == entry.manifest],
             version in missing,
         )
         for version, entry in log.versions.items()
         if only in (None, version)
     ]
-
-
-def _wrong(signed: "Sequence[SignedRelease] | Sequence[SignedEvaluation]") -> int:
-    return sum(item.verdict.status == "invalid" for item in signed)
 
 
 def _rows(listed: "Listed") -> list[tuple[str, ...]]:
@@ -79,8 +73,9 @@ def _rows(listed: "Listed") -> list[tuple[str, ...]]:
         rows.append(("version", "missing", "a trusted key must sign it"))
     rows = rows or [("version", "unsigned", "")]
     rows += [
-        (f"{item.artifact.short} is {item.state}", item.verdict.status, str(item.verdict))
+        (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
         for item in evaluations
+        if item.event.artifact is not None
     ]
     return [(str(version.ref), version.entry.manifest.short, *row) for row in rows]
 
@@ -91,7 +86,11 @@ def _to_json(listed: "Listed") -> dict[str, Any]:
         "name": version.name,
         "version": str(version.version),
         "manifest": str(version.entry.manifest),
-        "signatures": [{**signed.verdict.to_json(), "seq": signed.seq} for signed in signs],
+        "signatures": [{**item.verdict.to_json(), "seq": item.seq} for item in signs],
         "missing": missing,
-        "evaluations": [item.to_json() for item in evaluations],
+        "evaluations": [
+            {"artifact": str(item.event.artifact), "state": item.event.state}
+            | {**item.verdict.to_json(), "seq": item.seq}
+            for item in evaluations
+        ],
     }

@@ -5,13 +5,12 @@ from itertools import groupby
 from typing import Any
 
 from onnxreg.registry.dossier.cells import BLANK, Cell, Row, Source, Table, table
-from onnxreg.registry.gates.enforce import check_evidence
+from onnxreg.registry.gates.enforce import check_evidence, compared_with
 from onnxreg.registry.gates.policy_log import read_policies
-from onnxreg.registry.gates.promotion import compared_with
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
-from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signatures
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signed_statements
 from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
@@ -116,7 +115,7 @@ class VersionTables:
         rows: list[Row] = []
         releases = [
             item
-            for item in signatures(self.ledger, self.trust, [self.digest])
+            for item in signed_statements(self.ledger, self.trust, self.digest)
             if item.version == self.version
         ]
         for seq, items in groupby(releases, key=lambda item: item.seq):

@@ -1,33 +1,271 @@
-"""Check a governed channel: its version was promoted, and still meets the policy in force. No cache is trusted."""
+"""The gate of a channel: judge a version by the policy, and check that a governed channel holds what was promoted.
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import NamedTuple
+Everything is read again from the log and its blobs. No cache is trusted.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.promotion import (
-    JudgedVersion,
-    compared_with,
-    judge_version,
-    moves,
-    rollout_hours,
-)
-from onnxreg.registry.log import lookup
-from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.gates.statements import attestations, recorded_proofs
+from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, load, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.rule import PromotionEvidence, Rule
+from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import RolloutStep, Tag
-from onnxreg.schema.log.state import Rollout
+from onnxreg.schema.log.events import RolloutStep, Tag, Untag
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
+CHANGES = frozenset({"breaking", "planned"})
+"""The demands that limit changes since the promotion before."""
+DEMANDS = frozenset(Rule.demands())
+STEP_DEMANDS = DEMANDS - {"min_hours"}
+"""The demands on a version while it is rolled out."""
 
 
 class UnpromotedError(GateError):
     """A governed channel or rollout that no promotion set. It does not resolve, and nothing is damaged."""
+
+
+@dataclass(frozen=True)
+class JudgedVersion:
+    """The finding of each demand on a version, the manifest compared with, and the statements that were read."""
+
+    located: LocatedVersion
+    channel: str
+    findings: tuple[GateFinding, ...]
+    before: Digest | None
+    statements: tuple[Digest, ...]
+
+    @property
+    def failed(self) -> tuple[GateFinding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict == "fail")
+
+    @property
+    def faults(self) -> str:
+        """The failed findings in words."""
+        return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
+
+    def refusal(self, reasons: str) -> GateError:
+        """The error if the version does not meet the policy."""
+        hint = "the findings say what is missing; `reg policy show` shows what is demanded"
+        if any(finding.requirement == "signed_by" for finding in self.failed):
+            hint += "; `reg sign` signs a version, and `reg trust add` adds a key to your trust file"
+        return GateError(f"{self.located.ref} may not become {self.channel}: {reasons}", hint)
+
+
+@dataclass(frozen=True)
+class ChannelGate:
+    """The policy in force on a channel of a model, and the log that it is held against.
+
+    Args:
+        given_trust: judges signatures; default: the user's trust file.
+    """
+
+    log: Log
+    policies: PolicyLog
+    channel: str
+    given_trust: Trust | None = None
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that the channel's version must meet; empty if the channel is free."""
+        return self.policies.policy.covering(self.log.name, self.channel)
+
+    @cached_property
+    def moves(self) -> list[Tag]:
+        """Every move of the channel, oldest first."""
+        return moves(self.log, self.channel)
+
+    @cached_property
+    def trust(self) -> Trust:
+        return load_trust() if self.given_trust is None else self.given_trust
+
+    def judge(
+        self,
+        version: Version,
+        demands: Collection[str] = DEMANDS,
+        hours: float | None = None,
+        past: Sequence[Tag] | None = None,
+        rules: Sequence[Rule] | None = None,
+    ) -> JudgedVersion:
+        """Judge a version. Raise IntegrityError or NotFoundError if a document cannot be read.
+
+        Args:
+            demands: the keys of the demands that count.
+            hours: the time of the rollout before, if there was one.
+            past: the moves of the channel before; default: all.
+            rules: default: those in force.
+        """
+        log, entry, trust = self.log, self.log.versions[version], self.trust
+        rules = self.rules if rules is None else rules
+        counted = {key for rule in rules for key in rule.checks if key in demands}
+        manifest = log.manifest(version)
+        events = attestations(log, entry.manifest, manifest)
+        signers: tuple[frozenset[str], ...] = ()
+        if "signed_by" in counted:
+            verdicts = signatures_of(log, trust, version, entry.manifest)
+            trusted = {verdict.keyid or "" for verdict in verdicts if verdict.status == "trusted"}
+            signers = trust.signers(sorted(trusted))
+        before = compared_with(self.moves if past is None else past, entry.manifest)
+        candidate = PromotionCandidate(
+            manifest,
+            entry.manifest,
+            entry.size,
+            evaluations=tuple(item for event in events if (item := evaluation_of(log, event)) is not None),
+            signers=signers,
+            before=None if before is None else read_manifest(log.fetch(before), before, log.name),
+            held=entry.held,
+            trusted=frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id)),
+            hours=hours,
+            proofs=tuple(recorded_proofs(log, events, trust)) if "faithful" in counted else (),
+        )
+        findings = dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate, demands))
+        statements = dict.fromkeys(event.statement for event in events)
+        located = LocatedVersion(log.name, version, entry)
+        return JudgedVersion(located, self.channel, tuple(findings), before, tuple(statements))
+
+    def record(self, judged: JudgedVersion) -> dict[str, Any]:
+        """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
+        evidence = PromotionEvidence(
+            name=self.log.name,
+            channel=self.channel,
+            version=str(judged.located.version),
+            manifest=judged.located.entry.manifest,
+            policy=self.policies.head,
+            before=judged.before,
+            findings=judged.findings,
+            statements=judged.statements,
+        )
+        return {"policy": self.policies.head, "evidence": self.log.attach(evidence.encode())}
+
+    def hours(self, manifest: Digest, until: str) -> float | None:
+        """The hours for which a version was rolled out without interruption, up to a time. None if it was not.
+
+        Times are as claimed by those who wrote the events; a line is not older than the lines before it.
+        """
+        start: datetime | None = None
+        end, time = datetime.fromisoformat(until), datetime.min.replace(tzinfo=UTC)
+        for line in self.log.lines():
+            event = line.event
+            if (claimed := datetime.fromisoformat(event.time)) > end:
+                continue
+            time = max(time, claimed)
+            if isinstance(event, RolloutStep | Tag | Untag) and event.tag == self.channel:
+                is_step = isinstance(event, RolloutStep) and event.manifest == manifest
+                start = (start or time) if is_step else None if time < end else start
+        return None if start is None else (end - start).total_seconds() / 3600
+
+    def check(self) -> None:
+        """Raise GateError if the channel is governed, and its version was not promoted or fails the policy."""
+        if not self.rules:
+            return
+        name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
+        move = self.moves[-1] if self.moves else None
+        if (
+            current is None
+            or move is None
+            or (current.version, current.evidence) != (move.version, move.evidence)
+        ):
+            raise IntegrityError(f"{name} was moved without an event in the log", VERIFY_ADVICE)
+        self._check_promoted(move, f"{name} was moved to {move.version}")
+        self._check_past()
+        hours = self.hours(move.manifest, move.time) if any(rule.min_hours for rule in self.rules) else None
+        judged = self.judge(move.version, hours=hours, past=self.moves[:-1])
+        self._check_met(judged, f"{name} is {move.version}, which")
+
+    def check_rollout(self) -> None:
+        """Raise GateError if the channel is governed, and the version of its rollout was not promoted or fails the policy."""
+        name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
+        steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
+        step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
+        if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
+            raise IntegrityError(f"the rollout of {name} is not what its log says", VERIFY_ADVICE)
+        if self.rules:
+            self._check_promoted(step, f"{rollout.to} is rolled out to {name}")
+            judged = self.judge(rollout.to, STEP_DEMANDS)
+            self._check_met(judged, f"{rollout.to}, which is rolled out to {name},")
+
+    def _check_promoted(self, move: Tag | RolloutStep, moved: str) -> None:
+        if move.evidence is None:
+            raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
+        check_evidence(self.log, self.policies, move)
+
+    def _check_met(self, judged: JudgedVersion, subject: str) -> None:
+        if judged.failed:
+            raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
+
+    def _check_past(self) -> None:
+        """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
+
+        Otherwise an attacker could make a forbidden change in two steps, by way of a third version.
+        """
+        newest = 0
+        for position, move in enumerate(self.moves):
+            if move.evidence is None:
+                continue
+            seq, policy = check_evidence(self.log, self.policies, move)
+            moved = f"{self.log.name}:{self.channel} was moved to {move.version}"
+            if seq < newest:
+                raise GateError(f"{moved} under a policy that was replaced before", PROMOTE_ADVICE)
+            newest, rules = seq, policy.covering(self.log.name, self.channel)
+            is_limited = any(CHANGES & rule.checks.keys() for rule in rules)
+            if is_limited and move is not self.moves[-1] and move.version in self.log.versions:
+                judged = self.judge(move.version, CHANGES, past=self.moves[:position], rules=rules)
+                if judged.failed:
+                    raise GateError(f"{moved} on the way: {judged.failed[0].detail}", PROMOTE_ADVICE)
+
+
+def moves(log: Log, channel: str) -> list[Tag]:
+    """Every move of a channel, oldest first."""
+    return [event for _, event in log.events(Tag) if event.tag == channel]
+
+
+def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
+    """The manifest to compare a move of a channel with: the last one promoted to it before.
+
+    After the first promotion, only promotions count. Before it, None if the channel holds that manifest, which then
+    changes nothing for devices, or held no other.
+    """
+    others = [event for event in past if event.manifest != manifest]
+    promoted = [event for event in others if event.evidence is not None]
+    if not any(event.evidence is not None for event in past) and past and past[-1].manifest == manifest:
+        return None
+    return next((event.manifest for event in reversed(promoted or others)), None)
+
+
+def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
+    """The policy that a promotion names, and its number.
+
+    Raise GateError if the registry never had it, or the evidence is not about this very move.
+    """
+    channel = f"{log.name}:{move.tag}"
+    policy = policies.at(move.policy) if move.policy else None
+    if policy is None or move.evidence is None:
+        raise GateError(
+            f"{channel} was moved to {move.version} under a policy that the registry never had",
+            PROMOTE_ADVICE,
+        )
+    data = log.fetch(move.evidence)
+    try:
+        evidence = PromotionEvidence.decode(data, "the evidence")
+    except InputError as error:
+        raise GateError(
+            f"{channel}: it is not evidence of a promotion: {error.message}", PROMOTE_ADVICE
+        ) from error
+    stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
+    if stated != (log.name, move.tag, str(move.version), move.manifest, move.policy):
+        raise GateError(f"the evidence of {channel} is that of another move", PROMOTE_ADVICE)
+    return policy
 
 
 def check_holder(
@@ -37,7 +275,7 @@ def check_holder(
     index: IndexFile | None,
     policy_file: IndexFile,
 ) -> None:
-    """Judge a governed channel, which must still hold the version `located`. See `check_held`.
+    """Judge a governed channel, which must still hold the version `located` or roll it out; see `ChannelGate`.
 
     Raise IntegrityError if the state line that the answer came from contradicts its manifest.
     """
@@ -47,15 +285,13 @@ def check_holder(
 
     def judge(log: Log) -> None:
         """The judged log may be newer than the state line, since a collector may have freed older documents."""
-        manifest, current, rollout = (
-            located.entry.manifest,
-            log.channels.get(channel),
-            log.rollouts.get(channel),
-        )
+        manifest = located.entry.manifest
+        gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
+        rollout = log.rollouts.get(channel)
         if rollout is not None and rollout.manifest == manifest:
-            check_rollout(log, policies, channel, rollout)
+            gate.check_rollout()
         else:
-            check_held(log, policies, channel)
+            gate.check()
             if current is None or current.manifest != manifest:
                 raise GateError(
                     f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
@@ -67,129 +303,16 @@ def check_holder(
     consult(reader, located.name, judge, index=index)
 
 
-def check_held(log: Log, policies: PolicyLog, channel: str, trust: Trust | None = None) -> None:
-    """Raise GateError if a governed channel holds a version that was not promoted or fails the policy.
-
-    `trust` is by default what the user's trust file says.
-    """
-    rules = policies.policy.covering(log.name, channel)
-    if not rules:
-        return
-    where, current, history = f"{log.name}:{channel}", log.channels.get(channel), moves(log, channel)
-    move = history[-1] if history else None
-    if (
-        current is None
-        or move is None
-        or (current.version, current.evidence) != (move.version, move.evidence)
-    ):
-        raise IntegrityError(f"{where} was moved without an event in the log", VERIFY_ADVICE)
-    hours = None
-    if any(rule.min_hours for rule in rules):
-        hours = rollout_hours(log, channel, move.manifest, datetime.fromisoformat(move.time))
-    _check_promoted(log, policies, move, f"{where} was moved to {move.version}")
-    _check_past(log, policies, history)
-    before = compared_with(history[:-1], move.manifest)
-    judged = judge_version(log, rules, move.version, before, trust, hours)
-    _check_met(judged, f"{where} is {move.version}, which")
-
-
-def check_rollout(
-    log: Log, policies: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
-) -> None:
-    """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
-    where = f"{log.name}:{channel}"
-    steps = [event for _, event in log.events(RolloutStep) if event.tag == channel]
-    step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
-    if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
-        raise IntegrityError(f"the rollout of {where} is not what its log says", VERIFY_ADVICE)
-    judged = judge_rollout(log, policies, channel, rollout, trust=trust)
-    if judged is not None:
-        _check_promoted(log, policies, step, f"{rollout.to} is rolled out to {where}")
-        _check_met(judged, f"{rollout.to}, which is rolled out to {where},")
-
-
-def _check_promoted(log: Log, policies: PolicyLog, move: Tag | RolloutStep, moved: str) -> None:
-    if move.evidence is None:
-        raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
-    check_evidence(log, policies, move)
-
-
-def _check_met(judged: JudgedVersion, subject: str) -> None:
-    if judged.failed:
-        raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
-
-
-def _check_past(log: Log, policies: PolicyLog, history: Sequence[Tag]) -> None:
-    """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
-
-    Else an attacker could make a forbidden change in two steps, by way of a third version.
-    """
-    newest = 0
-    for position, move in enumerate(history):
-        if move.evidence is None:
-            continue
-        where, (seq, policy) = f"{log.name}:{move.tag}", check_evidence(log, policies, move)
-        if seq < newest:
-            raise GateError(
-                f"{where} was moved to {move.version} under a policy that was replaced before", PROMOTE_ADVICE
-            )
-        newest = seq
-        covering = policy.covering(log.name, move.tag)
-        limits = [
-            rule.only("breaking", "planned") for rule in covering if rule.breaking is False or rule.planned
-        ]
-        if move is not history[-1] and limits and move.version in log.versions:
-            before = compared_with(history[:position], move.manifest)
-            failed = judge_version(log, limits, move.version, before).failed
-            if failed:
-                raise GateError(
-                    f"{where} was moved to {move.version} on the way: {failed[0].detail}", PROMOTE_ADVICE
-                )
-
-
-def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
-    """The policy that a promotion names, and its number.
-
-    Raise GateError if the registry never had it, or the evidence is not about this very move.
-    """
-    where = f"{log.name}:{move.tag}"
-    policy = policies.at(move.policy) if move.policy else None
-    if policy is None or move.evidence is None:
-        raise GateError(
-            f"{where} was moved to {move.version} under a policy that the registry never had", PROMOTE_ADVICE
-        )
-    data = log.fetch(move.evidence)
-    try:
-        evidence = PromotionEvidence.decode(data, "the evidence")
-    except InputError as error:
-        raise GateError(
-            f"{where}: it is not evidence of a promotion: {error.message}", PROMOTE_ADVICE
-        ) from error
-    stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
-    if stated != (log.name, move.tag, str(move.version), move.manifest, move.policy):
-        raise GateError(f"the evidence of {where} is that of another move", PROMOTE_ADVICE)
-    return policy
-
-
-def judge_rollout(
-    log: Log,
-    policies: PolicyLog,
-    channel: str,
-    rollout: Rollout,
-    hours: float | None = None,
-    trust: Trust | None = None,
-) -> JudgedVersion | None:
-    """Judge the version of a rollout by the policy. Return None if the channel is free.
-
-    `hours`: the time that the rollout took; None if it is not at its end, when `min_hours` demands nothing.
-    """
-    rules: Sequence[Rule] = policies.policy.covering(log.name, channel)
-    if not rules:
-        return None
-    if hours is None:
-        rules = [rule.only(*rule.checks.keys() - {"min_hours"}) for rule in rules]
-    before = compared_with(moves(log, channel), rollout.manifest)
-    return judge_version(log, rules, rollout.to, before, trust, hours)
+def promotion_documents(log: Log) -> set[Digest]:
+    """List the documents by which an offline reader can judge governed channels."""
+    digests: set[Digest] = set()
+    for channel, current in log.channels.items():
+        promoted = [move for move in moves(log, channel) if move.evidence] if current.evidence else []
+        digests |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
+        if promoted:
+            about = attestations(log, current.manifest, log.manifest(current.version))
+            digests |= {event.statement for event in about}
+    return digests - set(log.tombstones)
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust | None = None) -> Iterator[tuple[str, str]]:
@@ -201,9 +324,10 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust | None = None) ->
     for channel in sorted(log.channels):
         try:
             policies = policies or read_policies(reader)
-            check_held(log, policies, channel, trust)
+            gate = ChannelGate(log, policies, channel, trust)
+            gate.check()
             if channel in log.rollouts:
-                check_rollout(log, policies, channel, log.rollouts[channel], trust)
+                gate.check_rollout()
         except UnpromotedError as error:
             yield "unpromoted", error.message
         except RegError as error:
@@ -228,16 +352,18 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
     for name in reader.names():
         try:
             index = reader.read_index(name)
-            channels = lookup.log_of(reader, name, index).state.channels
-            governed = [channel for channel in sorted(channels) if policies.policy.covering(name, channel)]
-            if not governed:
-                continue
-            log = load(reader, name, index=index)
+            channels = log_of(reader, name, index).state.channels
+            governed = [tag for tag in sorted(channels) if policies.policy.covering(name, tag)]
+            gates = []
+            if governed:
+                log = load(reader, name, index=index)
+                gates = [ChannelGate(log, policies, channel) for channel in governed]
         except RegError as error:
             yield BlockedChannel(name, None, None, error.message)
             continue
-        for channel in governed:
+        for gate in gates:
             try:
-                check_held(log, policies, channel)
+                gate.check()
             except RegError as error:
-                yield BlockedChannel(name, channel, str(channels[channel].version), error.message)
+                version = channels[gate.channel].version
+                yield BlockedChannel(name, gate.channel, str(version), error.message)

@@ -108,7 +108,7 @@ def set_policy(
     longer = log.append(
         policy, actor, reason, partial(sign_line, store.registry_id, signer) if signer else None
     )
-    for problem in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
+    for _, problem in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
         raise GateError(
             problem,
             "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",

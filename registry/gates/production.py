@@ -62,13 +62,11 @@ def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     try:
         if reader.read_index(POLICY_LOG) is None:
             return ""
-        from onnxreg.registry.gates.enforce import check_held
+        from onnxreg.registry.gates.enforce import ChannelGate
         from onnxreg.registry.gates.policy_log import read_policies
 
-        policies = read_policies(reader)
-        if not policies.policy.covering(log.name, tag):
-            return ""
-        check_held(log, policies, tag, trust)
+        gate = ChannelGate(log, read_policies(reader), tag, trust)
+        gate.check()
     except RegError as error:
         return error.message
-    return "met"
+    return "met" if gate.rules else ""

@@ -1,176 +1,57 @@
-"""Promotion: a channel moves to a version that meets the policy, and the event records the findings.
+"""Promotion: a channel moves to a version that meets the policy, at once or by a staged rollout.
 
-`judge_version` judges a version by the rules of a channel. Everything is read again from the log and its blobs.
+The event records the findings as evidence. The start of a rollout is a promotion, and so is each `advance`; `finish`
+moves the channel. Until then nothing else moves it.
 """
 
-from collections.abc import Collection, Sequence
+import secrets
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from shlex import quote
+from typing import Any
 
-from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.statements import attestations, evaluation_of, manifest_at, recorded_proofs
-from onnxreg.registry.log import lookup
+from onnxreg.registry.gates.enforce import STEP_DEMANDS, ChannelGate, JudgedVersion
+from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.lookup import consult, find
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.signatures import signatures_of
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.errors import ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
-from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import RolloutStep, Tag, Untag, check_channel
-
-READ_FINDINGS = (
-    "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to "
-    "your trust file"
-)
-
-
-def moves(log: Log, channel: str) -> list[Tag]:
-    """Every move of a channel, oldest first."""
-    return [event for _, event in log.events(Tag) if event.tag == channel]
-
-
-def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """The manifest to compare a move of a channel with: the last one promoted to it before.
-
-    After the first promotion, only promotions count. Before it, None if the channel holds that manifest, which then
-    changes nothing for devices, or held no other.
-    """
-    others = [event for event in past if event.manifest != manifest]
-    promoted = [event for event in others if event.evidence is not None]
-    if not any(event.evidence is not None for event in past) and past and past[-1].manifest == manifest:
-        return None
-    return next((event.manifest for event in reversed(promoted or others)), None)
-
-
-def rollout_hours(log: Log, channel: str, manifest: Digest, until: datetime) -> float | None:
-    """The hours for which a version was rolled out to a channel without interruption, up to a time.
-
-    None if it was not. Times are as claimed by those who wrote the events; a line is not older than the lines before it.
-    """
-    start: datetime | None = None
-    time = datetime.min.replace(tzinfo=UTC)
-    for line in log.lines():
-        event = line.event
-        if (claimed := datetime.fromisoformat(event.time)) > until:
-            continue
-        time = max(time, claimed)
-        if isinstance(event, RolloutStep | Tag | Untag) and event.tag == channel:
-            is_step = isinstance(event, RolloutStep) and event.manifest == manifest
-            start = (start or time) if is_step else None if time < until else start
-    return None if start is None else (until - start).total_seconds() / 3600
-
-
-def promotion_documents(log: Log) -> set[Digest]:
-    """List the documents by which an offline reader can judge governed channels."""
-    digests: set[Digest] = set()
-    for channel, current in log.channels.items():
-        promoted = [move for move in moves(log, channel) if move.evidence] if current.evidence else []
-        digests |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
-        if promoted:
-            about = attestations(log, current.manifest, manifest_at(log, current.manifest))
-            digests |= {event.statement for event in about}
-    return digests - set(log.tombstones)
-
-
-@dataclass(frozen=True)
-class JudgedVersion:
-    """The finding of each demand, the manifest compared with, and the statements that were read."""
-
-    located: LocatedVersion
-    findings: tuple[GateFinding, ...]
-    before: Digest | None
-    statements: tuple[Digest, ...]
-
-    @property
-    def failed(self) -> tuple[GateFinding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "fail")
-
-    @property
-    def faults(self) -> str:
-        """The failed findings in words."""
-        return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
-
-    def evidence(self, policies: PolicyLog, channel: str) -> bytes:
-        """The evidence that the version was judged for a channel by the policy in force."""
-        return PromotionEvidence(
-            name=self.located.name,
-            channel=channel,
-            version=str(self.located.version),
-            manifest=self.located.entry.manifest,
-            policy=policies.head,
-            before=self.before,
-            findings=self.findings,
-            statements=self.statements,
-        ).encode()
-
-
-def judge_version(
-    log: Log,
-    rules: Sequence[Rule],
-    version: Version,
-    before: Digest | None,
-    trust: Trust | None = None,
-    hours: float | None = None,
-) -> JudgedVersion:
-    """Judge a version by rules. Raise IntegrityError or NotFoundError if a document cannot be read.
-
-    Args:
-        before: the manifest to compare it with; see `compared_with`.
-        trust: default: the user's trust file.
-        hours: the time of the rollout before, if there was one.
-    """
-    entry, trust = log.versions[version], load_trust() if trust is None else trust
-    manifest = manifest_at(log, entry.manifest)
-    events = attestations(log, entry.manifest, manifest)
-    signers: tuple[frozenset[str], ...] = ()
-    if any(rule.signed_by for rule in rules):
-        verdicts = signatures_of(log, trust, version, entry.manifest)
-        trusted = {verdict.keyid or "" for verdict in verdicts if verdict.status == "trusted"}
-        signers = trust.signers(sorted(trusted))
-    candidate = PromotionCandidate(
-        manifest,
-        entry.manifest,
-        entry.size,
-        tuple(item for event in events if (item := evaluation_of(log, event)) is not None),
-        signers,
-        None if before is None else manifest_at(log, before),
-        entry.held,
-        frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
-        hours,
-        tuple(recorded_proofs(log, events, trust)) if any(rule.faithful for rule in rules) else (),
-    )
-    findings = tuple(dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate)))
-    statements = tuple(dict.fromkeys(event.statement for event in events))
-    return JudgedVersion(LocatedVersion(log.name, version, entry), findings, before, statements)
+from onnxreg.schema.gates.rule import GateFinding
+from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
+from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
+from onnxreg.schema.query.cohort import parse_cohort
 
 
 @dataclass(frozen=True)
 class Promotion:
     """The findings, and whether the channel moved. `before` is the version that it held, if any."""
 
-    located: LocatedVersion
-    channel: str
-    findings: tuple[GateFinding, ...]
+    judged: JudgedVersion
     moved: bool
-    before: str | None = None
+    before: Version | None
+
+    @property
+    def located(self) -> LocatedVersion:
+        return self.judged.located
+
+    @property
+    def findings(self) -> tuple[GateFinding, ...]:
+        return self.judged.findings
 
     @property
     def holds(self) -> bool:
-        return all(finding.verdict == "pass" for finding in self.findings)
+        return not self.judged.failed
 
     def refuse(self) -> GateError:
-        """The error if the policy does not hold."""
-        failed = dict.fromkeys(item.requirement for item in self.findings if item.verdict == "fail")
-        return GateError(
-            f"{self.located.ref} may not become {self.channel}: {', '.join(failed)}", READ_FINDINGS
+        """The error if the policy does not hold, for a reader who has the findings."""
+        return self.judged.refusal(
+            ", ".join(dict.fromkeys(finding.requirement for finding in self.judged.failed))
         )
 
 
@@ -196,48 +77,196 @@ def promote(
     check_channel(channel)
     source = CheckedReader(store, known_heads)
     policies = read_policies(source)
-    rules = policies.policy.covering(ref.name, channel)
-    if not rules:
+    if not policies.policy.covering(ref.name, channel):
         if not is_remote:
-            lookup.find(source, ref)  # the hint moves the channel to it
+            find(source, ref)  # the hint moves the channel to it
         url = quote(store.url)
         moves_it = f"reg push {ref} {url} --tag {channel}" if is_remote else f"reg tag {ref} {channel}"
         raise InputError(
             f"no policy governs {ref.name}:{channel} in {store.url}",
             f"`{moves_it}` moves it; `reg policy set FILE{f' --remote {url}' if is_remote else ''}` governs it",
         )
-    located = lookup.find(source, ref)
 
-    def judged_in(log: Log) -> JudgedVersion:
-        before = compared_with(moves(log, channel), located.entry.manifest)
-        return judge_version(log, rules, located.version, before)
+    def judge(log: Log) -> tuple[JudgedVersion, Channel | None]:
+        version = log.find(ref).version
+        return ChannelGate(log, policies, channel).judge(version), log.channels.get(channel)
+
+    judged, current = consult(source, ref.name, judge)
+    version, manifest = judged.located.version, judged.located.entry.manifest
 
     def change(log: Log) -> Collection[Digest]:
         """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
-        judged = judged_in(log)
-        if judged.failed:
-            raise GateError(f"{located.ref} no longer meets the policy", "run it again to see why")
+        gate = ChannelGate(log, policies, channel)
+        latest = gate.judge(version)
+        if latest.failed:
+            raise GateError(f"{judged.located.ref} no longer meets the policy", "run it again to see why")
         log.append(
             Tag(
-                **stamp(located.name, actor, reason),
+                **stamp(ref.name, actor, reason),
                 tag=channel,
-                version=located.version,
-                manifest=located.entry.manifest,
+                version=version,
+                manifest=manifest,
                 expects=current.manifest if current else None,
-                policy=policies.head,
-                evidence=log.attach(judged.evidence(policies, channel)),
+                **gate.record(latest),
             )
         )
         return []
 
-    log = load(source, ref.name)
-    current, judged = log.channels.get(channel), judged_in(log)
-    is_repeated = current is not None and (current.manifest, current.policy) == (
-        located.entry.manifest,
-        policies.head,
-    )
+    is_repeated = current is not None and (current.manifest, current.policy) == (manifest, policies.head)
     is_moved = not judged.failed and not is_repeated and not dry_run
     if is_moved:
         with store.push() as push:
-            commit(store, push, located.name, change)
-    return Promotion(located, channel, judged.findings, is_moved, str(current.version) if current else None)
+            commit(store, push, ref.name, change)
+    return Promotion(judged, is_moved, current.version if current else None)
+
+
+@dataclass(frozen=True)
+class RolloutStatus:
+    """The rollout of a channel; `version` is what devices outside of it get. None: nothing is rolled out."""
+
+    name: str
+    channel: str
+    version: Version
+    rollout: Rollout | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of `reg rollout status --json`."""
+        rollout = None if self.rollout is None else self.rollout.to_json()
+        about = {"name": self.name, "channel": self.channel, "version": str(self.version)}
+        return {**about, "rollout": rollout}
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The rollouts in one registry, which may be a remote; `known_heads` are those of the user."""
+
+    store: RegistryStore
+    known_heads: KnownHeads
+    actor: str | None = None
+    is_remote: bool = False
+
+    def start(
+        self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
+    ) -> RolloutStatus:
+        """Give a version to a share of a channel's devices, in percent.
+
+        Raise ConflictError if a rollout of the channel is under way, or it holds the version; GateError if a policy
+        governs the channel and does not hold; InputError for a malformed share or expression.
+        """
+        check_percent(share)
+        cohort = None if where is None else str(parse_cohort(where))
+        located = find(CheckedReader(self.store, self.known_heads), ref)
+
+        def begin(log: Log) -> Rollout:
+            if channel in log.rollouts:
+                raise ConflictError(
+                    f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
+                    f"`reg rollout finish {log.name} --channel {channel}` moves the channel, `halt` stops the rollout",
+                )
+            if log.channels[channel].manifest == located.entry.manifest:
+                raise ConflictError(
+                    f"{log.name}:{channel} is {located.version} already", "there is nothing to do"
+                )
+            return Rollout(located.version, located.entry.manifest, share, secrets.token_hex(16), 0, cohort)
+
+        return self._change(ref.name, channel, lambda log: self._step(log, channel, begin(log), reason))
+
+    def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> RolloutStatus:
+        """Give the version to more devices; those that have it keep it.
+
+        Raise NotFoundError without a rollout; InputError if it is not more; GateError as `start`.
+        """
+        check_percent(share)
+
+        def widen(log: Log) -> Rollout:
+            rollout = _current(log, channel)
+            if share <= rollout.percent:
+                raise InputError(
+                    f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
+                    f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
+                )
+            return rollout.replace(percent=share)
+
+        return self._change(name, channel, lambda log: self._step(log, channel, widen(log), reason))
+
+    def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+        """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
+
+        def halt(log: Log) -> None:
+            _current(log, channel)
+            expects = log.channels[channel].manifest
+            log.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
+
+        return self._change(name, channel, halt)
+
+    def finish(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+        """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
+
+        def finish(log: Log) -> None:
+            rollout, about = _current(log, channel), stamp(name, self.actor, reason)
+            about |= self._promotion(log, channel, rollout, about["time"])
+            about |= {"tag": channel, "version": rollout.to, "manifest": rollout.manifest}
+            log.finish(Tag(**about, expects=log.channels[channel].manifest))
+
+        return self._change(name, channel, finish)
+
+    def _step(self, log: Log, channel: str, rollout: Rollout, reason: str | None) -> None:
+        """Append the event by which a rollout begins or widens."""
+        promotion = self._promotion(log, channel, rollout)
+        evidence = promotion.get("evidence")
+        log.append(
+            RolloutStep(
+                **stamp(log.name, self.actor, reason),
+                **promotion,
+                tag=channel,
+                expects=log.channels[channel].manifest,
+                version=rollout.to,
+                manifest=rollout.manifest,
+                percent=rollout.percent,
+                salt=rollout.salt,
+                where=rollout.where,
+                blobs=(Descriptor(evidence, len(log.fetch(evidence))),) if evidence else (),
+            )
+        )
+
+    def _promotion(self, log: Log, channel: str, rollout: Rollout, end: str | None = None) -> dict[str, Any]:
+        """The policy and the evidence of a rollout's version. Empty if the channel is free; GateError if the policy does not hold.
+
+        `end`: the time at which the rollout ends; None while it lasts, when `min_hours` demands nothing.
+        """
+        gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
+        if not gate.rules:
+            return {}
+        if end is None:
+            judged = gate.judge(rollout.to, STEP_DEMANDS)
+        else:
+            judged = gate.judge(rollout.to, hours=gate.hours(rollout.manifest, end))
+        if judged.failed:
+            raise judged.refusal(judged.faults)
+        return gate.record(judged)
+
+    def _change(self, name: str, channel: str, change: Callable[[Log], None]) -> RolloutStatus:
+        def changed(log: Log) -> Collection[Digest]:
+            if check_channel(channel) not in log.channels:
+                remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
+                first = f"; reg tag {name}:VERSION {channel}{remote} makes it"
+                raise no_channel(name, channel, log.channels, first)
+            change(log)
+            return []
+
+        CheckedReader(self.store, self.known_heads).read_index(name)
+        with self.store.push() as push:
+            log = commit(self.store, push, name, changed)
+        return RolloutStatus(log.name, channel, log.channels[channel].version, log.rollouts.get(channel))
+
+
+def _current(log: Log, channel: str) -> Rollout:
+    if channel not in log.rollouts:
+        others = ", ".join(log.rollouts)
+        raise NotFoundError(
+            f"nothing is rolled out to {log.name}:{channel}",
+            f"rollouts are under way on {others}"
+            if others
+            else f"`reg rollout start {log.name}:VERSION --channel CHANNEL --percent 5` begins one",
+        )
+    return log.rollouts[channel]

@@ -1,11 +1,8 @@
-"""The attestations of a model's log: evaluations, proofs, benchmarks, and signatures on versions.
-
-`RecordedStatement` reads all of them; `attest`, `attest_proof` and `attest_benchmark` put one on record.
-"""
+"""The attestations of a model's log: evaluations, proofs and benchmarks are put on record, and read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,11 +12,12 @@ from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.trust.checked_reader import load_trust
-from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_for
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.registry.trust.signatures import BENCHMARK, PROOF, RecordedStatement, SignatureJudge, judge_for
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag
 from onnxreg.schema.log.summary import effective_state
-from onnxreg.schema.signing.dsse import EVALUATED, PROVEN, RELEASE, Envelope
+from onnxreg.schema.signing.dsse import EVALUATED, PROVEN, Statement
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 if TYPE_CHECKING:
@@ -30,72 +28,10 @@ if TYPE_CHECKING:
     from onnxreg.schema.core.digest import Digest
     from onnxreg.schema.core.ref import Ref
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
-    from onnxreg.schema.gates.evaluation import Evaluation
+    from onnxreg.schema.gates.evaluation import EvaluationDocument
     from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
     from onnxreg.schema.inputs.trust_file import Trust
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
-
-BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
-"""The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
-PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
-"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
-KINDS: Mapping[str, str] = {
-    "application/vnd.onnxreg.recall-delta.v1+json": "evaluation",
-    "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
-    PROOF: "proof",
-    BENCHMARK: "benchmark",
-    EVALUATED: "evaluation",
-    PROVEN: "proof",
-    RELEASE: "signature",
-}
-"""The kinds of statements by media type, and for a signed one by predicate type."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedStatement:
-    """A statement of a log.
-
-    Args:
-        kind: a word of `KINDS`; "" if it states something else.
-        data: the document, or the payload of the envelope.
-        envelope: its signatures, if it is signed.
-    """
-
-    kind: str
-    data: bytes
-    envelope: Envelope | None = None
-
-    @classmethod
-    def decode(cls, media_type: str, data: bytes) -> RecordedStatement:
-        """Raise InputError for a malformed envelope."""
-        if media_type != ENVELOPE:
-            return cls(KINDS.get(media_type, ""), data)
-        envelope = Envelope.decode(data)
-        return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
-
-    def evaluation(self) -> Evaluation | None:
-        """The evaluation that it states, if it is of this kind. Raise InputError if it is malformed."""
-        from onnxreg.schema.gates.evaluation import read_evaluation, read_statement
-
-        if self.kind != "evaluation":
-            return None
-        return read_statement(self.data) if self.envelope else read_evaluation(self.data, "an evaluation")[1]
-
-    def proof(self) -> FaithfulnessReport | None:
-        """The proof that it states, if it is of this kind. Raise InputError if it is malformed."""
-        if self.kind != "proof":
-            return None
-        from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement
-
-        return read_statement(self.data) if self.envelope else FaithfulnessReport.decode(self.data, "a proof")
-
-    def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
-        """Judge its signatures; line `seq` announced it."""
-        return [
-            judge.verdict(item.keyid, item.sig, self.envelope.signed, seq)
-            for item in (self.envelope.signatures if self.envelope else ())
-            if self.envelope is not None
-        ]
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
@@ -106,32 +42,6 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
-def manifest_at(log: Log, digest: Digest) -> Manifest:
-    return read_manifest(log.fetch(digest), digest, log.name)
-
-
-# Evaluations
-
-
-def evaluation_of(log: Log, event: Attest) -> Evaluation | None:
-    """Read the evaluation of an attest event. Return None for another statement.
-
-    Raise IntegrityError if it is malformed, or the event contradicts its statement.
-    """
-    data = log.fetch(event.statement)
-    try:
-        evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
-    except InputError as error:
-        raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
-    verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
-    if verdict != (event.artifact, event.state):
-        raise IntegrityError(
-            f"an attest event of {log.name} says other things than its statement {event.statement.short}...",
-            "its writer made it up: do not rely on this version",
-        )
-    return evaluation
-
-
 @dataclass(frozen=True)
 class AttestResult:
     """The artifact by its path, the state in its manifest, the evaluation, and the effective state."""
@@ -139,7 +49,7 @@ class AttestResult:
     ref: Ref
     path: str
     stated: str
-    evaluation: Evaluation
+    evaluation: EvaluationDocument
     state: str
 
 
@@ -156,7 +66,7 @@ def attest(
     Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
     was made against another parent than the artifact's; `label` is its name in errors.
     """
-    from onnxreg.schema.gates.evaluation import read_evaluation, statement
+    from onnxreg.schema.gates.evaluation import read_evaluation
 
     media_type, evaluation = read_evaluation(report, label)
     artifact = _artifact(published, evaluation.artifact, "the report")
@@ -167,7 +77,8 @@ def attest(
             f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
         )
     if key is not None:
-        media_type, report = ENVELOPE, sign_statement(statement(report, artifact.digest), key).encode()
+        signed = Statement(EVALUATED, artifact.digest, canonical.decode(report, label))
+        media_type, report = ENVELOPE, sign_statement(signed.encode(), key).encode()
     decisions.attest(published.ref, report, media_type, reason, (artifact.digest, evaluation.state))
     before = next(item.state for item in published.states if item.path == artifact.path)
     state = effective_state(before, evaluation.state)
@@ -185,56 +96,6 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SignedEvaluation:
-    """A signature on an evaluation of an artifact, the line that announced it, and its verdict."""
-
-    manifest: Digest
-    artifact: Digest
-    state: str
-    seq: int
-    verdict: SignatureVerdict
-
-    def to_json(self) -> dict[str, str | int | None]:
-        """The value in `reg verify --signatures --json`."""
-        about = {"artifact": str(self.artifact), "state": self.state}
-        return {**about, **self.verdict.to_json(), "seq": self.seq}
-
-
-def signed_evaluations(log: Log, trust: Trust) -> Iterator[SignedEvaluation]:
-    """Yield every signature on an evaluation in a log, oldest first, without statements taken down.
-
-    A statement that is missing, damaged, or says other things than its event is `invalid`.
-    """
-    judge = judge_for(log, trust)
-    for seq, event in log.events(Attest):
-        if event.media_type != ENVELOPE or event.artifact is None or event.statement in log.tombstones:
-            continue
-        try:
-            evaluation_of(log, event)
-            statement = RecordedStatement.decode(ENVELOPE, log.fetch(event.statement))
-            verdicts = statement.verdicts(judge, seq)
-        except (InputError, IntegrityError, NotFoundError) as error:
-            verdicts = [SignatureVerdict("invalid", detail=error.message)]
-        for verdict in verdicts:
-            yield SignedEvaluation(event.manifest, event.artifact, event.state or "", seq, verdict)
-
-
-def audit_evaluations(log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield the wrong signatures on evaluations; see `verify.Audit`."""
-    try:
-        evaluations = list(signed_evaluations(log, trust))
-    except RegError:
-        return  # the log cannot be read, which is said of the log
-    for evaluation in evaluations:
-        if evaluation.verdict.status == "invalid":
-            subject = f"the evaluation of {evaluation.artifact.short}... in line {evaluation.seq}"
-            yield "signature", f"the signature on {subject} is wrong: {evaluation.verdict.detail}"
-
-
-# Proofs
-
-
 def attest_proof(
     decisions: Decisions,
     published: Release,
@@ -246,11 +107,12 @@ def attest_proof(
 
     Raise InputError if it is about bytes that are not an artifact of the version.
     """
-    from onnxreg.schema.gates.faithfulness import statement
-
     _artifact(published, report.artifact, "the proof")
-    data = report.encode() if key is None else sign_statement(statement(report), key).encode()
-    decisions.attest(published.ref, data, PROOF if key is None else ENVELOPE, reason)
+    media_type, data = PROOF, report.encode()
+    if key is not None:
+        signed = Statement(PROVEN, report.artifact, report.to_json())
+        media_type, data = ENVELOPE, sign_statement(signed.encode(), key).encode()
+    decisions.attest(published.ref, data, media_type, reason)
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
@@ -261,7 +123,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     """
     from onnxreg.schema.gates.faithfulness import RecordedProof
 
-    judge, numbers = judge_for(log, trust), dict[str, int]()
+    judge, first_lines = judge_for(log, trust), dict[str, int]()
     claimed: set[tuple[bytes, frozenset[str]]] = set()
     for event in events:
         if event.media_type not in (PROOF, ENVELOPE):
@@ -274,10 +136,10 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
             continue
         if report is None:
             continue
-        if statement.envelope is not None and not numbers:
+        if not first_lines:
             for seq, line in log.events(Attest):
-                numbers.setdefault(line.statement, seq)
-        verdicts = statement.verdicts(judge, numbers.get(event.statement, 0))
+                first_lines.setdefault(line.statement, seq)
+        verdicts = statement.verdicts(judge, first_lines.get(event.statement, 0))
         signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
         claims = {(report.encode(), names) for names in signers or (frozenset(),)}
         if not claims <= claimed:
@@ -290,19 +152,16 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
     Reports by other rules than this program's do not count.
     """
-    lineages = {
-        artifact.digest: (artifact.path, {parent.digest for parent in manifest.ancestors(artifact)})
-        for artifact in manifest.artifacts
-        if artifact.parent
-    }
-    if not lineages:
+    children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
+    if not children:
         return {}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust)
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
-        path, parents = lineages.get(proof.report.artifact, ("", set()))
-        if proof.report.parent in parents and proof.report.is_current:
-            latest[path] = proof
+        child = children.get(proof.report.artifact)
+        parents = [parent.digest for parent in manifest.ancestors(child)] if child else []
+        if child is not None and proof.report.parent in parents and proof.report.is_current:
+            latest[child.path] = proof
     return latest
 
 
@@ -317,9 +176,6 @@ def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, Record
         return latest_proofs(log, version.digest, version.manifest, load_trust())
     except (IntegrityError, NotFoundError):
         return {}
-
-
-# Benchmarks
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
@@ -348,9 +204,6 @@ def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]
 
 
-# Words
-
-
 def word_of(event: Event) -> str:
     """The kind of an event for people: a move with evidence is a promotion."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
@@ -363,23 +216,22 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
         reader: the registry that has the statements and manifests.
         judge: names the signers of statements.
     """
-    match event:
-        case Attest():
-            return [_describe(event, seq, reader, judge)]
-        case Deltas():
-            count = max(0, len(event.blobs) - 1)
-            return [f"({count} delta{'' if count == 1 else 's'})"]
-        case Hold():
-            return [", ".join(event.paths or ["everything"])]
-        case Tag() | RolloutStep():
-            share = []
-            if isinstance(event, RolloutStep):
-                share = ["halted" if event.percent is None else f"{event.percent:g} %"]
-                share += [f"of {event.where}"] if event.where else []
-            digests = {"policy": event.policy, "evidence": event.evidence}
-            return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
-        case OptionalEvent():
-            return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
+    if isinstance(event, Attest):
+        return [_describe(event, seq, reader, judge)]
+    if isinstance(event, Hold):
+        return [", ".join(event.paths or ["everything"])]
+    if isinstance(event, Deltas):
+        count = max(0, len(event.blobs) - 1)
+        return [f"({count} delta{'' if count == 1 else 's'})"]
+    if isinstance(event, Tag | RolloutStep):
+        share = []
+        if isinstance(event, RolloutStep):
+            share = ["halted" if event.percent is None else f"{event.percent:g} %"]
+            share += [f"of {event.where}"] if event.where else []
+        digests = {"policy": event.policy, "evidence": event.evidence}
+        return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
+    if isinstance(event, OptionalEvent):
+        return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     return []
 
 

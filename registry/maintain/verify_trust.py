@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from onnxreg.registry.gates.enforce import audit_gates
 from onnxreg.registry.gates.policy_log import read_policies
-from onnxreg.registry.gates.statements import audit_evaluations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model
@@ -62,7 +61,6 @@ def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress = 
 
 def _audit(reader: RegistryReader, trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
     yield from audit_signatures(trust, log)
-    yield from audit_evaluations(log, trust)
     yield from audit_gates(reader, log, trust)
 
 

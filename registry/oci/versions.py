@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import BinaryIO, NamedTuple
 
 from onnxreg.registry.deliver.resolution import check_version_trust
-from onnxreg.registry.gates.statements import RecordedStatement, attestations
+from onnxreg.registry.gates.statements import attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
@@ -33,6 +33,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.blobs import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RemoteError

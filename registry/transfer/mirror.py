@@ -134,7 +134,7 @@ def _verbatim(
 ) -> None:
     """Compare every model, then copy the ones that are behind, and delete what the source gave up."""
     trust = load_trust()
-    policies = source.read_index(POLICY_LOG) if trust.required(source.registry_id, POLICY_LOG) else None
+    policies = source.read_index(POLICY_LOG)
     if policies is not None:
         enforce_policies(trust, source.registry_id, policies)
     files = innermost(

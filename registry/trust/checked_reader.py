@@ -93,13 +93,14 @@ def check_no_rollback(reader: RegistryReader, known_heads: KnownHeads, names: It
 def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the trust file."""
     trust = trust_if_any()
-    if trust is not None and trust.concerns(reader.registry_id, name):
-        from onnxreg.registry.trust.requirements import enforce, enforce_policies
+    if trust is None:
+        return
+    from onnxreg.registry.trust.requirements import enforce, enforce_policies
 
-        if name == POLICY_LOG:
-            enforce_policies(trust, reader.registry_id, index)
-        else:
-            enforce(trust, reader, name, index)
+    if name == POLICY_LOG:
+        enforce_policies(trust, reader.registry_id, index)
+    elif trust.concerns(reader.registry_id, name):
+        enforce(trust, reader, name, index)
 
 
 def load_trust(path: Path | None = None) -> "Trust":

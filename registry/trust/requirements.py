@@ -9,10 +9,10 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import (
     SignatureVerdict,
-    SignedRelease,
+    SignedStatement,
     judge_lines,
-    signatures,
     signatures_of,
+    signed_statements,
 )
 from onnxreg.schema.core.errors import IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
@@ -28,54 +28,60 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
 
     The whole log is read. The state must follow from it, except keys that this build does not know.
     """
-    registry = reader.registry_id
     log = load(reader, name, index=index)
-    lines = list(log.lines())
-    check_lines(trust, registry, name, lines)
+    check_lines(trust, log.registry, name, log.lines())
     log.prove()
 
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
-    """Raise IntegrityError if a registry's log of policies is not signed as the trust file says."""
+    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say.
+
+    A policy that names keys counts if lines must be signed, or if the trust file has all these keys, none revoked: a
+    reader without them cannot judge the next line.
+    """
     lines = [read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n")]
     check_lines(trust, registry, POLICY_LOG, lines)
-    if any(need.lines for need in trust.required(registry, POLICY_LOG)):
-        for fault in unauthorized_policies(trust, registry, lines):
-            raise IntegrityError(fault, "ask the registry's owner who set that policy")
+    is_demanded = any(need.lines for need in trust.required(registry, POLICY_LOG))
+    valid = {name for key in trust.keys.values() if key.revoked is None for name in (key.name, key.key.id)}
+    for named, problem in unauthorized_policies(trust, registry, lines):
+        if is_demanded or named <= valid:
+            raise IntegrityError(problem, "ask the registry's owner who set that policy")
 
 
-def unauthorized_policies(trust: Trust, registry: str, lines: Sequence[LogLine]) -> Iterator[str]:
+def unauthorized_policies(
+    trust: Trust, registry: str, lines: Sequence[LogLine]
+) -> Iterator[tuple[frozenset[str], str]]:
     """Yield the policies that follow one which names keys (`signed_by`), and that none of these keys signed.
 
-    A key counts here for any model. Raise IntegrityError if a policy cannot be read.
+    Each comes with these keys. A key counts here for any model. Raise IntegrityError if a policy cannot be read.
     """
     judged = judge_lines(trust, registry, POLICY_LOG, lines)
     for (before, _), (line, verdict) in pairwise(judged):
         named = policy_of(before).signers
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
         if named and not any(named & names for names in signers):
+            keys, why = ", ".join(sorted(named)), str(verdict) or "it is unsigned"
             yield (
-                f"policy {line.seq} is not signed by a key that policy {before.seq} names"
-                f" ({', '.join(sorted(named))}): {verdict or 'it is unsigned'}"
+                named,
+                f"policy {line.seq} is not signed by a key that policy {before.seq} names ({keys}): {why}",
             )
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """IntegrityError at the first line whose signature is wrong or missing."""
     judged = judge_lines(trust, registry, name, lines)
-    needs = [requirement for requirement in trust.required(registry, name) if requirement.lines]
+    needs = [need for need in trust.required(registry, name) if need.lines]
     exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
     for line, verdict in judged:
         if verdict.status == "invalid":
             raise IntegrityError(
                 f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", SIGNERS_ADVICE
             )
-        for need in needs:
-            if line.seq > exempt[need] and not _counts(verdict, need):
-                raise IntegrityError(
-                    f"line {line.seq} of {name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
-                    SIGNERS_ADVICE,
-                )
+        if any(line.seq > exempt[need] and not _counts(verdict, need) for need in needs):
+            raise IntegrityError(
+                f"line {line.seq} of {name} must be signed by a trusted key: {str(verdict) or 'it is unsigned'}",
+                SIGNERS_ADVICE,
+            )
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
@@ -100,9 +106,19 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 def audit_head(
     reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile
 ) -> Iterator[tuple[str, str]]:
-    """Yield the contradiction between a model's index file and its known head, if any; see `verify.Audit`."""
+    """Yield the contradiction between a model's index file and its known head, if any; see `verify.Audit`.
+
+    If the log grew meanwhile, the newest index file counts.
+    """
     try:
-        _check_head(reader, known_heads, name, index)
+        try:
+            known_heads.check(reader, name, index, known_heads.read(reader.registry_id, name))
+        except IntegrityError:
+            before = known_heads.read(reader.registry_id, name)
+            fresh = reader.read_index(name)
+            if fresh == index:
+                raise
+            known_heads.check(reader, name, fresh, before)
     except RegError as error:
         yield fault("history", error)
 
@@ -111,27 +127,26 @@ def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
     """Yield the signatures of a model that are wrong, and the required ones that are missing."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
-        releases = list(signatures(log, trust))
+        statements = list(signed_statements(log, trust))
     except RegError as error:
         yield fault("signature", error)
         return
-    for release in releases:
-        if release.verdict.status == "invalid":
+    for item in statements:
+        if item.verdict.status == "invalid":
+            artifact = item.event.artifact
+            subject = f"the evaluation of {artifact.short}..." if artifact else str(item.version)
             yield (
                 "signature",
-                f"the signature of {release.version} in line {release.seq} is wrong: {release.verdict.detail}",
+                f"the signature on {subject} in line {item.seq} is wrong: {item.verdict.detail}",
             )
-    for version in unsigned(trust, log, releases):
+    for version in unsigned(trust, log, statements):
         yield "signature", f"version {version} is not signed by a trusted key, as it must be"
 
 
-def unsigned(trust: Trust, log: Log, releases: Collection[SignedRelease]) -> list[Version]:
-    """List the versions that lack a required signature. Versions that do not resolve need none.
-
-    `releases` are the signatures on all versions.
-    """
+def unsigned(trust: Trust, log: Log, statements: Collection[SignedStatement]) -> list[Version]:
+    """List the versions that lack a required signature, given all signatures. Versions that do not resolve need none."""
     good = {
-        need: {release.version for release in releases if _counts(release.verdict, need)}
+        need: {item.version for item in statements if _counts(item.verdict, need)}
         for need in trust.required(log.registry, log.name)
         if need.versions
     }
@@ -146,34 +161,20 @@ def check_copied(log: Log, trust: Trust) -> None:
             raise IntegrityError(f"{log.name} is not copied: {problem}", SIGNERS_ADVICE)
 
 
-def _check_head(reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
-    """Check an index file against the known head. If the log grew meanwhile, check the newest index file."""
-    try:
-        known_heads.check(reader, name, index, known_heads.read(reader.registry_id, name))
-    except IntegrityError:
-        before = known_heads.read(reader.registry_id, name)
-        fresh = reader.read_index(name)
-        if fresh == index:
-            raise
-        known_heads.check(reader, name, fresh, before)
+def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust) -> None:
+    """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
+    needs = [need for need in trust.required(reader.registry_id, located.name) if need.versions]
+    if not needs:
+        return
+    log = load(reader, located.name)
+    verdicts = signatures_of(log, trust, located.version, located.entry.manifest)
+    if not all(any(_counts(verdict, need) for verdict in verdicts) for need in needs):
+        why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
+        raise IntegrityError(
+            f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
+            "`reg verify --signatures` lists the signatures",
+        )
 
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
-
-
-def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust) -> None:
-    """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
-    name = located.name
-    needs = [requirement for requirement in trust.required(reader.registry_id, name) if requirement.versions]
-    if not needs:
-        return
-    log = load(reader, name)
-    verdicts = signatures_of(log, trust, located.version, located.entry.manifest)
-    for need in needs:
-        if not any(_counts(verdict, need) for verdict in verdicts):
-            why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
-            raise IntegrityError(
-                f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
-                "`reg verify --signatures` lists the signatures",
-            )

@@ -1,20 +1,49 @@
-"""The signatures on log lines and on versions, judged by the keys that the reader trusts."""
+"""The statements of a log, and the signatures on them and on its lines, judged by the keys that the reader trusts."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import is_valid
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, RELEASE, Envelope, Release, read_sig
+from onnxreg.schema.signing.dsse import (
+    EVALUATED,
+    MEDIA_TYPE,
+    PROVEN,
+    RELEASE,
+    Envelope,
+    Statement,
+    read_sig,
+    release_statement,
+    released_version,
+)
 
+if TYPE_CHECKING:
+    from onnxreg.schema.gates.evaluation import EvaluationDocument
+    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+
+BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
+"""The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
+PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
+"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
+KINDS = {
+    "application/vnd.onnxreg.recall-delta.v1+json": "evaluation",
+    "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
+    PROOF: "proof",
+    BENCHMARK: "benchmark",
+    EVALUATED: "evaluation",
+    PROVEN: "proof",
+    RELEASE: "signature",
+}
+"""The kinds of statements by media type, and for a signed one by predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
 """`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not
 hold, so it was not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model.
@@ -45,22 +74,17 @@ class SignatureVerdict:
         return {"status": self.status, "keyid": self.keyid, "key": self.key}
 
 
-UNSIGNED = SignatureVerdict("unsigned")
-DigestAt = Callable[[int], Digest | None]
-"""The digest of a line of the log that is judged."""
-
-
 @dataclass(frozen=True)
 class SignatureJudge:
     """Judges the signatures on one model in one registry.
 
-    `digest_at` is called only for a revoked key.
+    `digest_at` gives the digest of a line of the log that is judged. It is called only for a revoked key.
     """
 
     trust: Trust
     registry: str
     model: str
-    digest_at: DigestAt
+    digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
         """Judge a signature over these bytes; line `seq` carries or announces it."""
@@ -90,12 +114,16 @@ class SignatureJudge:
     def line(self, line: LogLine) -> SignatureVerdict:
         """Judge the signature of a line."""
         if line.sig is None:
-            return UNSIGNED
+            return SignatureVerdict("unsigned")
         try:
             signature = read_sig(line.sig)
         except InputError as error:
             return SignatureVerdict("invalid", detail=error.message)
         return self.verdict(signature.keyid, signature.sig, line.signed_bytes(self.registry), line.seq)
+
+    def envelope(self, envelope: Envelope, seq: int) -> list[SignatureVerdict]:
+        """Judge the signatures of a statement that line `seq` announced."""
+        return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
 
 
 def judge_lines(
@@ -114,60 +142,147 @@ def judge_for(log: Log, trust: Trust) -> SignatureJudge:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRelease:
-    """One signature on one version, the line that announced it, and its verdict."""
+class RecordedStatement:
+    """A statement of a log.
 
-    version: Version
-    manifest: Digest
+    Args:
+        kind: a word of `KINDS`; "" if it states something else.
+        data: the document, or the payload of the envelope.
+        envelope: its signatures, if it is signed.
+    """
+
+    kind: str
+    data: bytes
+    envelope: Envelope | None = None
+
+    @classmethod
+    def decode(cls, media_type: str, data: bytes) -> "RecordedStatement":
+        """Raise InputError for a malformed envelope."""
+        if media_type != MEDIA_TYPE:
+            return cls(KINDS.get(media_type, ""), data)
+        envelope = Envelope.decode(data)
+        return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
+
+    def evaluation(self) -> "EvaluationDocument | None":
+        """The evaluation that it states, if it is of this kind. Raise InputError if it is malformed."""
+        if self.kind != "evaluation":
+            return None
+        from onnxreg.schema.gates.evaluation import read_evaluation
+
+        evaluation: EvaluationDocument = self._report(lambda data, label: read_evaluation(data, label)[1])
+        return evaluation
+
+    def proof(self) -> "FaithfulnessReport | None":
+        """The proof that it states, if it is of this kind. Raise InputError if it is malformed."""
+        if self.kind != "proof":
+            return None
+        from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+
+        proof: FaithfulnessReport = self._report(FaithfulnessReport.decode)
+        return proof
+
+    def _report(self, decode: Callable[[bytes, str], Any]) -> Any:
+        if self.envelope is None:
+            return decode(self.data, f"the {self.kind}")
+        signed = Statement.decode(self.data)
+        report = decode(canonical.encode(signed.predicate), f"a signed {self.kind}")
+        if signed.digest != report.artifact:
+            raise InputError(f"a signed {self.kind} is about another subject than its report")
+        return report
+
+    def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
+        """Judge its signatures; line `seq` announced it."""
+        return [] if self.envelope is None else judge.envelope(self.envelope, seq)
+
+
+def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
+    """Read the evaluation of an attest event. Return None for another statement.
+
+    Raise IntegrityError if it is malformed, or the event contradicts its statement.
+    """
+    data = log.fetch(event.statement)
+    try:
+        evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
+    except InputError as error:
+        raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
+    verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
+    if verdict != (event.artifact, event.state):
+        raise IntegrityError(
+            f"an attest event of {log.name} says other things than its statement {event.statement.short}...",
+            "its writer made it up: do not rely on this version",
+        )
+    return evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class SignedStatement:
+    """One signature on a version, or on an evaluation of an artifact (`version` is None), and its verdict.
+
+    Line `seq` announced it by `event`.
+    """
+
     seq: int
+    event: Attest
+    version: Version | None
     verdict: SignatureVerdict
 
 
-def signatures(log: Log, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
-    """Yield the signatures on the versions of a model, oldest first.
+def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
+    """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A statement that is missing or contradicts the manifest is `invalid`. Other attestations are skipped.
+    A statement that is missing, or contradicts its event or manifest, is `invalid`. Skipped are those taken down, and
+    proofs, which only gates read.
 
     Args:
-        only: skip versions with other manifests.
+        only: yield only the signatures on versions with this manifest.
     """
-    judge, manifests = judge_for(log, trust), None if only is None else set(only)
+    judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
-        if event.media_type != MEDIA_TYPE or (manifests is not None and event.manifest not in manifests):
+        if event.media_type != MEDIA_TYPE or event.statement in tombstones:
             continue
-        versions = [version for version, entry in log.versions.items() if entry.manifest == event.manifest]
+        if only is not None and (event.manifest != only or event.artifact is not None):
+            continue
+        versions: list[Version | None] = [None]
+        if event.artifact is None:
+            versions = [
+                version for version, entry in log.versions.items() if entry.manifest == event.manifest
+            ]
+        wrong = ""
         try:
             envelope = Envelope.decode(log.fetch(event.statement))
-            if envelope.predicate_type != RELEASE:
+            if event.artifact is not None:
+                evaluation_of(log, event)
+            elif envelope.predicate_type != RELEASE:
                 continue
-            release = Release.decode(envelope.payload)
-            wrong = _wrong(log, release, event.manifest)
-            versions = [release.version] if release.version in versions else versions
-            verdicts = [
-                judge.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures
-            ]
+            else:
+                release = Statement.decode(envelope.payload)
+                stated = released_version(release)
+                wrong = _contradiction(log, release, stated, event.manifest)
+                versions = [stated] if stated in versions else versions
+            verdicts = judge.envelope(envelope, seq)
         except (InputError, IntegrityError, NotFoundError) as error:
-            taken_down = event.statement in log.tombstones
-            wrong, verdicts = "", [] if taken_down else [SignatureVerdict("invalid", detail=error.message)]
+            verdicts = [SignatureVerdict("invalid", detail=error.message)]
         for verdict in verdicts:
             if wrong and verdict.status not in ("unknown", "invalid"):
                 verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
             for version in versions:
-                yield SignedRelease(version, event.manifest, seq, verdict)
+                yield SignedStatement(seq, event, version, verdict)
 
 
-def _wrong(log: Log, release: Release, manifest: Digest) -> str:
-    """Find a contradiction between a release statement and its manifest. Return "" if they agree."""
+def _contradiction(log: Log, release: Statement, version: Version, manifest: Digest) -> str:
+    """The contradiction between the statement of a version's release and its manifest; "" if they agree."""
     if release.name != log.name:
         return f"it is about {release.name}"
-    if release.manifest != manifest:
-        return f"it is about manifest {release.manifest.short}..., not {manifest.short}..."
-    entry = log.versions.get(release.version)
+    if release.digest != manifest:
+        return f"it is about manifest {release.digest.short}..., not {manifest.short}..."
+    entry = log.versions.get(version)
     if entry is None or entry.manifest != manifest:
-        return f"it is about version {release.version}"
-    return release.contradiction(log.fetch(manifest)) or ""
+        return f"it is about version {version}"
+    if release != release_statement(log.name, version, log.fetch(manifest)):
+        return "its recipe or certificates are not those of the manifest"
+    return ""
 
 
 def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
     """Judge the signatures on one version of the model."""
-    return [release.verdict for release in signatures(log, trust, [manifest]) if release.version == version]
+    return [item.verdict for item in signed_statements(log, trust, manifest) if item.version == version]

@@ -1,16 +1,15 @@
 """Later evaluations: measurements of published bytes, bound to the artifact, its parent and the suite.
 
-Two documents say it: the `recall_delta.json` that an export writes, and a short one for other tools:
+An evaluation is the certificate that an export writes, or a short document of another tool:
 
     {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
-`checks` are those of a manifest. The loss is the check `quant_recall_delta`. The document that an export writes (a
-certificate) also has `task`, `metrics` and `resampling`. With `"claimed": true` it repeats what a manifest
-refuses without naming a suite: `suite` is then the digest of that manifest, since every reader wants one.
+`checks` are those of a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
+`resampling`. With `"claimed": true` it repeats what a manifest refuses without naming a suite: `suite` is then the digest
+of that manifest, since every reader wants one. OpenMed's `recall_delta.json` is read as such a document.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -21,30 +20,12 @@ from onnxreg.schema.core.document import Count, Document, First, Items, JsonObje
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
-from onnxreg.schema.signing.dsse import EVALUATED, Statement
 
 RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """One verdict on one artifact. `loss` and `interval` are of the check `quant_recall_delta`.
-
-    `suite` is None only of a refusal that a manifest claims without naming one.
-    """
-
-    artifact: Digest
-    parent: Digest | None
-    suite: Digest | None
-    state: str
-    loss: float | None = None
-    interval: tuple[float, float] | None = None
-    synthetic: bool | None = None
-
-
-class _Int8Model(Document):
-    int8_model_digest: Digest
+FORMAT = "onnxreg-evaluation"
+GIVE_A_REPORT = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
+State = Literal["certified", "refused", "unknown"]
 
 
 class ItemScores(Document):
@@ -73,7 +54,7 @@ class MetricRecord(Document):
     interval: tuple[float, float] | None = None
     samples: Count
     groups: Count
-    state: Literal["certified", "refused", "unknown"]
+    state: State
     reasons: Items[Text] = ()
     settings: JsonObject = {}
     item_scores: ItemScores | None = None
@@ -89,7 +70,7 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """An evaluation: of another tool, or the certificate that an export writes.
+    """One verdict on one artifact: of another tool, or the certificate that an export writes.
 
     `claimed`: a manifest refuses without naming a suite; `suite` is its digest.
     """
@@ -99,7 +80,7 @@ class EvaluationDocument(Document):
     artifact: Digest
     parent: Digest | None = None
     suite: Digest
-    state: Literal["certified", "refused", "unknown"]
+    state: State
     reasons: Items[Text] = ()
     synthetic: bool | None = None
     checks: Items[Check] = ()
@@ -114,68 +95,57 @@ class EvaluationDocument(Document):
             raise ValueError("only a refusal may be claimed without a suite")
         return self
 
+    @property
+    def loss(self) -> Check | None:
+        """The check of the loss of recall, if it was measured."""
+        check = next((check for check in self.checks if check.name == LOSS), None)
+        return None if check is None or check.value is None else check
+
+
+class _Int8Model(Document):
+    int8_model_digest: Digest
+
 
 class _RecallDelta(Document):
-    """The part of `recall_delta.json`, which an export writes, that is read."""
+    """The keys of `recall_delta.json` that are read."""
 
     artifact: _Int8Model
     source_digest: Digest | None = None
     suite_digest: Digest
-    state: Literal["certified", "refused", "unknown"]
+    state: State
     quant_recall_delta: float | None = None
     quant_recall_delta_interval: tuple[float, float] | None = None
     synthetic: bool | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        interval = self.quant_recall_delta_interval
-        if interval is not None and interval[0] > interval[1]:
-            raise ValueError("its interval is not a pair of numbers in order")
-        return self
+    def evaluation(self, label: str) -> EvaluationDocument:
+        """The evaluation that it states. InputError if its interval is not in order."""
+        value: dict[str, object] = {
+            "format": FORMAT,
+            "format_version": 1,
+            "artifact": self.artifact.int8_model_digest,
+            "parent": self.source_digest,
+            "suite": self.suite_digest,
+            "state": self.state,
+            "synthetic": self.synthetic,
+        }
+        if self.quant_recall_delta is not None:
+            loss = {"name": LOSS, "metric": "character_recall", "verdict": "info"}
+            figures = {"value": self.quant_recall_delta, "interval": self.quant_recall_delta_interval}
+            value["checks"] = [loss | figures]
+        return EvaluationDocument.from_json(value, label)
 
 
-def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation]:
+def read_evaluation(data: bytes, label: str = "report") -> tuple[str, EvaluationDocument]:
     """Read either document. Return its media type and its content.
 
     Raise InputError if it is neither, or does not say about which bytes it is.
     """
     try:
         value = canonical.decode(data, label)
-        if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
-            return EVALUATION, _general(EvaluationDocument.decode(data, label))
-        report = _RecallDelta.decode(data, label)
+        if isinstance(value, dict) and value.get("format") == FORMAT:
+            return EVALUATION, EvaluationDocument.decode(data, label)
+        if not isinstance(value, dict) or "artifact" not in value:
+            raise InputError(f"{label} does not say which artifact was evaluated")
+        return RECALL_DELTA, _RecallDelta.decode(data, label).evaluation(label)
     except InputError as error:
-        hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
-        raise InputError(error.message, error.hint or hint) from error
-    return RECALL_DELTA, Evaluation(
-        report.artifact.int8_model_digest,
-        report.source_digest,
-        report.suite_digest,
-        report.state,
-        report.quant_recall_delta,
-        report.quant_recall_delta_interval,
-        report.synthetic,
-    )
-
-
-def _general(document: EvaluationDocument) -> Evaluation:
-    loss = next((check for check in document.checks if check.name == LOSS), None)
-    value, interval = (loss.value, loss.interval) if loss else (None, None)
-    suite = None if document.claimed else document.suite
-    return Evaluation(
-        document.artifact, document.parent, suite, document.state, value, interval, document.synthetic
-    )
-
-
-def statement(report: bytes, artifact: Digest) -> bytes:
-    """The in-toto statement of a report, the payload to be signed."""
-    return Statement(EVALUATED, artifact, canonical.decode(report, "report")).encode()
-
-
-def read_statement(payload: bytes) -> Evaluation:
-    """Read a signed evaluation. InputError if it is malformed, or about another subject than its report."""
-    signed = Statement.decode(payload)
-    _, evaluation = read_evaluation(canonical.encode(signed.predicate), "a signed evaluation")
-    if signed.digest != evaluation.artifact:
-        raise InputError("a signed evaluation is about another subject than its report")
-    return evaluation
+        raise InputError(error.message, error.hint or GIVE_A_REPORT) from error

@@ -6,6 +6,7 @@
 Anybody can make it again from the two files: `reg prove`. docs/prove.md has the rules.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -13,9 +14,7 @@ from pydantic import Field
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, Text
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.signing.dsse import PROVEN, Statement
 
 RULES = 2
 """The version of docs/prove.md that a verdict follows. Reports of other versions are read, and prove nothing."""
@@ -79,25 +78,15 @@ class RecordedProof:
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
 
+    def is_signed_by(self, names: Collection[str]) -> bool:
+        """True if a key of one of these names or ids signed it."""
+        return any(name in key for name in names for key in self.signers)
+
     @property
     def authority(self) -> str:
         """Who answers for it, in words: `signed by a, b`, or `unsigned`. A key has the shorter of its names."""
         names = sorted(min(each_key, key=len) for each_key in self.signers)
         return f"signed by {', '.join(names)}" if names else "unsigned"
-
-
-def statement(report: FaithfulnessReport) -> bytes:
-    """The in-toto statement of a proof, the payload to be signed."""
-    return Statement(PROVEN, report.artifact, report.to_json()).encode()
-
-
-def read_statement(payload: bytes) -> FaithfulnessReport:
-    """Read a signed proof. InputError if it is malformed, or about another subject than its report."""
-    signed = Statement.decode(payload)
-    report = FaithfulnessReport.from_json(signed.predicate, "a signed proof")
-    if signed.digest != report.artifact:
-        raise InputError("a signed proof is about another subject than its report")
-    return report
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:

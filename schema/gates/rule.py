@@ -4,27 +4,29 @@ One function for each demand, which yields for every part of it if it is met, an
 `Rule` has the keys, each with its check.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from inspect import isfunction
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
-from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, Table, Text, WrittenDocument
 from onnxreg.schema.core.errors import InputError, value_error
-from onnxreg.schema.gates.evaluation import Evaluation
+from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
+from onnxreg.schema.manifest.parts import Check, Evidence
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import Expression, parse
@@ -32,9 +34,9 @@ from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
 Found = Iterator[tuple[bool, str]]
-Check = Callable[["Rule", "PromotionCandidate"], Found]
-Loss = tuple[float | None, tuple[float, float] | None]
-"""A loss of recall, and its interval."""
+Demand = Callable[["Rule", "PromotionCandidate"], Found]
+NOT_EVALUATED = "nothing was evaluated"
+NOTHING_BEFORE = "there is no other version to compare with"
 
 
 class GateFinding(Document):
@@ -85,7 +87,7 @@ class PromotionCandidate:
     manifest: Manifest
     digest: Digest
     size: int
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: tuple[EvaluationDocument, ...] = ()
     signers: tuple[frozenset[str], ...] = ()
     before: Manifest | None = None
     held: tuple[str, ...] | None = None
@@ -96,12 +98,12 @@ class PromotionCandidate:
     @cached_property
     def summary(self) -> VersionSummary:
         """The version's entry in the index."""
-        return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
+        return summarize(self.manifest, self.digest, self.size)
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The same of every artifact, those of a family's other members included."""
-        return VersionSummary.read(summarize(self.manifest, self.digest, self.size, every=True))
+        """The same of every artifact, with the artifacts of a family's other members."""
+        return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
     def operators(self) -> Mapping[Digest, tuple[Need, ...]]:
@@ -109,17 +111,22 @@ class PromotionCandidate:
         sets = (operator_set(artifact) for artifact in self.manifest.artifacts)
         return {Digest.of(data): read_operator_set(data) for data in sets if data is not None}
 
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes since `before`."""
+        return () if self.before is None else tuple(diff(self.before, self.manifest).changes)
+
     def of_formats(self, formats: Sequence[str]) -> list[Artifact]:
         return [item for form in formats for item in self.manifest.artifacts if item.format == form]
 
-    def later(self, artifact: Artifact) -> list[Evaluation]:
+    def later(self, artifact: Artifact) -> list[EvaluationDocument]:
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
-    def judged(self, rule: "Rule") -> list[Artifact]:
+    def evaluated(self, rule: "Rule") -> list[Artifact]:
         """The artifacts whose evidence a rule is about: of the formats that it wants certified, or else all that were
         evaluated."""
         return self.of_formats(rule.certified) or [
-            item for item in self.manifest.artifacts if _losses(item) or _suite(item) is not None
+            item for item in self.manifest.artifacts if _losses(item) or _evidence(item).suite is not None
         ]
 
 
@@ -131,47 +138,44 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
             yield False, f"there is no {form}"
         for artifact in artifacts:
             later, own_state = candidate.later(artifact), artifact.certification.state
-            states = [evaluation.state for evaluation in later]
             detail = f"{artifact.path} is {own_state}"
-            if states:
-                state = worst(states)
+            if later:
+                state = worst(item.state for item in later)
                 suites = dict.fromkeys(
-                    item.suite.short for item in later if item.state == state and item.suite is not None
+                    item.suite.short for item in later if item.state == state and not item.claimed
                 )
                 detail += f", a later evaluation says {state}"
                 detail += f" on suite {', '.join(suites)}" if suites else ""
-            yield effective_state(own_state, *states) == "certified", detail
-
-
-def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Each suite certified each artifact, in the manifest or later, and refused none."""
-    artifacts = candidate.judged(rule)
-    if not artifacts:
-        yield False, "nothing was evaluated"
-    for artifact, suite in product(artifacts, rule.suites):
-        states = {item.state for item in candidate.later(artifact) if item.suite == suite}
-        if _suite(artifact) == suite:
-            states.add(artifact.certification.state)
-        is_met = "certified" in states and "refused" not in states
-        verdict = f"says {'certified' if is_met else worst(states)}" if states else "never judged it"
-        yield is_met, f"{artifact.path}: suite {suite.short} {verdict}"
+            yield effective_state(own_state, *(item.state for item in later)) == "certified", detail
 
 
 def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """As many of the keys that a rule names signed as it demands."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
-    keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
-    detail = f"{len(keys)} of {rule.threshold} wanted"
+    count = sum(not names.isdisjoint(rule.signed_by) for names in candidate.signers)
+    threshold = len(rule.signed_by) if rule.signatures is None else rule.signatures
+    detail = f"{count} of {threshold} wanted"
     detail += f": {', '.join(signed)}" if signed else ""
-    is_met = len(keys) >= rule.threshold
-    if not is_met:
+    if count < threshold:
         missing = [name for name in rule.signed_by if name not in signed]
-        unknown = [
-            name for name in missing if candidate.trusted is not None and name not in candidate.trusted
-        ]
+        unknown = [] if candidate.trusted is None else [x for x in missing if x not in candidate.trusted]
         detail += f"; no trusted signature by {', '.join(missing)}"
         detail += f" (your trust file has no key {', '.join(unknown)})" if unknown else ""
-    yield is_met, detail
+    yield count >= threshold, detail
+
+
+def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
+    """Each suite certified each artifact, in the manifest or later, and refused none."""
+    artifacts = candidate.evaluated(rule)
+    if not artifacts:
+        yield False, NOT_EVALUATED
+    for artifact, suite in product(artifacts, rule.suites):
+        states = {item.state for item in candidate.later(artifact) if item.suite == suite}
+        if _evidence(artifact).suite == suite:
+            states.add(artifact.certification.state)
+        is_met = "certified" in states and "refused" not in states
+        verdict = f"says {'certified' if is_met else worst(states)}" if states else "never judged it"
+        yield is_met, f"{artifact.path}: suite {suite.short} {verdict}"
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
@@ -179,56 +183,48 @@ def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
     With `loss_interval` the upper end of the interval counts, not the point.
     """
+
+    def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
+        loss = None if check is None else check.value
+        if rule.loss_interval:
+            loss = check.interval[1] if check is not None and check.interval else None
+        if loss is None:
+            return False, unknown
+        return loss <= limit, f"{verb} {loss:g}, at most {limit:g} is wanted"
+
     limit = rule.max_recall_loss or 0.0
-    artifacts = [item for item in candidate.judged(rule) if rule.certified or _losses(item)]
+    quantity = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
+    artifacts = [item for item in candidate.evaluated(rule) if rule.certified or _losses(item)]
     if not artifacts:
         yield False, "no loss of recall was measured"
     for artifact in artifacts:
-        quantity = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
-        for loss in _losses(artifact) or [(None, None)]:
-            reached = _reached(rule, loss)
-            verdict = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
-            yield reached is not None and reached <= limit, f"{artifact.path}: {quantity} {verdict}"
+        for check in _losses(artifact) or (None,):
+            is_met, detail = judge(check, "is not known", "is")
+            yield is_met, f"{artifact.path}: {quantity} {detail}"
         for evaluation in candidate.later(artifact):
             if evaluation.loss is not None:
-                reached = _reached(rule, (evaluation.loss, evaluation.interval))
-                verdict = (
-                    "without an interval"
-                    if reached is None
-                    else f"of {reached:g}, at most {limit:g} is wanted"
-                )
-                yield (
-                    reached is not None and reached <= limit,
-                    f"{artifact.path}: a later evaluation found a loss {verdict}",
-                )
+                is_met, detail = judge(evaluation.loss, "without an interval", "of")
+                yield is_met, f"{artifact.path}: a later evaluation found a loss {detail}"
 
 
-def _reached(rule: "Rule", loss: Loss) -> float | None:
-    point, interval = loss
-    return (interval[1] if interval else None) if rule.loss_interval else point
+def _losses(artifact: Artifact) -> list[Check]:
+    return [check for check in artifact.checks if check.name == LOSS]
 
 
-def _losses(artifact: Artifact) -> list[Loss]:
-    return [(check.value, check.interval) for check in artifact.checks if check.name == LOSS]
-
-
-def _suite(artifact: Artifact) -> Digest | None:
-    """The suite that an artifact's certification names."""
-    evidence = artifact.certification.evidence
-    return evidence.suite if evidence else None
+def _evidence(artifact: Artifact) -> Evidence:
+    """The evidence of an artifact's certification; without any, evidence that says nothing."""
+    return artifact.certification.evidence or Evidence(artifact=artifact.digest)
 
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Figures are those of the manifest; a later evaluation counts by its state."""
-    artifacts = candidate.judged(rule)
+    artifacts = candidate.evaluated(rule)
     if not artifacts or rule.where is None:
-        yield False, "nothing was evaluated"
+        yield False, NOT_EVALUATED
         return
-    recipe = candidate.manifest.recipe
-    full = candidate.full_summary.replace(profile=None if recipe is None else recipe.profile)
     for artifact in artifacts:
         states = [evaluation.state for evaluation in candidate.later(artifact)]
-        summary = full.after({artifact.digest: worst(states)} if states else {})
+        summary = candidate.full_summary.after({artifact.digest: worst(states)} if states else {})
         fields = next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
         is_met = rule.where.matches(fields)
         yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
@@ -236,30 +232,26 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """The suite must be stated to be real; an unstated origin does not count."""
-    artifacts = candidate.judged(rule)
+    artifacts = candidate.evaluated(rule)
     if not artifacts:
-        yield False, "nothing was evaluated"
+        yield False, NOT_EVALUATED
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in artifacts:
-        evidence = artifact.certification.evidence
-        is_synthetic = evidence.synthetic if evidence else None
+        is_synthetic = _evidence(artifact).synthetic
         yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
 
 def _max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    summary = candidate.full_summary
     for form, most in sorted(rule.max_size.items()):
-        for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
+        for artifact, size in candidate.full_summary.downloads(None):
             if artifact.format == form:
                 yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"
 
 
 def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
     name, choices = candidate.manifest.license, map(comparable_license, rule.licenses)
-    yield (
-        name is not None and comparable_license(name) in choices,
-        f"it is {name or 'not stated'}, wanted {' or '.join(rule.licenses)}",
-    )
+    is_met = name is not None and comparable_license(name) in choices
+    yield is_met, f"it is {name or 'not stated'}, wanted {' or '.join(rule.licenses)}"
 
 
 def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
@@ -268,11 +260,8 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     for device, (part, member) in product(rule.devices, stages):
         needs = device.requirements(candidate.operators.__getitem__)
         best = judge(summary, [*member, presence(candidate.held), needs]).best
-        name = device.name or f"ONNX Runtime {device.ort}"
-        yield (
-            best is not None,
-            f"{name} gets nothing{part}" if best is None else f"{name} gets {summary.artifacts[best].path}",
-        )
+        answer = f"nothing{part}" if best is None else summary.artifacts[best].path
+        yield best is not None, f"{device.name or f'ONNX Runtime {device.ort}'} gets {answer}"
 
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
@@ -284,28 +273,17 @@ def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    if candidate.before is None:
-        yield True, "there is no other version to compare with"
-        return
-    changes = diff(candidate.before, candidate.manifest).changes
-    kinds = sorted({change.kind for change in changes if change.severity == "breaking"})
-    yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
+    kinds = sorted({change.kind for change in candidate.changes if change.severity == "breaking"})
+    detail = f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
+    yield not kinds, NOTHING_BEFORE if candidate.before is None else detail
 
 
 def _planned(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
-    if candidate.before is None:
-        yield True, "there is no other version to compare with"
-        return
-    changes = diff(candidate.before, candidate.manifest).changes
-    kinds = sorted(
-        {
-            change.kind
-            for change in changes
-            if change.severity != "cosmetic" and not is_planned(rule.planned, change.kind, change.severity)
-        }
-    )
-    yield not kinds, f"not planned: {', '.join(kinds)}" if kinds else "every change was planned"
+    patterns = ("cosmetic", *rule.planned)
+    others = {item.kind for item in candidate.changes if not is_planned(patterns, item.kind, item.severity)}
+    detail = f"not planned: {', '.join(sorted(others))}" if others else "every change was planned"
+    yield not others, NOTHING_BEFORE if candidate.before is None else detail
 
 
 def is_planned(patterns: Sequence[str], kind: str, severity: str) -> bool:
@@ -325,17 +303,13 @@ def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
     for artifact in smaller:
         lineage = candidate.manifest.ancestors(artifact)
         parents = {item.digest: item.path for item in lineage if item.precision == FULL_PRECISION}
-        about = [
-            proof
-            for proof in candidate.proofs
-            if proof.report.artifact == artifact.digest and proof.report.parent in parents
-        ]
-        current = [proof for proof in about if proof.report.is_current]
-        names = {*rule.signed_by}
-        counted = [proof for proof in current if not names or any(names & key for key in proof.signers)]
+        proofs = [item for item in candidate.proofs if item.report.artifact == artifact.digest]
+        proofs = [item for item in proofs if item.report.parent in parents]
+        current = [item for item in proofs if item.report.is_current]
+        counted = [item for item in current if not rule.signed_by or item.is_signed_by(rule.signed_by)]
         if not parents:
             yield False, f"{artifact.path} has no float32 parent in the version"
-        elif not about:
+        elif not proofs:
             yield False, f"{artifact.path}: no proof is on record"
         elif not current:
             yield False, f"{artifact.path}: its proof follows other rules than this program's"
@@ -343,10 +317,8 @@ def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
             yield False, f"{artifact.path}: its proof is not signed by {', '.join(rule.signed_by)}"
         else:
             report = counted[-1].report
-            yield (
-                report.verdict == "proven",
-                f"{artifact.path} is {report.verdict} from {parents[report.parent]}",
-            )
+            is_met = report.verdict == "proven"
+            yield is_met, f"{artifact.path} is {report.verdict} from {parents[report.parent]}"
 
 
 def _min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
@@ -442,37 +414,34 @@ class Rule(WrittenDocument):
             raise ValueError("loss_interval says what max_recall_loss is held against, which is missing")
         return self
 
-    @property
-    def checks(self) -> dict[str, Check]:
-        """The checks of what it demands, by key."""
-        return {
-            key: check
-            for key, field in type(self).model_fields.items()
-            for check in field.metadata
-            if callable(check) and getattr(self, key) not in (None, (), {})
-        }
+    @classmethod
+    def demands(cls) -> dict[str, Demand]:
+        """The check of each demand that a rule may have, by key."""
+        fields = cls.model_fields.items()
+        return {key: check for key, field in fields for check in field.metadata if isfunction(check)}
 
     @property
-    def threshold(self) -> int:
-        """The number of keys that must have signed."""
-        return len(self.signed_by) if self.signatures is None else self.signatures
+    def checks(self) -> dict[str, Demand]:
+        """The checks of what it demands, by key."""
+        return {
+            key: check for key, check in self.demands().items() if getattr(self, key) not in (None, (), {})
+        }
 
     def covers(self, model: str, channel: str) -> bool:
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
-
-    def only(self, *keys: str) -> "Rule":
-        """The rule with these demands alone."""
-        return self.model_copy(update={key: None for key in self.checks if key not in keys})
 
     def to_json(self) -> dict[str, Any]:
         """The JSON value, without absent demands. A preset is written by its name."""
         demanded = self.model_dump(mode="json", exclude_defaults=True)
         return {"channel": self.channel, "models": list(self.models), **demanded}
 
-    def evaluate(self, candidate: PromotionCandidate) -> tuple[GateFinding, ...]:
-        """Hold a candidate against every demand."""
+    def evaluate(
+        self, candidate: PromotionCandidate, demands: Collection[str] | None = None
+    ) -> tuple[GateFinding, ...]:
+        """Hold a candidate against every demand, or those with these keys."""
         return tuple(
             GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()
+            if demands is None or key in demands
             for is_met, detail in check(self, candidate)
         )

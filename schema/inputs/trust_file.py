@@ -5,8 +5,7 @@ key = "ed25519:..."
 models = ["acme/*"]                  # default: every model
 replaces = "release-2025"            # it counts where that key is named
 
-[[revoked]]
-key = "release"
+[keys.release.revoked]
 date = 2026-11-20
 reason = "laptop stolen"
 until = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
@@ -28,10 +27,10 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
-from onnxreg.schema.core.record import convert
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -44,6 +43,13 @@ REMOVED = {
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
 """Keys that a trust file once had, and their replacement."""
+KINDS = {
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "object": "a table",
+    "array": "a list",
+}
 Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -67,12 +73,28 @@ class RevocationPoint(_Table, frozen=True):
 
 
 class Revocation(_Table, frozen=True):
-    """A key, by its name, that no longer counts: since when and why, and the logs that were seen before that."""
+    """A key that no longer counts: since when and why, and the logs that were seen before that."""
 
-    key: str
     date: Any
     reason: str
     until: tuple[RevocationPoint, ...] = ()
+
+
+class _KeyTable(_Table, frozen=True, kw_only=True):
+    key: str
+    models: tuple[str, ...] = ("*",)
+    revoked: Revocation | None = None
+    replaces: str | None = None
+
+
+class TrustedKey(_KeyTable, frozen=True, kw_only=True):
+    """A key by the reader's name for it, and the models that it may sign."""
+
+    name: str
+    key: PublicKey  # type: ignore[assignment]
+
+    def covers(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 class SignatureRequirement(_Table, frozen=True):
@@ -97,34 +119,14 @@ class SignatureRequirement(_Table, frozen=True):
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
-        anchors = (point for point in self.after if (point.registry, point.model) == (registry, model))
-        return next(anchors, None)
-
-
-class _KeyTable(_Table, frozen=True):
-    key: str
-    models: tuple[str, ...] = ("*",)
-    replaces: str | None = None
+        return next(
+            (point for point in self.after if (point.registry, point.model) == (registry, model)), None
+        )
 
 
 class _TrustFile(_Table, frozen=True):
     keys: dict[str, _KeyTable] = {}
-    revoked: tuple[Revocation, ...] = ()
     require: tuple[SignatureRequirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TrustedKey:
-    """A key by the reader's name for it, and the models that it may sign."""
-
-    name: str
-    key: PublicKey
-    models: tuple[str, ...] = ("*",)
-    revoked: Revocation | None = None
-    replaces: str | None = None
-
-    def covers(self, model: str) -> bool:
-        return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,16 @@ class Trust:
             names[lineage[-1].name] = names.get(lineage[-1].name, frozenset()) | own
         return tuple(names.values())
 
+    def governs(self, registry: str) -> bool:
+        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
+
+    def concerns(self, registry: str, model: str) -> bool:
+        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
+        needs = self.required(registry, model)
+        has_needs = any(need.lines or need.versions for need in needs)
+        return has_needs or any(key.covers(model) for key in self.keys.values())
+
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
         return [
@@ -161,67 +173,61 @@ class Trust:
             and any(fnmatchcase(model, pattern) for pattern in requirement.models)
         ]
 
-    def governs(self, registry: str) -> bool:
-        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
-        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
-
-    def concerns(self, registry: str, model: str) -> bool:
-        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
-        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
-
 
 def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly. InputError names the file and the place."""
     value = read_toml(data, label)
     with about(label):
-        needs = value.get("require", ())
-        for table in (value, *(needs if isinstance(needs, list) else ())):
-            if removed := next((key for key in REMOVED if key in table), None):
-                raise InputError(f"{removed} is no longer supported", REMOVED[removed])
-        try:
-            file = convert(value, _TrustFile, "the file")
-        except InputError as error:
-            unknown = re.search(r"unknown field `([^`]{1,80})`", error.message)
-            tables = (_TrustFile, _KeyTable, Revocation, RevocationPoint, SignatureRequirement)
-            keys = {name for table in tables for name in table.__struct_fields__}
-            raise InputError(
-                error.message, suggest(unknown[1], sorted(keys)) if unknown else error.hint
-            ) from error
-        revoked = {item.key: item for item in file.revoked}
-        if len(revoked) < len(file.revoked):
-            raise InputError("one key is revoked twice", "keep one [[revoked]] of each key")
-        if unknown_keys := revoked.keys() - file.keys.keys():
-            raise InputError(f"revoked key {min(unknown_keys)[:80]!r} is not among the keys")
-        if unknown_keys := {name for need in file.require for name in need.keys} - file.keys.keys():
-            raise InputError(
-                f"a requirement names key {min(unknown_keys)[:80]!r}, which is not among the keys"
-            )
-        by_id = {
-            key.key.id: key
-            for key in (
-                TrustedKey(name, PublicKey.parse(item.key), item.models, revoked.get(name), item.replaces)
-                for name, item in file.keys.items()
-            )
+        file = _read(value)
+        named = {
+            name: TrustedKey(name=name, **structs.asdict(item) | {"key": PublicKey.parse(item.key)})
+            for name, item in file.keys.items()
         }
-        if len(by_id) < len(file.keys):
+        trust = Trust({key.key.id: key for key in named.values()})
+        if len(trust.keys) < len(named):
             raise InputError("one key has two names")
-        lineages = {name: _lineage(name, file.keys) for name in file.keys}
+        if unknown := {name for need in file.require for name in need.keys} - named.keys():
+            raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
+        lineages = {}
+        for name, key in named.items():
+            lineages[name] = {item.name for item in trust.lineage(key)}
+            replaced = {item.replaces for item in trust.lineage(key) if item.replaces}
+            if unknown := replaced - named.keys():
+                raise InputError(
+                    f"key {name[:80]!r} replaces {min(unknown)[:80]!r}, which is not among the keys"
+                )
+            if len(replaced) == len(lineages[name]):
+                raise InputError(f"key {name[:80]!r} replaces itself")
         requirements = []
         for need in file.require:  # a key that replaces a named one counts too
             heirs = [name for name, lineage in lineages.items() if not lineage.isdisjoint(need.keys)]
             names = tuple(dict.fromkeys((*need.keys, *heirs)))
-            requirements.append(msgspec.structs.replace(need, keys=names))
-        return Trust(by_id, tuple(requirements))
+            requirements.append(structs.replace(need, keys=names))
+        return Trust(trust.keys, tuple(requirements))
 
 
-def _lineage(name: str, keys: Mapping[str, _KeyTable]) -> set[str]:
-    """The names of a key, of the key that it replaces, and so on. InputError if one is not there, or replaces itself."""
-    names, old = {name}, keys[name].replaces
-    while old is not None:
-        if old not in keys:
-            raise InputError(f"key {name[:80]!r} replaces {old[:80]!r}, which is not among the keys")
-        if old in names:
-            raise InputError(f"key {name[:80]!r} replaces itself")
-        names.add(old)
-        old = keys[old].replaces
-    return names
+def _read(value: Mapping[str, Any]) -> _TrustFile:
+    needs = value.get("require", ())
+    for table in (value, *(needs if isinstance(needs, list) else ())):
+        if removed := next((key for key in REMOVED if key in table), None):
+            raise InputError(f"{removed} is no longer supported", REMOVED[removed])
+    try:
+        return msgspec.convert(value, _TrustFile, dec_hook=lambda kind, text: kind.parse(text))
+    except msgspec.ValidationError as error:
+        raise _fault(str(error)) from error
+
+
+def _fault(problem: str) -> InputError:
+    """The fault that msgspec found, in our words."""
+    problem, _, path = problem[:400].partition(" - at `$")
+    table = path.strip("`.").replace("[...]", "") or "the file"
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem):
+        tables = (_TrustFile, _KeyTable, Revocation, RevocationPoint, SignatureRequirement)
+        keys = sorted({name for table in tables for name in table.__struct_fields__})
+        return InputError(f"{table} has no key {unknown[1][:80]!r}", suggest(unknown[1], keys))
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
+        return InputError(f"{table}: {missing[1]} is missing")
+    if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem):
+        expected, given = (KINDS.get(kind, kind) for kind in wrong.groups())
+        return InputError(f"{table} must be {expected}, not {given}")
+    return InputError(f"{table}: {problem}")

@@ -12,14 +12,14 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-import msgspec
+from msgspec import Meta, Struct, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import convert
+from onnxreg.schema.core.record import Record, convert
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
@@ -51,7 +51,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-class Signature(NamedTuple):
+class Signature(Record, frozen=True):
     """A signature with the key id of its claimed signer, which proves nothing by itself."""
 
     keyid: str
@@ -62,13 +62,12 @@ Sign = Callable[[bytes], Signature]
 """Signs bytes with some key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """A payload with the signatures over it. `payload` are its exact bytes."""
+class Envelope(Record, frozen=True):
+    """A payload with the signatures over it. `payload` are its exact bytes. Unknown keys are ignored, as DSSE asks."""
 
-    payload_type: str
+    payload_type: str = field(name="payloadType")
     payload: bytes
-    signatures: tuple[Signature, ...]
+    signatures: Annotated[tuple[Signature, ...], Meta(min_length=1, max_length=MAX_SIGNATURES)]
 
     @property
     def signed(self) -> bytes:
@@ -83,37 +82,21 @@ class Envelope:
         value = canonical.decode(self.payload, "statement")
         return str(value.get("predicateType", "")) if isinstance(value, dict) else ""
 
-    def to_json(self) -> dict[str, Any]:
-        signatures = [{"keyid": item.keyid, "sig": b64encode(item.sig).decode()} for item in self.signatures]
-        payload = b64encode(self.payload).decode()
-        return {"payloadType": self.payload_type, "payload": payload, "signatures": signatures}
-
-    def encode(self) -> bytes:
-        """The envelope's canonical JSON."""
-        return canonical.encode(self.to_json())
-
     @classmethod
-    def decode(cls, data: bytes, label: str = "envelope") -> "Envelope":
-        """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is malformed."""
-        value = convert(canonical.decode(data, label), _Envelope, label)
-        if not 0 < len(value.signatures) <= MAX_SIGNATURES:
-            raise InputError(f"{label} has no signature, or more than {MAX_SIGNATURES}")
-        signatures = [
-            Signature(item.keyid, decode_base64(item.sig, "a signature")) for item in value.signatures
-        ]
-        payload = decode_base64(value.payload, f"the payload of the {label}")
-        return cls(value.payloadType, payload, tuple(signatures))
-
-
-class _Signature(msgspec.Struct):
-    sig: str
-    keyid: str = ""
-
-
-class _Envelope(msgspec.Struct):
-    payloadType: str  # noqa: N815 -- the standard's key
-    payload: str
-    signatures: tuple[_Signature, ...]
+    def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = canonical.MAX_BYTES) -> "Envelope":
+        """Read an envelope, canonical or not, whose signatures may lack the key id. InputError if it is malformed."""
+        value = convert(canonical.decode(data, label), dict[str, Any], label)
+        signatures = convert(
+            value.get("signatures", []), list[dict[str, Any]], f"the signatures of the {label}"
+        )
+        envelope = convert(
+            {**value, "signatures": [{"keyid": "", **item} for item in signatures]}, cls, label
+        )
+        for encoded in (value["payload"], *(item["sig"] for item in signatures)):
+            decode_base64(
+                encoded, f"a part of the {label}"
+            )  # msgspec accepts several texts of the same bytes
+        return envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,71 +128,46 @@ class Statement:
         if value.kind != STATEMENT or len(value.subject) != 1:
             raise InputError("not a statement about one subject")
         (subject,) = value.subject
-        digest = Digest(subject.digest.get("sha256", ""))
-        return cls(value.predicateType, digest, value.predicate, subject.name)
+        return cls(
+            value.predicateType, Digest(subject.digest.get("sha256", "")), value.predicate, subject.name
+        )
 
 
-class _Subject(msgspec.Struct):
+class _Subject(Struct):
     digest: dict[str, str]
     name: str | None = None
 
 
-class _Statement(msgspec.Struct, rename={"kind": "_type"}):
+class _Statement(Struct, rename={"kind": "_type"}):
     kind: str
     subject: tuple[_Subject, ...]
     predicateType: str  # noqa: N815 -- the standard's key
     predicate: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The statement that a manifest is one version of a model.
+def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
+    """The statement that the manifest with these bytes is one version of a model.
 
-    The subject is the manifest by name and digest; the predicate repeats the recipe and the certificate of
-    every artifact, so that an auditor reads them without our software. They must be those of the manifest.
+    The predicate repeats the recipe and the certificate of every artifact, so that an auditor reads them without our
+    software.
     """
-
-    name: str
-    version: Version
-    manifest: Digest
-    predicate: dict[str, Any]
-
-    @classmethod
-    def about(cls, name: str, version: Version, manifest: bytes) -> "Release":
-        """The statement about a manifest, given its exact bytes."""
-        return cls(name, version, Digest.of(manifest), _predicate(version, manifest))
-
-    def encode(self) -> bytes:
-        """The canonical bytes of the statement, the payload to be signed."""
-        return Statement(RELEASE, self.manifest, self.predicate, self.name).encode()
-
-    @classmethod
-    def decode(cls, payload: bytes) -> "Release":
-        """Read a statement. InputError if it is malformed, or has another predicate."""
-        statement = Statement.decode(payload)
-        if statement.predicate_type != RELEASE:
-            raise InputError("not the statement of a release")
-        predicate = convert(statement.predicate, dict[str, Any], "predicate")
-        version = Version.parse(str(predicate.get("version", "")))
-        return cls(check_name(statement.name or ""), version, statement.digest, predicate)
-
-    def contradiction(self, manifest: bytes) -> str | None:
-        """The first difference between the statement and the manifest with these bytes; None if they agree."""
-        if Digest.of(manifest) != self.manifest:
-            return f"it is about manifest {self.manifest.short}..."
-        if self.predicate != _predicate(self.version, manifest):
-            return "its recipe or certificates are not those of the manifest"
-        return None
-
-
-def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
     value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
         {key: artifact[key] for key in CERTIFICATE if key in artifact}
         for artifact in convert(value.get("artifacts", []), list[dict[str, Any]], "artifacts")
     ]
     recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
-    return {"version": str(version), "artifacts": artifacts, **recipe}
+    predicate = {"version": str(version), "artifacts": artifacts, **recipe}
+    return Statement(RELEASE, Digest.of(manifest), predicate, name)
+
+
+def released_version(release: Statement) -> Version:
+    """The version that a statement is about. InputError if it is not the statement of a release."""
+    if release.predicate_type != RELEASE:
+        raise InputError("not the statement of a release")
+    check_name(release.name or "")
+    predicate = convert(release.predicate, dict[str, Any], "predicate")
+    return Version.parse(str(predicate.get("version", "")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -397,13 +397,20 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
 ) -> None:
     from onnxreg.registry.log.decisions import Decisions
     from onnxreg.schema.core.ref import Ref
-    from onnxreg.schema.gates.evaluation import statement
-    from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope, Signature, pae
+    from onnxreg.schema.signing.dsse import (
+        EVALUATED,
+        MEDIA_TYPE,
+        PAYLOAD_TYPE,
+        Envelope,
+        Signature,
+        Statement,
+        pae,
+    )
 
     lab, thief = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
     artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
-    payload = statement(refusal(registry, "1.0.0"), artifact)
+    payload = Statement(EVALUATED, artifact, json.loads(refusal(registry, "1.0.0"))).encode()
     signature = Signature(lab.public.id, thief.sign(pae(PAYLOAD_TYPE, payload)).sig)
     forged = Envelope(PAYLOAD_TYPE, payload, (signature,)).encode()
     about = (artifact, "refused")

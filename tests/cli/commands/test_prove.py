@@ -15,8 +15,9 @@ from support.servers import regserve
 from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.statements import PROOF, attest_proof
+from onnxreg.registry.gates.statements import attest_proof
 from onnxreg.registry.signing import Keystore
+from onnxreg.registry.trust.signatures import PROOF
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RuleCount

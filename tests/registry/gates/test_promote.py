@@ -10,7 +10,7 @@ from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import promotion
+from onnxreg.registry.gates.enforce import ChannelGate, JudgedVersion
 from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
@@ -95,14 +95,14 @@ def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
 def test_a_channel_that_another_user_moves_meanwhile_stays_there(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge, calls = promotion.judge_version, iter(range(100))
+    judge, calls = ChannelGate.judge, iter(range(100))
 
-    def judge_and_lose(*arguments: Any) -> promotion.JudgedVersion:
+    def judge_and_lose(gate: ChannelGate, *arguments: Any, **more: Any) -> JudgedVersion:
         if next(calls) == 0:
             owner.promote(Registry(registry.store.root), f"{NAME}:1.1.0", "stable")
-        return judge(*arguments)
+        return judge(gate, *arguments, **more)
 
-    monkeypatch.setattr(promotion, "judge_version", judge_and_lose)
+    monkeypatch.setattr(ChannelGate, "judge", judge_and_lose)
     with pytest.raises(ConflictError, match="stable"):
         owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert registry.state(NAME).channels["stable"].version == Version(1, 1, 0)

@@ -10,7 +10,7 @@ from support.registries.gated import NAME, draft, refusal
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import rollouts
+from onnxreg.registry.gates import promotion
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob, read_log
@@ -229,7 +229,7 @@ def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest
         time = datetime.fromisoformat(about["time"]) + timedelta(hours=2)
         return about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
-    monkeypatch.setattr(rollouts, "stamp", two_hours_later)
+    monkeypatch.setattr(promotion, "stamp", two_hours_later)
     owner.rollouts(governed).finish(NAME, STABLE)
     assert version(governed, STABLE, None) == "1.1.0"
 
@@ -244,7 +244,7 @@ def test_a_clock_that_was_never_set_rolls_nothing_out(
         return stamp(name, actor, reason) | {"time": "1970-01-01T00:00:00Z"}
 
     with monkeypatch.context() as patch:
-        patch.setattr(rollouts, "stamp", long_ago)
+        patch.setattr(promotion, "stamp", long_ago)
         start(governed, STABLE)
     with pytest.raises(GateError, match=r"rolled out for 0\.0 hours"):
         owner.rollouts(governed).finish(NAME, STABLE)

@@ -21,7 +21,7 @@ from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, fetch
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.trust.checked_reader import load_trust
-from onnxreg.registry.trust.signatures import signatures as signatures_of
+from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,

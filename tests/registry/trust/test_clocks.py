@@ -101,7 +101,7 @@ def test_the_date_of_a_revocation_decides_nothing(
 ) -> None:
     """A thief can claim any time, so neither a date before nor one after the lines saves the key."""
     own_user.mkdir(parents=True, exist_ok=True)
-    lines = ["[[revoked]]", 'key = "release"', f"date = {date}", 'reason = "stolen"']
+    lines = ["[keys.release.revoked]", f"date = {date}", 'reason = "stolen"']
     need = ["[[require]]", 'models = ["acme/*"]', "lines = true"]
     (own_user / "trust").write_text(world.trust(*lines, *need))
     assert resolve(world, tmp_path) == status

@@ -116,7 +116,7 @@ def test_a_forged_rotation_is_refused(name: str, office: Office, own_user: Path,
 
 
 def test_a_revoked_key_cannot_rotate(office: Office, own_user: Path, tmp_path: Path) -> None:
-    revoked = ("[[revoked]]", 'key = "release"', "date = 2026-01-02", 'reason = "laptop stolen"')
+    revoked = ("[keys.release.revoked]", "date = 2026-01-02", 'reason = "laptop stolen"')
     (own_user / "trust").write_text(office.trust(*revoked))
     statement = tmp_path / "statement"
     statement.write_bytes(sign_rotation(office.keys["release"], office.stranger).encode())

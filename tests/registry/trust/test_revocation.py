@@ -41,7 +41,7 @@ class Reader:
         known = {"stolen": self.world.release.public, "fresh": self.fresh.public}
         lines = [line for name in self.keys for line in (f"[keys.{name}]", f'key = "{known[name]}"')]
         if self.is_revoked and "stolen" in self.keys:
-            lines += ["[[revoked]]", 'key = "stolen"', "date = 2026-01-02", 'reason = "laptop stolen"']
+            lines += ["[keys.stolen.revoked]", "date = 2026-01-02", 'reason = "laptop stolen"']
             lines += [f"until = [{', '.join(self.untils)}]"]
         return "\n".join([*lines, "[[require]]", f'models = ["{MODEL}"]', self.demand, ""])
 

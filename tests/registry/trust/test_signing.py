@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.registries import owner
@@ -14,12 +15,15 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
-from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, read_rotation
+from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, read_rotation, sign_statement
+from onnxreg.registry.trust.signatures import RecordedStatement
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -286,3 +290,23 @@ def test_no_secret_is_shown(
     said = "".join(capsys.readouterr())
     assert secret not in said and repr(generate("ed25519")).count("PRIVATE") == 0
     assert os.environ["REG_SIGNING_KEY"] not in said
+
+
+@pytest.mark.parametrize("kind", [EVALUATED, PROVEN])
+def test_a_signed_report_is_about_its_subject(kind: str) -> None:
+    """Otherwise the signature on one artifact would count for another."""
+    artifact, other = Digest.of(b"artifact"), Digest.of(b"other bytes")
+    report = {"format_version": 1, "artifact": str(artifact), "parent": str(other)}
+    report |= {
+        EVALUATED: {"format": "onnxreg-evaluation", "suite": str(other), "state": "certified"},
+        PROVEN: {"format": "onnxreg-faithfulness", "rules": 2, "verdict": "proven"},
+    }[kind]
+
+    def read(subject: Digest) -> Any:
+        envelope = sign_statement(Statement(kind, subject, report).encode(), generate("ed25519"))
+        statement = RecordedStatement.decode(MEDIA_TYPE, envelope.encode())
+        return statement.evaluation() or statement.proof()
+
+    assert read(artifact).artifact == artifact
+    with pytest.raises(InputError, match="another subject"):
+        read(other)

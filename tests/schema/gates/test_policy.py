@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
+from onnxreg.schema.gates.evaluation import EvaluationDocument, read_evaluation
 from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RecordedProof
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionCandidate, Rule
@@ -142,8 +142,15 @@ def verdicts(rule: dict[str, Any], found: PromotionCandidate) -> list[str]:
     return [each.verdict for each in Rule.from_json({"channel": "stable", **rule}).evaluate(found)]
 
 
-def later(state: str, **more: Any) -> tuple[Evaluation, ...]:
-    return (Evaluation(INT8, None, Digest.of(b"field"), state, **more),)
+def later(
+    state: str, loss: float | None = None, artifact: Digest = INT8, **more: Any
+) -> tuple[EvaluationDocument, ...]:
+    """An evaluation on another suite, with the loss that it measured."""
+    check = {"name": "quant_recall_delta", "metric": "recall", "verdict": "info", "value": loss, **more}
+    head = {"format": "onnxreg-evaluation", "format_version": 1}
+    about = {"artifact": str(artifact), "suite": FIELD, "state": state}
+    checks = {} if loss is None else {"checks": [check]}
+    return (EvaluationDocument.from_json(head | about | checks),)
 
 
 def certification(state: str, synthetic: bool | None = False) -> dict[str, Any]:
@@ -203,7 +210,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
     ),
     "a refusal of other bytes": (
         {"certified": ["onnx-int8"]},
-        lambda: candidate(evaluations=(replace(later("refused")[0], artifact=Digest.of(b"else")),)),
+        lambda: candidate(evaluations=later("refused", artifact=Digest.of(b"else"))),
         "pass",
     ),
     "signed by name": ({"signed_by": ["release"]}, lambda: candidate(signers=(RELEASE,)), "pass"),
@@ -591,8 +598,14 @@ def report(**changes: Any) -> bytes:
 
 def test_reads_an_evaluation() -> None:
     found = read_evaluation(report())[1]
-    assert found == Evaluation(INT8, None, Digest.of(b"field"), "refused", 0.03, (0.01, 0.05), False)
-    assert read_statement(statement(report(), INT8)) == found
+    assert (found.artifact, str(found.suite), found.state, found.synthetic) == (INT8, FIELD, "refused", False)
+    assert found.loss is not None and (found.loss.value, found.loss.interval) == (0.03, (0.01, 0.05))
+
+
+def test_a_report_of_another_kind_is_refused_in_words() -> None:
+    with pytest.raises(InputError, match="does not say which artifact was evaluated") as caught:
+        read_evaluation(b"{}")
+    assert "docs/gates.md" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -601,8 +614,3 @@ def test_reads_an_evaluation() -> None:
 def test_refuses_an_evaluation_that_does_not_say_what_of(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         read_evaluation(report(**changes))
-
-
-def test_a_signed_evaluation_is_about_its_subject() -> None:
-    with pytest.raises(InputError, match="subject"):
-        read_statement(statement(report(), Digest.of(b"other bytes")))

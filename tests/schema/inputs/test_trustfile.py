@@ -12,8 +12,7 @@ GOOD = f"""
 [keys.release]
 key = "{KEY}"
 models = ["acme/*"]
-[[revoked]]
-key = "release"
+[keys.release.revoked]
 date = 2026-11-20
 reason = "stolen"
 until = [{{registry = "{ID}", model = "acme/pii", seq = 5, head = "sha256:{"0" * 64}"}}]
@@ -41,15 +40,18 @@ BAD = {
     "a misspelt requirement": GOOD.replace("lines = true", "line = true"),
     "a requirement of nothing": GOOD.replace("lines = true", "lines = false"),
     "a requirement of an unknown key": GOOD.replace('keys = ["release"]', 'keys = ["relase"]'),
-    "a revocation of an unknown key": GOOD.replace('key = "release"', 'key = "relase"'),
+    "a revocation of an unknown key": GOOD.replace("[keys.release.revoked]", "[keys.relase.revoked]"),
     "a revocation without a reason": GOOD.replace('reason = "stolen"', ""),
-    "a key that is revoked twice": GOOD
-    + '[[revoked]]\nkey = "release"\ndate = 2026-11-21\nreason = "lost"\n',
+    "a key that is revoked twice": GOOD + "[keys.release.revoked]\ndate = 2026-11-21\n",
+    "a key with a name of its own": GOOD.replace('key = "ed', 'name = "x"\nkey = "ed'),
+    "a key that replaces itself": GOOD.replace('key = "ed', 'replaces = "release"\nkey = "ed'),
+    "a key that replaces an unknown one": GOOD.replace('key = "ed', 'replaces = "other"\nkey = "ed'),
     "no key": GOOD.replace(KEY, "ed25519:AAAA"),
     "an unknown kind of key": GOOD.replace("ed25519:", "rsa:"),
     "no base64": GOOD.replace("11qY", "1!qY"),
     "one key under two names": GOOD + f'[keys.other]\nkey = "{KEY}"\n',
     "no registry id": GOOD.replace(f'registry = "{ID}"\nlines', 'registry = "origin"\nlines'),
+    "a key that is no text": GOOD.replace(f'key = "{KEY}"', "key = 5"),
     "text for a flag": GOOD.replace("lines = true", 'lines = "true"'),
 }
 

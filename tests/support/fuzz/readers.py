@@ -23,6 +23,7 @@ from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -31,14 +32,14 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, read_statement, statement
+from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.signing.dsse import KeyRotation
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, PROVEN, Envelope, KeyRotation, Statement
 from onnxreg.schema.signing.keys import PublicKey
 from support.fuzz import specimens
 
@@ -107,7 +108,10 @@ def readers(directory: Path) -> dict[str, Reader]:
         "segment": Reader(segments, lambda data: [_same(line) for line in read_segment(data, "sealed")]),
         "checkpoint": Reader(checkpoints, _checkpoint),
         "proof": Reader((proof.encode(),), lambda data: _document(FaithfulnessReport, data)),
-        "signed proof": Reader((statement(proof),), read_statement),
+        "signed proof": Reader(
+            (Statement(PROVEN, proof.artifact, proof.to_json()).encode(),),
+            lambda data: RecordedStatement("proof", data, Envelope(PAYLOAD_TYPE, data, ())).proof(),
+        ),
         "manifest": Reader((*manifests, specimens.version_1()), _manifest),
         "stored manifest": Reader(
             manifests, lambda data: read_manifest(data, Digest.of(data), specimens.EVENTFUL)

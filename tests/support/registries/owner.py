@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import policy_log, promotion, statements
-from onnxreg.registry.gates.rollouts import Rollouts
+from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import retention

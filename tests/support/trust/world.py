@@ -51,7 +51,7 @@ class World:
         lines = key("release", self.release.public)
         lines += key("lab", self.lab.public, 'models = ["lab/*"]')
         lines += key("stolen", self.revoked.public)
-        lines += ["[[revoked]]", 'key = "stolen"', "date = 2026-01-02", 'reason = "laptop stolen"']
+        lines += ["[keys.stolen.revoked]", "date = 2026-01-02", 'reason = "laptop stolen"']
         return "\n".join([*lines, *more, ""])
 
 
