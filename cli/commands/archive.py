@@ -93,7 +93,7 @@ def verify(
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
     from onnxreg.cli.commands.verify import fail
-    from onnxreg.registry.maintain.verify_trust import verify_trusted
+    from onnxreg.registry.maintain.verification import verify_watched
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
 
@@ -101,7 +101,7 @@ def verify(
     archive = open_archive(file)
     trusted = load_trust() if trust is None else read_trust_file(trust)
     with session.progress("verifying") as progress:
-        report = verify_trusted(archive, trusted, progress)
+        report = verify_watched(archive, None, progress=progress, trust=trusted)
     if as_json:
         document = report.to_json()
         totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}

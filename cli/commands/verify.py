@@ -88,7 +88,7 @@ def command(
         listing.run(session, store or registry.store, ref)
         return
     from onnxreg.registry.maintain import repair as repairing
-    from onnxreg.registry.maintain.verify_trust import verify_watched
+    from onnxreg.registry.maintain.verification import verify_watched
 
     repairs: Sequence[Damage] = ()
     target = None if ref is None else Ref.parse(ref)

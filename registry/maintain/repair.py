@@ -13,8 +13,7 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob, read_log
-from onnxreg.registry.maintain.verification import Damage, VerifyReport
-from onnxreg.registry.maintain.verify_trust import verify_watched
+from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify_watched
 from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, usable_key

@@ -1,17 +1,19 @@
-"""Verify a registry: read it from end to end and list every damage."""
+"""Verify a registry: read it from end to end and list every damage, also for one user, who knows heads and trusts keys."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
-from onnxreg.registry.log.collect import blob_keys
+from onnxreg.registry.gates.enforce import audit_gates
+from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError
-from onnxreg.registry.log.lookup import log_of
+from onnxreg.registry.log.lookup import find, log_of, read_log, unknown_model
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.layout import CATALOG, NOTE, BlobKey, is_system_path, model_of
 from onnxreg.registry.store.protocol import (
     IndexFile,
@@ -21,18 +23,20 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.support import notices, parallel
+from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
+from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress, count_cores
-from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
+from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(parallel.WORKERS, count_cores())
 """Threads that read blobs."""
 
 Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
 """Finds faults in a model's history beyond its own consistency: kind (`history`, `signature`) and detail."""
-Versions = Mapping[str, Collection[Version]]
-"""Some versions, by model."""
 
 
 class Damage(NamedTuple):
@@ -99,42 +103,108 @@ def no_audit(log: Log, index: IndexFile) -> Iterable[tuple[str, str]]:
 
 
 def verify(
-    remote: RegistryStore, progress: Progress = SILENT, audit: Audit = no_audit, only: Versions | None = None
-) -> VerifyReport:
-    """Read every log and every blob of a registry, referred to or not, and look for stray files.
-
-    Never stops at the first damage. Each blob is read once, even if many versions share it. With `only`, just
-    the files of these versions, by model, must be present.
-    """
-    models = {name: None if only is None else only.get(name, ()) for name in list(remote.names())}
-    report, needed = _check_models(remote, models, audit)
-    tree = list(remote.files())
-    keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
-    report.unreferenced = sum(key.digest not in needed for key in keys)
-    report.damages += stray_files(tree)
-    _check_blobs(remote.open_key, needed, keys, report, progress)
-    _settle(remote, models, report)
-    return report
-
-
-def verify_model(
     remote: RegistryStore,
-    name: str,
-    only: Collection[Version] | None = None,
     progress: Progress = SILENT,
     audit: Audit = no_audit,
+    name: str | None = None,
+    versions: Collection[Version] | None = None,
 ) -> VerifyReport:
-    """Verify the files of one model, or only of these versions of it."""
-    report, needed = _check_models(remote, {name: only}, audit)
+    """Read the logs and blobs of a registry (or of one model, or some versions of it), and list every damage.
+
+    Never stops at the first damage. Each blob is read once, even if many versions share it. Without a name, also blobs that
+    nothing refers to are read, and stray files are damage. An archive must have the files of the versions that it carries.
+    """
+    names, carried = list(remote.names()) if name is None else [name], remote.carried
+    models: dict[str, Collection[Version] | None] = {
+        each: versions if versions is not None or carried is None else carried.get(each, frozenset())
+        for each in names
+    }
+    report, needed = _check_models(remote, models, audit)
+    open_key = remote.open_key
     try:
-        keys = {key: size for key, size in blob_keys(remote).items() if key.digest in needed}
+        tree = list(remote.files())
     except UnlistedError:  # a web server is asked by digest
         keys = {BlobKey(digest): needed[digest].size or 0 for digest in remote.has(needed)}
-        _check_blobs(lambda key: remote.open_blob(key.digest), needed, keys, report, progress)
+
+        def open_key(key: BlobKey) -> BinaryIO:
+            return remote.open_blob(key.digest)
+
     else:
-        _check_blobs(remote.open_key, needed, keys, report, progress)
-    _settle(remote, {name: only}, report)
+        keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
+        if name is None:
+            report.unreferenced = sum(key.digest not in needed for key in keys)
+            report.damages += stray_files(tree)
+        else:
+            keys = {key: size for key, size in keys.items() if key.digest in needed}
+    _check_blobs(open_key, needed, keys, report, progress)
+    _settle(remote, models, report)
+    if name is None and isinstance(remote, ArchiveRegistry):
+        report.damages += _archive_damages(remote, report)
     return report
+
+
+def verify_watched(
+    store: RegistryStore,
+    known_heads: KnownHeads | None,
+    ref: Ref | None = None,
+    progress: Progress = SILENT,
+    trust: Trust | None = None,
+) -> VerifyReport:
+    """Verify a registry, a model or a version for one user: a log must continue its known head, and meet the trust file and
+    the policies.
+
+    `known_heads`: None compares none. `trust`: the rules in place of the user's trust file. NotFoundError if the registry
+    is gone, IntegrityError if another took its place.
+    """
+    _ = store.is_mirror
+    rules = load_trust() if trust is None else trust
+
+    def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
+        if known_heads is not None:
+            yield from audit_head(store, known_heads, log.name, index)
+        yield from audit_signatures(rules, log)
+        yield from audit_gates(store, log, rules)
+
+    name = versions = None
+    if ref is not None:
+        if store.read_index(name := ref.name) is None:
+            raise unknown_model(name, store)
+        versions = None if ref.is_bare else {find(store, ref, yanked=True).version}
+    report = verify(store, progress, audit, name, versions)
+    reader = store if known_heads is None else CheckedReader(store, known_heads)
+    try:
+        policies, index = read_policies(reader), reader.read_index(POLICY_LOG)
+        if index is not None and policies.lines:
+            _ = policies.policy
+            enforce_policies(rules, reader.registry_id, index)
+        elif rules.governs(reader.registry_id):
+            report.damages.append(Damage("policy", POLICIES, "it has no policy, and must have one"))
+    except RegError as error:
+        report.add("policy", POLICIES, error)
+    return report
+
+
+def _archive_damages(archive: ArchiveRegistry, report: VerifyReport) -> Iterator[Damage]:
+    """Contradictions between `archive.json` and the logs, and blobs that no carried version needs."""
+    try:
+        archive.store.get(TRUST)
+    except RegError as error:
+        yield Damage("archive", TRUST, error.message)
+    if not any(archive.carried.values()):
+        yield Damage("archive", archive.url, "it carries no version")
+    for name, versions in archive.carried.items():
+        try:
+            entries = read_log(archive, name).versions
+        except RegError as error:
+            yield Damage("archive", name, f"it says that it carries {name}: {error.message}")
+            continue
+        for version in sorted(versions):
+            if version not in entries or entries[version].gone is not None:
+                detail = "it says that it carries what its log does not have"
+                yield Damage("archive", f"{name}:{version}", detail)
+    if report.unreferenced:
+        detail = f"{report.unreferenced} blobs that no carried version and no log refers to"
+        yield Damage("stray", archive.url, detail)
 
 
 def _check_models(

@@ -16,7 +16,6 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.maintain.verify_trust import verify_archive
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
@@ -135,7 +134,7 @@ def test_an_archive_carries_line_and_blobs(extended: Registry, tmp_path: Path) -
     create_archive(extended.store, choose(extended.store, [f"{NAME}:1.1.0"]), target)
     found = open_archive(target)
     assert found.has([Digest.of(BLOB)])
-    assert not verify_archive(found).damages
+    assert not verify(found).damages
     index_file = found.read_index(NAME)
     assert index_file is not None and index_file.data == index(extended.store.root).read_bytes()
 

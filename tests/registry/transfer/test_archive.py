@@ -18,8 +18,7 @@ from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
-from onnxreg.registry.maintain.verification import VerifyReport
-from onnxreg.registry.maintain.verify_trust import verify_archive
+from onnxreg.registry.maintain.verification import VerifyReport, verify
 from onnxreg.registry.store import archive_reader
 from onnxreg.registry.store.archive_reader import ABOUT, HEADER_BYTES, TRUST, open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -69,7 +68,7 @@ def archive(registry: Registry, target: Path, *refs: str, every: bool = False) -
 
 
 def check(path: Path) -> VerifyReport:
-    return verify_archive(open_archive(path))
+    return verify(open_archive(path))
 
 
 def entries(path: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import retention
-from onnxreg.registry.maintain.verify_trust import verify_watched
+from onnxreg.registry.maintain.verification import verify_watched
 from onnxreg.registry.signing import sign_release
 from onnxreg.registry.transfer.pushed import was_pushed
 from onnxreg.registry.trust.checked_reader import CheckedReader
