@@ -35,7 +35,7 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the dossier of a version: a page to print, the same as JSON, bills of materials and provenance.
+    """Write the dossier of a version: a page to print, and the same as JSON.
 
     Each generated statement cites the digest of the blob or of the log line that it follows from, and the
     place in it. A field that only a person can fill in is taken from --facts, or says `not provided`. If

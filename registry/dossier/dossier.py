@@ -18,8 +18,6 @@ from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
-from onnxreg.schema.formats.sbom import BomSubject, bill, provenance
-from onnxreg.schema.log.summary import artifact_states, verdicts_of
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
@@ -28,7 +26,7 @@ HERE = Path(__file__).parent
 MAX_VALUE_CHARS = 240
 """Characters of a value on the page; `dossier.json` has all."""
 NOTICE = (
-    "This document is a template content in from a registry. It is not legal advice, and it does not show that a law is met: "
+    "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."
 )
 
@@ -49,11 +47,8 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
     version = VersionTables(reader, ref)
     name, registry = version.ledger.name, version.ledger.registry
-    files = _standard_documents(version)
-    if owner is not None:
-        if owner.name != name:
-            raise InputError(f"the facts are about {owner.name}, not {name}")
-        files[FACTS_FILE] = data, "the owner's statements"
+    if owner is not None and owner.name != name:
+        raise InputError(f"the facts are about {owner.name}, not {name}")
     sections = [
         section.model_dump(include={"title", "number", "note"}, exclude_none=True)
         | {"fields": [_field(version, field, owner) for field in section.fields]}
@@ -76,17 +71,14 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
         "logs": {log: {"line": line.seq, "digest": str(line.digest)} for log in heads for line in heads[log]},
         "rules": RULES,
         "sections": sections,
-        "files": [
-            {"path": path, "digest": str(Digest.of(data)), "size": len(data), "about": about}
-            for path, (data, about) in sorted(files.items())
-        ],
         "keys": [{"name": name, "key": key} for name, key in sorted(keys.items())],
     }
+    files = {}
     if owner is not None:
         dossier["facts"] = {"file": FACTS_FILE, "digest": str(Digest.of(data))}
+        files[FACTS_FILE] = data
     document = canonical.encode(msgspec.to_builtins(dossier))
-    contents = {path: data for path, (data, _) in files.items()}
-    return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **contents})
+    return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **files})
 
 
 def _field(version: VersionTables, field: ProfileField, owner: OwnerFacts | None) -> dict[str, Any]:
@@ -99,20 +91,6 @@ def _field(version: VersionTables, field: ProfileField, owner: OwnerFacts | None
     text = owner.paragraphs(field.owner) if owner else ()
     content = {"origin": "owner", "text": text} if text else {"origin": "absent", "text": ("not provided",)}
     return about | {"key": field.owner} | content
-
-
-def _standard_documents(version: VersionTables) -> dict[str, tuple[bytes, str]]:
-    """The bills of materials and, if the recipe is recorded, the provenance; each with what it is."""
-    states = artifact_states(verdicts_of(version.manifest), version.entry.attested, version.ledger.refused)
-    subject = BomSubject(version.manifest, version.digest, version.version, states)
-    files = {}
-    for spec in ("1.6", "1.7"):
-        document = canonical.encode(bill(subject, spec=spec))
-        files[f"sbom-{spec}.cdx.json"] = document, f"bill of materials, CycloneDX {spec}"
-    if version.manifest.recipe is not None:
-        statement = canonical.encode(provenance(subject))
-        files["provenance.json"] = statement, "the making of the files, SLSA provenance 1"
-    return files
 
 
 def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
@@ -163,7 +141,7 @@ def written_files(directory: Path) -> set[str]:
     try:
         dossier = canonical.decode((directory / DOCUMENT).read_bytes(), DOCUMENT)
         is_dossier = dossier["format"] == "onnxreg-dossier"
-        return {DOCUMENT, PAGE, *(file["path"] for file in dossier["files"])} if is_dossier else set()
+        return {DOCUMENT, PAGE, FACTS_FILE} if is_dossier else set()
     except (OSError, InputError, KeyError, TypeError):
         return set()
 

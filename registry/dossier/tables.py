@@ -161,8 +161,7 @@ class VersionTables:
             event, source, findings = line.event, Source.of_line(line), list[Row]()
             if not isinstance(event, Tag | Untag | RolloutStep) or event.tag not in self.channels:
                 continue
-            is_promotion = isinstance(event, Tag | RolloutStep) and event.evidence is not None
-            if isinstance(event, Tag | RolloutStep) and event.evidence is not None:
+            if not isinstance(event, Untag) and event.evidence is not None:
                 check_evidence(self.ledger, self.policies, event)
                 findings = self._blob(event.evidence).rows("/findings/*", FINDINGS.values())
             plan = next((row[1] for row in findings if row[0].value == "planned"), BLANK)
@@ -173,7 +172,7 @@ class VersionTables:
             before = compared_with([tag for tag in past if tag.tag == event.tag], event.manifest)
             changes = self._changes(before, event.manifest, self._plans(event))
             unplanned = [row[1].value for row in changes if row[-1].value == "no"]
-            if is_promotion and unplanned and plan.value != "fail":
+            if event.evidence is not None and unplanned and plan.value != "fail":
                 raise GateError(
                     f"line {line.seq} of {line.name} promoted a version with a change that was not planned: "
                     f"{unplanned[0]}",

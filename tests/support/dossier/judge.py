@@ -28,11 +28,17 @@ def shape(cite):
     return "".join(words).removeprefix(".")
 
 
+def severities(text):
+    usual = dict.fromkeys(VERBS[:3], "notable") | {"reordered": "cosmetic"}
+    parts = (part.partition(": ") for part in text.split("; ") if part)
+    return usual | {verb: severity for severity, _, verbs in parts for verb in verbs.split(", ")}
+
+
 class Judge:
     def __init__(self, dossier, registry, rules):
         self.dossier, self.root = dossier, Path(registry)
-        rows = re.findall(r"^\| `([^`]+)` \| (\S+)" + r" \| (.+)" * 4 + r" \|$", rules, re.MULTILINE)
-        self.rules = {place: (noun, by) for place, noun, *by in rows}
+        rows = re.findall(r"^\| `([^`]+)` \| (\S+) \| ([^|]*) \|$", rules, re.MULTILINE)
+        self.rules = {place: (noun, severities(by)) for place, noun, by in rows}
         keys = [(key["name"], base64.b64decode(key["key"].split(":")[1])) for key in dossier["keys"]]
         self.keys = {hashlib.sha256(SPKI + raw).hexdigest(): (name, raw) for name, raw in keys}
 
@@ -90,9 +96,9 @@ class Judge:
     def is_change(self, row, places, values):
         pattern = re.sub(r'\[(?:"(?:[^"\\]|\\.)*"|[^\]]*)\]', "[]", row["Place"])
         fits = [p for p in self.rules if p == pattern or (p.endswith("*") and pattern.startswith(p[:-1]))]
-        noun, severities = self.rules[max(fits, key=len)]
+        noun, by_verb = self.rules[max(fits, key=len)]
         verb = row["Kind"].removeprefix(f"{noun}-")
-        severity = severities[VERBS.index(verb) if verb in VERBS[:4] else 2]
+        severity = by_verb.get(verb, by_verb["changed"])
         one = "removed" if row.get("After") is None else "added"
         is_case = row["Severity"] in (SEVERITIES if severity == "by case" else (severity, "cosmetic"))
         return is_case and verb in VERBS and set(places) == {pattern} and (verb == one) == (len(values) == 1)
