@@ -4,7 +4,7 @@ Readable lines of a damaged index file are salvaged, and joined with another cop
 bytes or events: a blob must have its digest, a line must be in one of the two logs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import NamedTuple
@@ -57,18 +57,15 @@ def repair(
     """
     if source is not None:
         check_distinct(source, remote)
-
-    def check() -> VerifyReport:
+    work = _Repair(remote, source, progress, aside)
+    while True:
         report = verify_watched(remote, known_heads, ref, progress)
         report.damages += gone_models(remote, source) if ref is None else []
-        return report
-
-    work = _Repair(remote, source, progress, aside)
-    report = check()
-    while work.repair_all(report.damages):
-        report = check()
-    report.damages = [work.explain(damage) for damage in report.damages]
-    return RepairResult(report, work.repaired)
+        before = len(work.repaired)
+        work.repair_all(report.damages)
+        if len(work.repaired) == before:
+            report.damages = [work.explain(damage) for damage in report.damages]
+            return RepairResult(report, work.repaired)
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
@@ -83,75 +80,6 @@ def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Dam
         return []
     gone = sorted({*source.names()} - {*remote.names()})
     return [Damage("index", name, f"the index of {name} is gone; {source.url} has one") for name in gone]
-
-
-class Salvage(NamedTuple):
-    """The readable lines of a damaged log by number, and the number and digest of the last line by the state line."""
-
-    registry: str
-    name: str
-    lines: dict[int, LogLine]
-    end: tuple[int, Digest] | None
-
-    @classmethod
-    def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Salvage":
-        """Read the lines. A line is dropped if the next one, or the state line after the last, has another
-        digest for it.
-        """
-        first, *log_lines = data.split(b"\n")
-        lines: list[LogLine] = []
-        end = None
-        with suppress(InputError):
-            state = State.decode(first)
-            if (state.registry, state.name) == (registry, name):
-                end = state.seq, state.head
-                for segment in state.segments:
-                    with suppress(RegError):
-                        lines += read_segment(fetch(segment), name)
-        for raw in log_lines:
-            with suppress(InputError):
-                lines.append(LogLine.decode(raw))
-        by_number = {line.seq: line for line in lines if line.event.name == name}
-        expected = dict([end]) if end else {}
-        for seq in sorted(by_number, reverse=True):
-            if expected.get(seq, by_number[seq].digest) == by_number[seq].digest:
-                expected[seq - 1] = by_number[seq].prev
-            else:
-                del by_number[seq]
-        return cls(registry, name, by_number, end)
-
-    def join(self, copy: Sequence[LogLine] = ()) -> list[LogLine]:
-        """The lines of the copy, then the own lines that follow.
-
-        IntegrityError if two different lines follow the same one: one history was rewritten, not damaged.
-        """
-        prev = genesis(self.registry, self.name)
-        for line in copy:
-            own_line = self.lines.get(line.seq, line)
-            if own_line.raw != line.raw and own_line.prev == prev:
-                raise IntegrityError(
-                    f"two copies of registry {self.registry} have different histories of {self.name}: "
-                    f"line {line.seq} is {own_line.digest.short}... here and {line.digest.short}... there",
-                    "one of them was rewritten; nothing was changed",
-                )
-            prev = line.digest
-        joined = list(copy)
-        while (follower := self.lines.get(len(joined) + 1)) is not None and follower.prev == prev:
-            joined.append(follower)
-            prev = follower.digest
-        return joined
-
-    def is_complete(self, lines: Sequence[LogLine]) -> bool:
-        """True if the lines end as the state line says: nothing is lost."""
-        return bool(lines) and self.end == (lines[-1].seq, lines[-1].digest)
-
-    def lost(self, lines: Sequence[LogLine]) -> list[int]:
-        """Numbers of the lines that this log had and `lines` lack; of a run at the end, the first and the last."""
-        present = {line.seq: line.raw for line in lines}
-        lost = {seq for seq, line in self.lines.items() if present.get(seq) != line.raw}
-        if self.end is not None and self.end[0] > len(lines):
-            lost |= {len(lines) + 1, self.end[0]}
-        return sorted(lost)
 
 
 class _Repair:
@@ -169,21 +97,27 @@ class _Repair:
         self.failed: dict[BlobKey | str, str] = {}
         self.tried: set[BlobKey | str] = set()
 
-    def repair_all(self, damages: Sequence[Damage]) -> bool:
-        """Try everything that was not tried before; return True if anything was repaired."""
-        before = len(self.repaired)
-        by_key = {damage.key: damage for damage in damages if damage.key and damage.reference}
+    def repair_all(self, damages: Sequence[Damage]) -> None:
+        """Try everything that was not tried before."""
+        by_key = {
+            item.key: item for item in damages if item.key and item.reference and item.key not in self.tried
+        }
+        self.tried |= by_key.keys()
         for generation in sorted({key.generation for key in by_key}):
             self._fetch({key: item for key, item in by_key.items() if key.generation == generation})
-        for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
+        for name in sorted({item.name for item in damages if item.kind in LOGS} - self.tried):
             self.tried.add(name)
             try:
                 self.repaired.append(Damage("log", name, self._rewrite(name)))
             except RegError as error:
                 self.failed[name] = error.message
-        blobs = [damage for damage in damages if damage.key and damage.kind != "unreadable"]
-        self._delete_unreferenced([damage for damage in blobs if not damage.reference])
-        return len(self.repaired) > before
+        bad = {
+            item.key: item
+            for item in damages
+            if item.key and item.kind != "unreadable" and not item.reference
+        }
+        if bad:
+            self._delete(bad)
 
     def explain(self, damage: Damage) -> Damage:
         """The damage, with the reason if its repair failed."""
@@ -193,10 +127,8 @@ class _Repair:
 
     def _fetch(self, damages: Mapping[BlobKey, Damage]) -> None:
         """Fetch blobs of one generation, several at a time, each to the key where it is damaged or missing."""
-        damages = {key: damages[key] for key in damages.keys() - self.tried}
-        self.tried |= damages.keys()
         source = self.source
-        if source is None or not damages:
+        if source is None:
             self.failed |= dict.fromkeys(damages, "no remote is named to fetch it from")
             return
         sizes = {key: item.reference.size if item.reference else None for key, item in damages.items()}
@@ -226,22 +158,17 @@ class _Repair:
                 detail = f"blob {key.digest} was fetched from {source.url}"
                 self.repaired.append(damages[key]._replace(detail=detail))
 
-    def _delete_unreferenced(self, damages: Sequence[Damage]) -> None:
+    def _delete(self, damages: Mapping[BlobKey, Damage]) -> None:
         """Delete bad blobs that no log refers to, as the collector does: only if every log can be read."""
-        if not damages:
-            return
         try:
-            freed: Collection[BlobKey] = collect(
-                self.remote, only={damage.key.digest for damage in damages if damage.key}
-            ).freed
+            freed = collect(self.remote, only={key.digest for key in damages}).freed
         except RegError as error:
             reason = f"not deleted, since what refers to it is not known: {error.message}"
-            self.failed |= {damage.key: reason for damage in damages if damage.key}
+            self.failed |= dict.fromkeys(damages, reason)
             return
-        for damage in damages:
-            if damage.key in freed:
-                detail = f"blob {damage.digest} was deleted: nothing refers to it"
-                self.repaired.append(damage._replace(detail=detail))
+        for key in damages.keys() & freed.keys():
+            detail = f"blob {key.digest} was deleted: nothing refers to it"
+            self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
         """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""
@@ -256,23 +183,26 @@ class _Repair:
                     raise
             return read_blob(source, digest)
 
-        salvage = Salvage.read(index.data if index else b"", remote.registry_id, name, fetch)
-        lines = salvage.join()
-        if salvage.is_complete(lines):
-            detail = "the index was rebuilt from the log"
-        else:
+        own, end = salvage(index.data if index else b"", remote.registry_id, name, fetch)
+        lines = joined(remote.registry_id, name, own, [])
+        is_complete = bool(lines) and end == (lines[-1].seq, lines[-1].digest)
+        detail = "the index was rebuilt from the log"
+        if not is_complete:
             if source is None or source.registry_id != remote.registry_id:
                 raise IntegrityError("only a copy of this very registry can restore it")
             log = read_log(source, name)
             copy = list(log.lines())
             Log.replay(copy, log.registry, log.name, log.fetch)  # the copy must be good itself
-            lines = salvage.join(copy)
+            lines = joined(remote.registry_id, name, own, copy)
             detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
-        if lost := salvage.lost(lines):
-            numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
+        raws = {line.seq: line.raw for line in lines}
+        lost = {seq for seq, line in own.items() if raws.get(seq) != line.raw}
+        lost |= {len(lines) + 1, end[0]} if end is not None and end[0] > len(lines) else set()
+        if lost:
+            numbers = f"{min(lost)} to {max(lost)}" if len(lost) > 1 else str(min(lost))
             detail += f"; lines {numbers} could not be saved"
-        if index is not None and self.aside is not None and not salvage.is_complete(lines):
+        if index is not None and self.aside is not None and not is_complete:
             prefix = "" if self.aside is remote else f"{remote.registry_id}/"
             path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
             self.aside.write_file(path, index.data)
@@ -288,6 +218,58 @@ class _Repair:
                 push.put(BytesIO(blob))
             push.publish(name, log.encode(), index.token if index else None)
         return detail
+
+
+def salvage(
+    data: bytes, registry: str, name: str, fetch: Fetch
+) -> tuple[dict[int, LogLine], tuple[int, Digest] | None]:
+    """The readable lines of a damaged log by number, and the number and digest of the last line by its state line.
+
+    A line is dropped if the next one, or the state line after the last, has another digest for it.
+    """
+    first, *log_lines = data.split(b"\n")
+    lines: list[LogLine] = []
+    end = None
+    with suppress(InputError):
+        state = State.decode(first)
+        if (state.registry, state.name) == (registry, name):
+            end = state.seq, state.head
+            for segment in state.segments:
+                with suppress(RegError):
+                    lines += read_segment(fetch(segment), name)
+    for raw in log_lines:
+        with suppress(InputError):
+            lines.append(LogLine.decode(raw))
+    by_number = {line.seq: line for line in lines if line.event.name == name}
+    expected = dict([end]) if end else {}
+    for seq in sorted(by_number, reverse=True):
+        if expected.get(seq, by_number[seq].digest) == by_number[seq].digest:
+            expected[seq - 1] = by_number[seq].prev
+        else:
+            del by_number[seq]
+    return by_number, end
+
+
+def joined(registry: str, name: str, own: Mapping[int, LogLine], copy: Sequence[LogLine]) -> list[LogLine]:
+    """The lines of a copy, then the own lines that follow.
+
+    IntegrityError if two different lines follow the same one: one history was rewritten, not damaged.
+    """
+    prev = genesis(registry, name)
+    for line in copy:
+        own_line = own.get(line.seq, line)
+        if own_line.raw != line.raw and own_line.prev == prev:
+            raise IntegrityError(
+                f"two copies of registry {registry} have different histories of {name}: "
+                f"line {line.seq} is {own_line.digest.short}... here and {line.digest.short}... there",
+                "one of them was rewritten; nothing was changed",
+            )
+        prev = line.digest
+    lines = list(copy)
+    while (follower := own.get(len(lines) + 1)) is not None and follower.prev == prev:
+        lines.append(follower)
+        prev = follower.digest
+    return lines
 
 
 def _is_good(remote: BlobReader, digest: Digest) -> bool:
