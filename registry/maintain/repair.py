@@ -111,13 +111,13 @@ class _Repair:
                 self.repaired.append(Damage("log", name, self._rewrite(name)))
             except RegError as error:
                 self.failed[name] = error.message
-        bad = {
+        unneeded = {
             item.key: item
             for item in damages
             if item.key and item.kind != "unreadable" and not item.reference
         }
-        if bad:
-            self._delete(bad)
+        if unneeded:
+            self._delete(unneeded)
 
     def explain(self, damage: Damage) -> Damage:
         """The damage, with the reason if its repair failed."""
@@ -197,10 +197,10 @@ class _Repair:
             detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
         raws = {line.seq: line.raw for line in lines}
-        lost = {seq for seq, line in own.items() if raws.get(seq) != line.raw}
-        lost |= {len(lines) + 1, end[0]} if end is not None and end[0] > len(lines) else set()
-        if lost:
-            numbers = f"{min(lost)} to {max(lost)}" if len(lost) > 1 else str(min(lost))
+        missing = {seq for seq, line in own.items() if raws.get(seq) != line.raw}
+        missing |= {len(lines) + 1, end[0]} if end is not None and end[0] > len(lines) else set()
+        if missing:
+            numbers = f"{min(missing)} to {max(missing)}" if len(missing) > 1 else str(min(missing))
             detail += f"; lines {numbers} could not be saved"
         if index is not None and self.aside is not None and not is_complete:
             prefix = "" if self.aside is remote else f"{remote.registry_id}/"

@@ -116,8 +116,8 @@ def verify(
     """
     names, carried = list(remote.names()) if name is None else [name], remote.carried
     models: dict[str, Collection[Version] | None] = {
-        each: versions if versions is not None or carried is None else carried.get(each, frozenset())
-        for each in names
+        model: versions if versions is not None or carried is None else carried.get(model, frozenset())
+        for model in names
     }
     report, needed = _check_models(remote, models, audit)
     open_key = remote.open_key
