@@ -103,16 +103,6 @@ class Session:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else output.printable(message), file=sys.stderr)
 
-    def tell_actor(self, name: str) -> None:
-        """Say, once on this machine, that events name their author by default; not to programs."""
-        if not self.quiet and not self.as_json:
-            from onnxreg.registry.support.actor import first_use
-
-            if first_use(name):
-                self.warn(
-                    f"events name you as {name}; `reg config actor NAME` changes that, `reg config actor ''` names nobody"
-                )
-
     def _tell_age(self, name: str, age: float) -> None:
         self.warn(f"offline: {name} as it was {output.age(age)} ago")
         self._check_age(name, age)

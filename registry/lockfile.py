@@ -41,32 +41,30 @@ def lock(
     """
     entries = []
     for request in requests:
-        resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
-        for warning in resolution.warnings:
+        answer = resolve(reader, request.ref, request.query, request.device, verify=True)
+        for warning in answer.warnings:
             warn(warning)
-        located, artifact = resolution.located, resolution.artifact
-        chosen = ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract)
-        files = sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))
-        answer = (reader.registry_id, located.version, located.entry.manifest, chosen, tuple(files))
-        entries.append(LockedArtifact(request.ref.name, request.to_json(), *answer))
+        artifact = answer.artifact
+        entry = LockedArtifact(
+            name=request.ref.name,
+            question=request.to_json(),
+            registry=reader.registry_id,
+            version=answer.located.version,
+            manifest=answer.located.entry.manifest,
+            artifact=ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract),
+            files=tuple(sorted((file for file, _ in answer.files), key=lambda file: (file.path, file.role))),
+        )
+        entries.append(entry)
     return entries
 
 
-def lock_again(
-    reader: RegistryReader,
-    before: Lockfile,
-    names: Collection[str] = (),
-    warn: Callable[[str], object] = lambda warning: None,
-) -> list[LockedArtifact]:
-    """Resolve the recorded requests of these models (none: all) again. NotFoundError for a model that is not
-    in the lock.
-    """
+def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
+    """The requests of these models (none: all). NotFoundError for a model that is not in the lock."""
     for name in names:
         if name not in before.models:
-            raise NotFoundError(
-                f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}"
-            )
-    return lock(reader, [before.models[name].request for name in names or before.models], warn)
+            models = ", ".join(before.models) or "nothing"
+            raise NotFoundError(f"{name} is not in the lock", f"it holds {models}")
+    return [before.models[name].request for name in names or before.models]
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,10 @@ def pull_locked(
     progress: Progress = SILENT,
     deltas: bool = True,
 ) -> list[FetchedEntry]:
-    """Fetch exactly the artifacts of a lock, beside what is here, every byte verified.
+    """Fetch exactly the artifacts of a lock, beside what is here, every byte verified; also of a version yanked since.
 
-    A version that was yanked since is fetched too: the lock names its manifest. NotFoundError if the source
-    lacks a version; IntegrityError if it has another manifest for it, or the manifest has other files than
-    the lock.
+    NotFoundError if the source lacks a version; IntegrityError if it has another manifest for it, or the manifest has
+    other files than the lock.
     """
     fetched = []
     for entry in lockfile.models.values():
@@ -112,23 +109,22 @@ def pull_locked(
     return fetched
 
 
-def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]:
-    """The directory of each model: `output/<name>`. InputError if that would destroy other files."""
-    for first, second in pairwise(sorted(f"{name}/" for name in lockfile.models)):
+def check_folders(names: Iterable[str], output: Path, registry: Path) -> None:
+    """InputError if the directory of a model, `output/<name>`, would destroy other files."""
+    folders = sorted(f"{name}/" for name in names)
+    for first, second in pairwise(folders):
         if second.startswith(first):
             raise InputError(
                 f"the files of {second[:-1]} would be among those of {first[:-1]}", "lock them apart"
             )
-    targets = {name: output / name for name in lockfile.models}
-    for folder in targets.values():
-        check_target(folder, registry)
-    return targets
+    for folder in folders:
+        check_target(output / folder, registry)
 
 
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
     """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
-    targets = folders(Lockfile.of(item.entry for item in fetched), output, registry.store.root)
+    check_folders((item.entry.name for item in fetched), output, registry.store.root)
     for item in fetched:
-        materialize(registry.store, item.files, item.published.data, targets[item.entry.name], progress)
+        materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

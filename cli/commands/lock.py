@@ -77,21 +77,17 @@ def command(
     before = Lockfile.of([]) if refs and not path.exists() else lockfile.read(path)
     reader = session.reader(remote)
     if refs:
-        locked = lockfile.lock(
-            reader,
-            [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)],
-            session.warn,
-        )
+        requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)]
     else:
-        locked = lockfile.lock_again(reader, before, update or (), session.warn)
+        requests = lockfile.recorded_requests(before, update or ())
+    locked = lockfile.lock(reader, requests, session.warn)
     lock = before.with_entries(locked)
     changes = lock.changes(before)
     if not check:
         output.write_file(path, lock.encode())
-    requests = [entry.request.ref for entry in locked]
     rollouts = {
         str(ref): rollout
-        for ref in requests
+        for ref in (entry.request.ref for entry in locked)
         if ref.tag is not None and (rollout := read_log(reader, ref.name).state.rollouts.get(ref.tag))
     }
     if as_json:

@@ -161,7 +161,7 @@ def run(
     locked = lockfile.read(Path(file or FILENAME))
     registry = session.open(create=None)
     if out is not None:
-        lockfile.folders(locked, out, registry.store.root)
+        lockfile.check_folders(locked.models, out, registry.store.root)
     watch = Stopwatch()
     with resumable(), session.progress("pulling what is locked") as progress:
         entries = lockfile.pull_locked(registry, locked, remote, progress, deltas)

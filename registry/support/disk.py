@@ -195,24 +195,24 @@ class Disk:
         for source, target in pairs if shared else ():
             share(source, target)
         self.sync_files([source for source, _ in pairs])
-        above = {target: _up_to(root, target) for target in (*relied, *(target for _, target in pairs))}
-        for directory in sorted({directory for _, target in pairs for directory in above[target]}):
+
+        def above(paths: Iterable[Path]) -> set[Path]:
+            """The directories above some paths, up to and with `root`."""
+            return {up for path in paths for up in path.parents if up == root or root in up.parents}
+
+        for directory in sorted(above(target for _, target in pairs)):
             if not directory.is_dir():
                 self.mkdir(directory)
                 if shared:
                     share(directory)
         for source, target in pairs:
             self.rename(source, target)
-        self.sync_directories(
-            sorted({directory for directories in above.values() for directory in directories}, reverse=True)
-        )
+        self.sync_directories(sorted(above([*relied, *(target for _, target in pairs)]), reverse=True))
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
     """A callback for the bytes that are written from an offset on: the disk begins to write them, and what it has written
-    leaves memory (Linux: posix_fadvise(2) with DONTNEED).
-
-    So little is left for the sync at the end, and a large file takes the memory of few of its pages.
+    leaves memory (Linux: posix_fadvise(2) with DONTNEED), so that little is left for the sync at the end.
     """
     end = advised = start
 
@@ -226,12 +226,6 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
             advised = end
 
     return advance
-
-
-def _up_to(root: Path, path: Path) -> list[Path]:
-    """The directories above a path, up to and with `root`."""
-    parents = list(path.parents)
-    return parents[: parents.index(root) + 1]
 
 
 def _sync_file_system(path: Path) -> bool:

@@ -6,9 +6,8 @@ not notice it.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
@@ -24,7 +23,8 @@ POLL_SECONDS = 0.1
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_event: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+_event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event())  # noqa: B039
+"""The event of the work that this code is a part of; outside of any work it is never set."""
 
 
 class CancelledError(RegError):
@@ -33,26 +33,15 @@ class CancelledError(RegError):
     family = "interrupted"
 
 
-@contextmanager
-def cancel_scope(event: threading.Event | None) -> Iterator[None]:
-    """Cancel waits inside this context when the event is set; with None, nothing cancels them."""
-    token = _event.set(event)
-    try:
-        yield
-    finally:
-        _event.reset(token)
-
-
 def check_stop() -> None:
     """CancelledError if the work has ended."""
-    event = _event.get()
-    if event is not None and event.is_set():
+    if _event.get().is_set():
         raise CancelledError("stopped")
 
 
 def sleep(seconds: float) -> None:
     """Wait. CancelledError if the work ends before."""
-    if (_event.get() or threading.Event()).wait(seconds):
+    if _event.get().wait(seconds):
         raise CancelledError("stopped")
 
 
@@ -67,9 +56,10 @@ def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers:
     pool = ThreadPoolExecutor(workers or WORKERS)
     futures: list[Future[Result]] = []
     try:
-        with cancel_scope(stop):
-            for item in items:  # one by one: after Ctrl-C those that run already are waited for
-                futures.append(pool.submit(copy_context().run, work, item))
+        for item in items:  # one by one: after Ctrl-C those that run already are waited for
+            context = copy_context()
+            context.run(_event.set, stop)
+            futures.append(pool.submit(context.run, work, item))
         wait(futures, return_when=FIRST_EXCEPTION)
         failed = [future for future in futures if future.done() and future.exception() is not None]
         return [future.result() for future in (failed or futures)]

@@ -9,7 +9,14 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.resolution import NoAnswerError
-from onnxreg.registry.lockfile import FetchedEntry, folders, lock, lock_again, pull_locked, write_locked
+from onnxreg.registry.lockfile import (
+    FetchedEntry,
+    check_folders,
+    lock,
+    pull_locked,
+    recorded_requests,
+    write_locked,
+)
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
@@ -76,8 +83,8 @@ def test_an_entry_names_every_file(whole: Registry) -> None:
 
 def test_the_same_answers_give_the_same_bytes(whole: Registry, other: Registry) -> None:
     first = Lockfile.of([locked(whole)])
-    assert Lockfile.of(lock_again(whole.store, first)) == first
-    assert Lockfile.of(lock_again(whole.store, first)).encode() == first.encode()
+    assert Lockfile.of(lock(whole.store, recorded_requests(first))) == first
+    assert Lockfile.of(lock(whole.store, recorded_requests(first))).encode() == first.encode()
     text = first.encode().decode()
     assert str(whole.store.root) not in text and "time" not in json.loads(text)["models"][0]
 
@@ -85,10 +92,10 @@ def test_the_same_answers_give_the_same_bytes(whole: Registry, other: Registry) 
 def test_asking_again_finds_what_is_new(whole: Registry, tmp_path: Path) -> None:
     first = Lockfile.of([locked(whole)])
     whole.add(draft(tmp_path / "newer", "b"), "1.1.0")
-    (change,) = first.with_entries(lock_again(whole.store, first, [NAME])).changes(first)
+    (change,) = first.with_entries(lock(whole.store, recorded_requests(first, [NAME]))).changes(first)
     assert str(change) == f"{NAME}: 1.0.0 {INT8} -> 1.1.0 {INT8}"
     with pytest.raises(NotFoundError, match="acme/other is not in the lock"):
-        lock_again(whole.store, first, ["acme/other"])
+        lock(whole.store, recorded_requests(first, ["acme/other"]))
 
 
 def test_no_answer_is_not_locked(whole: Registry) -> None:
@@ -210,4 +217,4 @@ def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_pa
         write_locked(other, [kept], tmp_path / "app")
     inside = Lockfile.of([kept.entry, kept.entry.replace(name="acme", question={"ref": "acme"})])
     with pytest.raises(InputError, match="the files of acme/pii would be among those of acme"):
-        folders(inside, tmp_path / "elsewhere", other.store.root)
+        check_folders(inside.models, tmp_path / "elsewhere", other.store.root)

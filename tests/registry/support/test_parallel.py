@@ -7,38 +7,31 @@ from io import BytesIO
 import pytest
 
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support.parallel import (
-    CancelledError,
-    cancel_scope,
-    check_stop,
-    run_parallel,
-    sleep,
-)
+from onnxreg.registry.support.parallel import CancelledError, check_stop, run_parallel, sleep
 
 
-def test_waiting_ends_with_the_work() -> None:
-    stop = threading.Event()
-    with cancel_scope(stop):
-        check_stop()
-        stop.set()
-        for wait in (check_stop, lambda: sleep(3600)):
-            with pytest.raises(CancelledError):
-                wait()
-        with cancel_scope(None):
-            sleep(0)
-            check_stop()
+def test_outside_of_any_work_nothing_ends_a_wait() -> None:
     sleep(0)
     check_stop()
 
 
 def test_a_metered_stream_ends_with_the_work() -> None:
-    stop = threading.Event()
     stream = metered(BytesIO(b"data"), lambda count: None, "reading a blob")
-    with cancel_scope(stop):
-        assert stream.read(1) == b"d"
-        stop.set()
+    started, ended = threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            started.wait(60)
+            raise ValueError("first")
+        started.set()
         with pytest.raises(CancelledError):
-            stream.read()
+            while True:
+                stream.read(1)
+        ended.set()
+
+    with pytest.raises(ValueError, match="first"):
+        run_parallel(work, range(2))
+    assert ended.wait(60)
 
 
 def test_one_failure_wakes_those_that_wait() -> None:
