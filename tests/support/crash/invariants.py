@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.store.directory import scratch, tree
+from onnxreg.registry.store.directory import directory, scratch
 from onnxreg.registry.support import notices
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
@@ -85,7 +85,7 @@ class Careless(Disk):
 def on(disk: Disk) -> Iterator[None]:
     """Every registry that is opened meanwhile lies on this disk; one thread, so that a run can be repeated."""
     with (
-        patch.object(tree, "Disk", lambda: disk),
+        patch.object(directory, "Disk", lambda: disk),
         patch.dict(os.environ, {"REG_STATE": str(disk.base / USER)} if isinstance(disk, Recorder) else {}),
         patch("onnxreg.registry.transfer.export_files.Disk", Careless),
         patch("onnxreg.registry.support.parallel.WORKERS", 1),
