@@ -39,15 +39,15 @@ def find(value: Any, pointer: str) -> Any:
 
 def expand(value: Any, pattern: str) -> list[str]:
     """The places that a pattern means, in the order of the document; keys in ascending order."""
-    places = [("", value)]
+    locations = [("", value)]
     for token in tokens(pattern):
-        places = [
-            (child(place, key), inside)
-            for place, item in places
+        locations = [
+            (child(location, key), inside)
+            for location, item in locations
             for key in (_keys(item) if token == EACH else [token])
             if (inside := find(item, child("", key))) is not ABSENT
         ]
-    return [place for place, _ in places]
+    return [location for location, _ in locations]
 
 
 def _keys(value: Any) -> list[str]:

@@ -173,8 +173,8 @@ class ModelFamily(Document):
             stacked = [head.member for head in fused.heads]
             if repeated := _repeated(stacked):
                 yield f"member {fused.name} stacks {repeated} twice"
-            if alone := sorted(heads ^ set(stacked)):
-                yield f"member {fused.name} does not stack exactly the heads: {alone[0]} is on one side only"
+            if unstacked := sorted(heads ^ set(stacked)):
+                yield f"member {fused.name} does not stack exactly the heads: {unstacked[0]} is on one side only"
         for edge in self.edges:
             if self.member(edge.source) is None:
                 yield f"an edge comes from {edge.source}, which is not a member"

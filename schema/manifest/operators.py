@@ -75,24 +75,24 @@ class Build:
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
             return Shortfall("operators", f"needs {_few(missing)}, which this build lacks")
-        wrong = [f"{need} with {fault}" for need in needs if (fault := self._wrong_types(need))]
-        return Shortfall("types", f"needs {_few(wrong)}") if wrong else None
+        unfit = [f"{need} with {fault}" for need in needs if (fault := self._wrong_types(need))]
+        return Shortfall("types", f"needs {_few(unfit)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
         """The types of an operator that the build has it without; "" if there are none."""
         key, unrecorded = (need.domain, need.name), "types that are not recorded"
         if self.everywhere is not None:
-            seen = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
-            return " and ".join(sorted(seen - self.everywhere)) if seen else unrecorded
+            kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
+            return " and ".join(sorted(kinds - self.everywhere)) if kinds else unrecorded
         if key in self.triples:  # of the indices, the values and the depth, which are inputs 0, 2 and 1
             sides = [sorted(need.inputs.get(position, ())) for position in ("0", "2", "1")]
-            wrong = (", ".join(triple) for triple in product(*sides) if triple not in self.triples[key])
-            return next(wrong, "") if all(sides) else unrecorded
+            lacking = (", ".join(triple) for triple in product(*sides) if triple not in self.triples[key])
+            return next(lacking, "") if all(sides) else unrecorded
         for allowed, seen_at in zip(self.types.get(key, ()), (need.inputs, need.outputs), strict=False):
             for position, names in allowed.items():
-                seen = seen_at.get(position, frozenset())
-                if not seen <= names or not seen:
-                    return " and ".join(sorted(seen - names)) or unrecorded
+                kinds = seen_at.get(position, frozenset())
+                if not kinds <= names or not kinds:
+                    return " and ".join(sorted(kinds - names)) or unrecorded
         return ""
 
 
@@ -135,8 +135,8 @@ def read_build(config: str) -> Build:
             if len(parts) != 3 or not all(parts):
                 raise InputError("it is not domain;opset;operators")
             opsets = [opset.strip() for opset in parts[1].split(",")]
-            if wrong := [opset for opset in opsets if not re.fullmatch("[0-9]{1,9}", opset)]:
-                raise InputError(f"not an opset: {wrong[0][:40]!r}")
+            if malformed := [opset for opset in opsets if not re.fullmatch("[0-9]{1,9}", opset)]:
+                raise InputError(f"not an opset: {malformed[0][:40]!r}")
             for name, restriction in _entries(parts[2]):
                 operators.update((parts[0], int(opset), name) for opset in opsets)
                 if restriction is not None:  # it replaces everything that earlier lines stated
