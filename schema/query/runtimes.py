@@ -75,6 +75,7 @@ def runtime(release: str) -> Runtime:
 
 
 DOMAIN = "com.microsoft"
+"""The domain of the operators that ONNX Runtime adds to ONNX's."""
 FIRST_RELEASES: dict[str, tuple[int, int]] = {
     need: (major, minor)
     for need, (major, minor) in json.loads(
