@@ -8,11 +8,11 @@ A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a dire
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from onnxreg.registry.support import environment
@@ -43,6 +43,19 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_PEM = 64 * 1024
 
 
+def library(purpose: str) -> Any:
+    """The parts of `cryptography` that are used. HostError that names the extra, if it is not installed."""
+    try:
+        from cryptography import exceptions
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise missing_extra("cryptography", "sign", purpose) from None
+    return SimpleNamespace(exceptions=exceptions, hashes=hashes, form=serialization, ec=ec, ed25519=ed25519)
+
+
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
     """A private key. Its `repr` shows nothing of it."""
@@ -56,8 +69,7 @@ class PrivateKey:
 
     def pem(self, secret: str) -> bytes:
         """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
-        from cryptography.hazmat.primitives import serialization as form
-
+        form = library("signing").form
         protection = form.BestAvailableEncryption(secret.encode())
         pem: bytes = self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
         return pem
@@ -65,9 +77,8 @@ class PrivateKey:
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
         """Wrap a key of the library. InputError if it is of another kind than `keys.SPKI` lists."""
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-        spki = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        form = library("signing").form
+        spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():
             if spki.startswith(prefix):
                 return cls(PublicKey(kind, spki[len(prefix) :]), key)
@@ -78,13 +89,12 @@ class PrivateKey:
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
         """Read a PKCS #8 PEM. InputError, whose message contains nothing of the key, if it cannot be read."""
-        with library("signing"):
-            from cryptography.exceptions import UnsupportedAlgorithm
-            from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        used = library("signing")
         is_encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
+        password = secret.encode() if is_encrypted and secret else None
         try:
-            return cls.of(load_pem_private_key(pem, secret.encode() if is_encrypted and secret else None))
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+            return cls.of(used.form.load_pem_private_key(pem, password))
+        except (ValueError, TypeError, used.exceptions.UnsupportedAlgorithm):
             raise InputError(
                 "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong",
                 "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase",
@@ -207,48 +217,31 @@ def passphrase(name: str, new: bool = False) -> str:
     return secret
 
 
-@contextmanager
-def library(purpose: str) -> Iterator[None]:
-    """HostError that names the extra, if `cryptography` is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "cryptography":
-            raise
-        raise missing_extra("cryptography", "sign", purpose) from None
-
-
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
     """The further arguments of the library's `sign` and `verify`."""
-    if key.kind == "ed25519":
-        return ()
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return (ECDSA(SHA256()),)
+    used = library("signing")
+    return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 
 
 def generate(kind: str) -> PrivateKey:
     """A new key of a kind: `ed25519` or `ecdsa-p256`."""
     if kind not in SPKI:
         raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(SPKI)}")
-    with library("signing"):
-        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    used = library("signing")
     is_edwards = kind == "ed25519"
     return PrivateKey.of(
-        ed25519.Ed25519PrivateKey.generate() if is_edwards else ec.generate_private_key(ec.SECP256R1())
+        used.ed25519.Ed25519PrivateKey.generate()
+        if is_edwards
+        else used.ec.generate_private_key(used.ec.SECP256R1())
     )
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
     """Return True if the holder of a key made this signature over these bytes."""
-    with library("checking a signature"):
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.serialization import load_der_public_key
+    used = library("checking a signature")
     try:
-        public: Any = load_der_public_key(key.spki)
-        public.verify(signature, data, *_algorithm(key))
-    except (InvalidSignature, ValueError):
+        used.form.load_der_public_key(key.spki).verify(signature, data, *_algorithm(key))
+    except (used.exceptions.InvalidSignature, ValueError):
         return False
     return True
 

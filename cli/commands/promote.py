@@ -52,31 +52,33 @@ def command(
         output.write_json(_to_json(promotion))
     else:
         _show(session, promotion, dry_run)
-    if not promotion.holds:
-        raise promotion.refuse()
+    if promotion.judged.failed:
+        raise promotion.judged.refusal()
 
 
 def _to_json(promotion: Promotion) -> dict[str, Any]:
+    judged = promotion.judged
     return {
-        "ref": str(promotion.located.ref),
-        "channel": promotion.judged.channel,
-        "policy_holds": promotion.holds,
+        "ref": str(judged.located.ref),
+        "channel": judged.channel,
+        "policy_holds": not judged.failed,
         "moved": promotion.moved,
         "before": promotion.before and str(promotion.before),
-        "findings": [finding.to_json() for finding in promotion.findings],
+        "findings": [finding.to_json() for finding in judged.findings],
     }
 
 
 def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
+    judged, located = promotion.judged, promotion.judged.located
     session.table(
         ("DEMAND", "VERDICT", "FOUND"),
-        [(finding.requirement, finding.verdict, finding.detail) for finding in promotion.findings],
+        [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings],
     )
-    channel = f"{promotion.located.name}:{promotion.judged.channel}"
+    channel = f"{located.name}:{judged.channel}"
     if promotion.moved:
         before = f", before {promotion.before}" if promotion.before else ""
-        session.say("", f"{channel} is {promotion.located.version}{before}")
-    elif promotion.holds and dry_run:
-        session.say("", f"{promotion.located.ref} may become {promotion.judged.channel}")
-    elif promotion.holds:
-        session.say("", f"nothing to do: {channel} is {promotion.located.version} under this policy")
+        session.say("", f"{channel} is {located.version}{before}")
+    elif not judged.failed and dry_run:
+        session.say("", f"{located.ref} may become {judged.channel}")
+    elif not judged.failed:
+        session.say("", f"nothing to do: {channel} is {located.version} under this policy")

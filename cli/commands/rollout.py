@@ -10,7 +10,8 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.gates.promotion import Rollouts, RolloutStatus
+    from onnxreg.registry.gates.promotion import Rollouts
+    from onnxreg.registry.log.log import Log
 
 EXAMPLES = (
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 5",
@@ -51,7 +52,7 @@ def start(
     """
     session: Session = context.obj
     rollouts = _rollouts(session, remote)
-    _tell(session, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
+    _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
 
 
 def advance(
@@ -68,7 +69,7 @@ def advance(
     With --json the same as `reg rollout start`.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).advance(name, channel, percent, reason))
+    _tell(session, channel, _rollouts(session, remote).advance(name, channel, percent, reason))
 
 
 def halt(
@@ -84,7 +85,7 @@ def halt(
     With --json the same as `reg rollout start`; `rollout` is null.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).halt(name, channel, reason))
+    _tell(session, channel, _rollouts(session, remote).halt(name, channel, reason))
 
 
 def finish(
@@ -100,7 +101,7 @@ def finish(
     With --json the same as `reg rollout start`; `rollout` is null.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).finish(name, channel, reason))
+    _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
 def status(
@@ -141,14 +142,13 @@ def _rollouts(session: Session, remote: str | None) -> "Rollouts":
     return Rollouts(store or registry.store, registry.heads, registry.actor, store is not None)
 
 
-def _tell(session: Session, status: "RolloutStatus") -> None:
-    channel, rollout = f"{status.name}:{status.channel}", status.rollout
+def _tell(session: Session, channel: str, log: "Log") -> None:
+    version, rollout = log.channels[channel].version, log.rollouts.get(channel)
     if session.as_json:
-        output.write_json(status.to_json())
+        shown = {"version": str(version), "rollout": rollout and rollout.to_json()}
+        output.write_json({"name": log.name, "channel": channel, **shown})
     elif rollout is None:
-        session.say(f"{channel} is {status.version}, for every device")
+        session.say(f"{log.name}:{channel} is {version}, for every device")
     else:
-        cohort = f" with {rollout.where}" if rollout.where else ""
-        session.say(
-            f"{channel} is {rollout.to} for {rollout.percent:g} % of the devices{cohort}, and {status.version} for the others"
-        )
+        share = f"{rollout.percent:g} % of the devices{f' with {rollout.where}' if rollout.where else ''}"
+        session.say(f"{log.name}:{channel} is {rollout.to} for {share}, and {version} for the others")

@@ -4,12 +4,12 @@ Everything is read again from the log and its blobs. No cache is trusted.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
+from onnxreg.registry.gates.policy_log import read_policies, with_policy
 from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, load, log_of
@@ -19,7 +19,7 @@ from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.gates.policy import Policy
+from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, Untag
@@ -55,8 +55,9 @@ class JudgedVersion:
         """The failed findings in words."""
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
-    def refusal(self, reasons: str) -> GateError:
-        """The error if the version does not meet the policy."""
+    def refusal(self, reasons: str = "") -> GateError:
+        """The error if the version does not meet the policy; by default it names the demands."""
+        reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
             hint += "; `reg sign` signs a version, and `reg trust add` adds a key to your trust file"
@@ -65,16 +66,12 @@ class JudgedVersion:
 
 @dataclass(frozen=True)
 class ChannelGate:
-    """The policy in force on a channel of a model, and the log that it is held against.
-
-    Args:
-        given_trust: judges signatures; default: the user's trust file.
-    """
+    """The policy in force on a channel of a model, the log that it is held against, and the trust file of the reader."""
 
     log: Log
     policies: PolicyLog
     channel: str
-    given_trust: Trust | None = None
+    trust: Trust = field(default_factory=load_trust)
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -84,11 +81,7 @@ class ChannelGate:
     @cached_property
     def moves(self) -> list[Tag]:
         """Every move of the channel, oldest first."""
-        return moves(self.log, self.channel)
-
-    @cached_property
-    def trust(self) -> Trust:
-        return load_trust() if self.given_trust is None else self.given_trust
+        return [event for _, event in self.log.events(Tag) if event.tag == self.channel]
 
     def judge(
         self,
@@ -225,11 +218,6 @@ class ChannelGate:
                     raise GateError(f"{moved} on the way: {judged.failed[0].detail}", PROMOTE_ADVICE)
 
 
-def moves(log: Log, channel: str) -> list[Tag]:
-    """Every move of a channel, oldest first."""
-    return [event for _, event in log.events(Tag) if event.tag == channel]
-
-
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     """The manifest to compare a move of a channel with: the last one promoted to it before.
 
@@ -279,7 +267,7 @@ def check_holder(
 
     Raise IntegrityError if the state line that the answer came from contradicts its manifest.
     """
-    policies = PolicyLog.decode(policy_file, reader.registry_id)
+    policies = PolicyLog.decode(policy_file.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
         return
 
@@ -305,17 +293,16 @@ def check_holder(
 
 def promotion_documents(log: Log) -> set[Digest]:
     """List the documents by which an offline reader can judge governed channels."""
-    digests: set[Digest] = set()
-    for channel, current in log.channels.items():
-        promoted = [move for move in moves(log, channel) if move.evidence] if current.evidence else []
-        digests |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
-        if promoted:
-            about = attestations(log, current.manifest, log.manifest(current.version))
-            digests |= {event.statement for event in about}
+    governed = {channel: current for channel, current in log.channels.items() if current.evidence}
+    promoted = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
+    digests = {digest for event in promoted for digest in (event.manifest, event.evidence) if digest}
+    for current in governed.values():
+        about = attestations(log, current.manifest, log.manifest(current.version))
+        digests |= {event.statement for event in about}
     return digests - set(log.tombstones)
 
 
-def audit_gates(reader: RegistryReader, log: Log, trust: Trust | None = None) -> Iterator[tuple[str, str]]:
+def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
     """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`.
 
     Those without a promotion are `unpromoted`.
@@ -348,7 +335,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[Blocked
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
     """
-    policies = read_policies(reader).append(policy)
+    policies = with_policy(read_policies(reader), policy)
     for name in reader.names():
         try:
             index = reader.read_index(name)

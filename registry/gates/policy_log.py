@@ -1,93 +1,43 @@
-"""The registry's log of policies, `policy.jsonl`: chained lines in one file, without a state."""
+"""The policies of a registry: set one, copy them to a mirror, and refuse a move of a governed channel."""
 
-from dataclasses import dataclass
 from functools import partial
 from shlex import quote
 
-from onnxreg.registry.log.log import mirror_error, read_line
+from onnxreg.registry.log.log import mirror_error
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import unauthorized_policies
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    ConflictError,
-    ForkError,
-    GateError,
-    IntegrityError,
-    LostRaceError,
-)
+from onnxreg.schema.core.errors import ConflictError, ForkError, GateError, LostRaceError
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.gates.policy import Policy, policy_of
+from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.log.events import PolicyEvent
-from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
+from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.dsse import SignLine, sign_line
-
-TAMPERED = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
-
-
-@dataclass(frozen=True)
-class PolicyLog:
-    """Every policy that a registry had, oldest first; the newest is in force. Empty if it never had one."""
-
-    registry: str
-    lines: tuple[LogLine, ...] = ()
-
-    @classmethod
-    def decode(cls, index: IndexFile | None, registry: str) -> "PolicyLog":
-        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one before."""
-        if index is None:
-            return cls(registry)
-        if not index.data.endswith(b"\n"):
-            raise IntegrityError("policy.jsonl is cut short", TAMPERED)
-        lines = tuple(read_line(raw, POLICY_LOG) for raw in index.data[:-1].split(b"\n"))
-        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), TAMPERED):
-            if not isinstance(line.event, PolicyEvent):
-                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
-        return cls(registry, lines)
-
-    @property
-    def head(self) -> Digest:
-        return self.lines[-1].digest if self.lines else genesis(self.registry, POLICY_LOG)
-
-    @property
-    def policy(self) -> Policy:
-        """The policy in force. Raise IntegrityError as `policy_of`."""
-        return policy_of(self.lines[-1]) if self.lines else Policy()
-
-    def at(self, digest: Digest) -> tuple[int, Policy] | None:
-        """The number of a line, and the policy that it set; None if no line has that digest."""
-        line = next((item for item in self.lines if item.digest == digest), None)
-        return None if line is None else (line.seq, policy_of(line))
-
-    def append(
-        self,
-        policy: Policy,
-        actor: str | None = None,
-        reason: str | None = None,
-        sign: SignLine | None = None,
-    ) -> "PolicyLog":
-        """The log with a further policy; nothing is written."""
-        event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
-        line = LogLine.make(len(self.lines) + 1, self.head, event, sign=sign)
-        return PolicyLog(self.registry, (*self.lines, line))
-
-    def publish(self, store: RegistryStore, before: IndexFile | None) -> None:
-        """Put it in the place of the file that was read before. ConflictError if another one is there."""
-        data = b"".join(line.raw + b"\n" for line in self.lines)
-        try:
-            with store.push() as push:
-                push.publish(POLICY_LOG, data, before.token if before else None)
-        except LostRaceError as error:
-            raise ConflictError(
-                "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
-            ) from error
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
     """The log of policies of a registry, its chain verified."""
-    return PolicyLog.decode(reader.read_index(POLICY_LOG), reader.registry_id)
+    return policies_in(reader.read_index(POLICY_LOG), reader.registry_id)
+
+
+def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
+    """The log of policies in an index file that was read."""
+    return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
+
+
+def with_policy(
+    log: PolicyLog,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
+    sign: SignLine | None = None,
+) -> PolicyLog:
+    """The log with a further policy; nothing is written."""
+    event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
+    return PolicyLog(log.registry, (*log.lines, line))
 
 
 def set_policy(
@@ -101,38 +51,44 @@ def set_policy(
     if store.is_mirror:
         raise mirror_error(store.registry_id)
     index = store.read_index(POLICY_LOG)
-    log = PolicyLog.decode(index, store.registry_id)
+    log = policies_in(index, store.registry_id)
     if log.lines and log.policy == policy:
         return None
     signer = line_signer()
-    longer = log.append(
-        policy, actor, reason, partial(sign_line, store.registry_id, signer) if signer else None
-    )
-    for _, problem in unauthorized_policies(load_trust(), log.registry, longer.lines[-2:]):
+    sign = partial(sign_line, store.registry_id, signer) if signer else None
+    longer = with_policy(log, policy, actor, reason, sign)
+    for _, problem in unauthorized_policies(load_trust(), longer.registry, longer.lines[-2:]):
         raise GateError(
             problem,
             "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
         )
-    longer.publish(store, index)
+    _publish(store, longer, index)
     return longer.lines[-1]
 
 
-def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
-    """Copy the log of policies to a mirror, verbatim. Return the number of new lines.
+def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
+    """Put a log in the place of the file that was read before. ConflictError if another one is there."""
+    data = b"".join(line.raw + b"\n" for line in log.lines)
+    try:
+        with store.push() as push:
+            push.publish(POLICY_LOG, data, before.token if before else None)
+    except LostRaceError as error:
+        raise ConflictError(
+            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+        ) from error
 
-    Raise ForkError if it has other lines.
-    """
-    original, index = read_policies(source), destination.read_index(POLICY_LOG)
-    copy = PolicyLog.decode(index, original.registry)
+
+def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
+    """Copy a log of policies to a mirror, verbatim. Raise ForkError if the mirror has other lines."""
+    index = destination.read_index(POLICY_LOG)
+    copy = policies_in(index, original.registry)
     if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
         raise ForkError(
             f"two copies of registry {original.registry} have different policy logs",
             "one of them was rewritten; nothing was changed",
         )
-    new = max(0, len(original.lines) - len(copy.lines))
-    if new:
-        original.publish(destination, index)
-    return new
+    if len(original.lines) > len(copy.lines):
+        _publish(destination, original, index)
 
 
 def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:

@@ -8,12 +8,12 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.registry.gates.enforce import STEP_DEMANDS, ChannelGate, JudgedVersion
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult, find
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
@@ -22,37 +22,17 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.gates.rule import GateFinding
 from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
 
 
-@dataclass(frozen=True)
-class Promotion:
-    """The findings, and whether the channel moved. `before` is the version that it held, if any."""
+class Promotion(NamedTuple):
+    """The judged version, and whether the channel moved. `before` is the version that it held, if any."""
 
     judged: JudgedVersion
     moved: bool
     before: Version | None
-
-    @property
-    def located(self) -> LocatedVersion:
-        return self.judged.located
-
-    @property
-    def findings(self) -> tuple[GateFinding, ...]:
-        return self.judged.findings
-
-    @property
-    def holds(self) -> bool:
-        return not self.judged.failed
-
-    def refuse(self) -> GateError:
-        """The error if the policy does not hold, for a reader who has the findings."""
-        return self.judged.refusal(
-            ", ".join(dict.fromkeys(finding.requirement for finding in self.judged.failed))
-        )
 
 
 def promote(
@@ -121,24 +101,11 @@ def promote(
 
 
 @dataclass(frozen=True)
-class RolloutStatus:
-    """The rollout of a channel; `version` is what devices outside of it get. None: nothing is rolled out."""
-
-    name: str
-    channel: str
-    version: Version
-    rollout: Rollout | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The documented shape of `reg rollout status --json`."""
-        rollout = None if self.rollout is None else self.rollout.to_json()
-        about = {"name": self.name, "channel": self.channel, "version": str(self.version)}
-        return {**about, "rollout": rollout}
-
-
-@dataclass(frozen=True)
 class Rollouts:
-    """The rollouts in one registry, which may be a remote; `known_heads` are those of the user."""
+    """The rollouts in one registry, which may be a remote; `known_heads` are those of the user.
+
+    Each method returns the log as it is then.
+    """
 
     store: RegistryStore
     known_heads: KnownHeads
@@ -147,7 +114,7 @@ class Rollouts:
 
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
-    ) -> RolloutStatus:
+    ) -> Log:
         """Give a version to a share of a channel's devices, in percent.
 
         Raise ConflictError if a rollout of the channel is under way, or it holds the version; GateError if a policy
@@ -171,7 +138,7 @@ class Rollouts:
 
         return self._change(ref.name, channel, lambda log: self._step(log, channel, begin(log), reason))
 
-    def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> RolloutStatus:
+    def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
         """Give the version to more devices; those that have it keep it.
 
         Raise NotFoundError without a rollout; InputError if it is not more; GateError as `start`.
@@ -189,7 +156,7 @@ class Rollouts:
 
         return self._change(name, channel, lambda log: self._step(log, channel, widen(log), reason))
 
-    def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+    def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
         """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
 
         def halt(log: Log) -> None:
@@ -199,7 +166,7 @@ class Rollouts:
 
         return self._change(name, channel, halt)
 
-    def finish(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+    def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
         """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
 
         def finish(log: Log) -> None:
@@ -245,7 +212,7 @@ class Rollouts:
             raise judged.refusal(judged.faults)
         return gate.record(judged)
 
-    def _change(self, name: str, channel: str, change: Callable[[Log], None]) -> RolloutStatus:
+    def _change(self, name: str, channel: str, change: Callable[[Log], None]) -> Log:
         def changed(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:
                 remote = f" --remote {quote(self.store.url)}" if self.is_remote else ""
@@ -256,8 +223,7 @@ class Rollouts:
 
         CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
-            log = commit(self.store, push, name, changed)
-        return RolloutStatus(log.name, channel, log.channels[channel].version, log.rollouts.get(channel))
+            return commit(self.store, push, name, changed)
 
 
 def _current(log: Log, channel: str) -> Rollout:

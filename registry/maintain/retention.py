@@ -20,13 +20,13 @@ def gc(
     Returns the versions that expired and what was deleted; with `dry_run` what would be. The caller checks first that no
     log went back in time: the registry would lose files that it no longer names.
     """
-    store = decisions.store
+    store, policy = decisions.store, policy or RetentionPolicy()
     if not dry_run:
         if isinstance(store, DirectoryRegistry):
             store.clear_partial()
-        return decisions.expire(policy) if policy else [], collect(store, patience=patience)
+        return decisions.expire(policy), collect(store, patience=patience)
     expired: list[Ref] = []
-    decide = decisions.expiry(policy or RetentionPolicy())
+    decide = decisions.expiry(policy)
 
     def assume(log: Log) -> None:
         events = decide(log)

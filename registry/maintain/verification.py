@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
-from onnxreg.registry import support
 from onnxreg.registry.gates.enforce import audit_gates
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
@@ -23,14 +22,14 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
-from onnxreg.registry.support import parallel
+from onnxreg.registry.support import notices, parallel
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress, count_cores
-from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(parallel.WORKERS, count_cores())
@@ -174,10 +173,10 @@ def verify_watched(
     report = verify(store, progress, audit, name, versions)
     reader = store if known_heads is None else CheckedReader(store, known_heads)
     try:
-        policies, index = read_policies(reader), reader.read_index(POLICY_LOG)
-        if index is not None and policies.lines:
+        policies = read_policies(reader)
+        if policies.lines:
             _ = policies.policy
-            enforce_policies(rules, reader.registry_id, index)
+            enforce_policies(rules, policies)
         elif rules.governs(reader.registry_id):
             report.damages.append(Damage("policy", POLICIES, "it has no policy, and must have one"))
     except RegError as error:
@@ -371,7 +370,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
         if is_registry_file(file) or is_system_path(path):
             continue
         if file.size is not None and any(path[: mark.start()] in own for mark in _MARKS.finditer(path)):
-            support.tell(
+            notices.tell(
                 f"{path} looks like the conflict copy of a sync program: events may be lost in it; compare, "
                 "then move it out of the registry"
             )

@@ -11,7 +11,7 @@ from functools import cached_property
 from shlex import quote
 from typing import Any
 
-from onnxreg.registry.gates.policy_log import copy_policies
+from onnxreg.registry.gates.policy_log import copy_policies, read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions
@@ -36,7 +36,7 @@ from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import POLICY_LOG, Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Drop, Expire, Purge
 
 UNFINISHED = "unfinished"
@@ -134,14 +134,14 @@ def _verbatim(
 ) -> None:
     """Compare every model, then copy the ones that are behind, and delete what the source gave up."""
     trust = load_trust()
-    policies = source.read_index(POLICY_LOG)
-    if policies is not None:
-        enforce_policies(trust, source.registry_id, policies)
+    policies = read_policies(source)
+    if policies.lines:
+        enforce_policies(trust, policies)
     files = innermost(
         source
     )  # the catalog is read before the models, so that the copy has every version that it names
     catalog = files.read_file(CATALOG)
-    copy_policies(source, destination)
+    copy_policies(policies, destination)
     behind: dict[str, Log | None] = {}
     frees_blobs = False
     tombstones: set[Digest] = set()
@@ -177,7 +177,7 @@ def _verbatim(
             if own_catalog is None or own_catalog[0] != catalog[0]:
                 destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
         if isinstance(destination, DirectoryRegistry) and destination.read_local(UNFINISHED) is not None:
-            destination.discard([f"local/{UNFINISHED}"])
+            destination.remove_local(UNFINISHED)
     if frees_blobs or destination.has(tombstones):
         try:
             report.freed = collect(destination, None if destination.is_mirror else tombstones)

@@ -93,14 +93,14 @@ def check_no_rollback(reader: RegistryReader, known_heads: KnownHeads, names: It
 def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the trust file."""
     trust = trust_if_any()
-    if trust is None:
-        return
-    from onnxreg.registry.trust.requirements import enforce, enforce_policies
+    if trust is not None and (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
+        from onnxreg.registry.trust import requirements
+        from onnxreg.schema.gates.policy import PolicyLog
 
-    if name == POLICY_LOG:
-        enforce_policies(trust, reader.registry_id, index)
-    elif trust.concerns(reader.registry_id, name):
-        enforce(trust, reader, name, index)
+        if name == POLICY_LOG:
+            requirements.enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
+        else:
+            requirements.enforce(trust, reader, name, index)
 
 
 def load_trust(path: Path | None = None) -> "Trust":

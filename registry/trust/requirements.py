@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from onnxreg.registry.log.log import LocatedVersion, Log, read_line
+from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -16,7 +16,7 @@ from onnxreg.registry.trust.signatures import (
 )
 from onnxreg.schema.core.errors import IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.gates.policy import policy_of
+from onnxreg.schema.gates.policy import PolicyLog, policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.logline import LogLine
 
@@ -33,17 +33,16 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     log.prove()
 
 
-def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
+def enforce_policies(trust: Trust, log: PolicyLog) -> None:
     """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say.
 
     A policy that names keys counts if lines must be signed, or if the trust file has all these keys, none revoked: a
     reader without them cannot judge the next line.
     """
-    lines = [read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n")]
-    check_lines(trust, registry, POLICY_LOG, lines)
-    is_demanded = any(need.lines for need in trust.required(registry, POLICY_LOG))
+    check_lines(trust, log.registry, POLICY_LOG, log.lines)
+    is_demanded = any(need.lines for need in trust.required(log.registry, POLICY_LOG))
     valid = {name for key in trust.keys.values() if key.revoked is None for name in (key.name, key.key.id)}
-    for named, problem in unauthorized_policies(trust, registry, lines):
+    for named, problem in unauthorized_policies(trust, log.registry, log.lines):
         if is_demanded or named <= valid:
             raise IntegrityError(problem, "ask the registry's owner who set that policy")
 

@@ -145,7 +145,7 @@ def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation
         if isinstance(value, dict) and value.get("format") == FORMAT:
             return EVALUATION, EvaluationDocument.decode(data, label)
         if not isinstance(value, dict) or "artifact" not in value:
-            raise InputError(f"{label} does not say which artifact was evaluated")
+            raise InputError(f"{label} is not valid: it does not say which artifact was evaluated")
         return RECALL_DELTA, _RecallDelta.decode(data, label).evaluation(label)
     except InputError as error:
         raise InputError(error.message, error.hint or GIVE_A_REPORT) from error

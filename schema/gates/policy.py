@@ -1,15 +1,18 @@
-"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the log."""
+"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the log of policies."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import WrittenDocument
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError, about
+from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.gates.rule import Rule
-from onnxreg.schema.log.events import PolicyEvent
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.events import UPGRADE, PolicyEvent
+from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
+
+TAMPERED = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
 class _PolicyFile(WrittenDocument):
@@ -42,27 +45,55 @@ class Policy:
         return cls(_PolicyFile.from_json({"rule": value}, label).rule)
 
 
+def read_policy(data: bytes, label: str) -> Policy:
+    """Read a policy file. InputError, naming the file and the rule, if it is malformed."""
+    return Policy(_PolicyFile.from_json(read_toml(data, label), label).rule)
+
+
 def policy_of(line: LogLine) -> Policy:
     """The policy that a line of `policy.jsonl` set. IntegrityError if this build cannot read it: nothing is known to hold."""
-    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
+    if not isinstance(line.event, PolicyEvent):
+        raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
     try:
         return Policy.read(line.event.rules)
     except InputError as error:
         raise IntegrityError(
-            f"line {line.seq} of policy.jsonl cannot be read: {error.message}",
-            "a newer onnxreg may have written it: upgrade this one",
+            f"line {line.seq} of policy.jsonl cannot be read: {error.message}", UPGRADE
         ) from error
 
 
-def policy_in_force(log: bytes) -> Policy:
-    """Read the last policy of `policy.jsonl`, without its chain. Raise InputError if it cannot be read."""
-    line = canonical.decode(log.removesuffix(b"\n").rpartition(b"\n")[2], "policy.jsonl")
-    try:
-        return Policy.read(line["event"]["rules"])
-    except (KeyError, TypeError) as error:
-        raise InputError("policy.jsonl does not end in a policy") from error
+@dataclass(frozen=True)
+class PolicyLog:
+    """Every policy that a registry had, oldest first; the newest is in force. Empty if it never had one.
 
+    It is `policy.jsonl`: chained lines in one file, without a state.
+    """
 
-def read_policy(data: bytes, label: str) -> Policy:
-    """Read a policy file. InputError, naming the file and the rule, if it is malformed."""
-    return Policy(_PolicyFile.from_json(read_toml(data, label), label).rule)
+    registry: str
+    lines: tuple[LogLine, ...] = ()
+
+    @classmethod
+    def decode(cls, data: bytes, registry: str) -> "PolicyLog":
+        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one before."""
+        if not data.endswith(b"\n"):
+            raise IntegrityError("policy.jsonl is cut short", TAMPERED)
+        with about("policy.jsonl cannot be read", IntegrityError):
+            lines = tuple(LogLine.decode(raw) for raw in data[:-1].split(b"\n"))
+        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), TAMPERED):
+            if not isinstance(line.event, PolicyEvent):
+                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", TAMPERED)
+        return cls(registry, lines)
+
+    @property
+    def head(self) -> Digest:
+        return self.lines[-1].digest if self.lines else genesis(self.registry, POLICY_LOG)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force. Raise IntegrityError as `policy_of`."""
+        return policy_of(self.lines[-1]) if self.lines else Policy()
+
+    def at(self, digest: Digest) -> tuple[int, Policy] | None:
+        """The number of a line, and the policy that it set; None if no line has that digest."""
+        line = next((item for item in self.lines if item.digest == digest), None)
+        return None if line is None else (line.seq, policy_of(line))

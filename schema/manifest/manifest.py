@@ -30,6 +30,7 @@ from onnxreg.schema.core.document import (
 )
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
 from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
 from onnxreg.schema.manifest.vocabulary import (
@@ -274,7 +275,7 @@ class Artifact(StoredFile):
         At most the largest size that a document can have.
         """
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
-        return min(size, canonical.MAX_INTEGER)
+        return min(size, MAX_SIZE_BYTES)
 
     @property
     def graph(self) -> Graph:
@@ -386,9 +387,10 @@ class Manifest(Document):
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
         keys: set[tuple[str, str, str]] = set()
         for index, artifact in enumerate(self.artifacts):
-            keys.add((artifact.format, artifact.precision, artifact.path))
-            if len(keys) <= index:
+            key = (artifact.format, artifact.precision, artifact.path)
+            if key in keys:
                 raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
+            keys.add(key)
             if artifact.parent is not None:
                 if artifact.parent not in parents:
                     raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
@@ -399,16 +401,16 @@ class Manifest(Document):
             raise ValueError("artifacts are each other's parents") from error
 
     def _check_repeated_verdicts(self) -> None:
+        limit = (self.certification or {}).get("limit")
         top = {"certified": self.certified, LOSS: self.quant_recall_delta}
-        claims: list[tuple[str, Any, Collection[Artifact]]] = [("", top, self.artifacts)]
-        claims.append(("quantization.", self.quantization, self.artifacts))
+        places: list[tuple[str, Mapping[str, Any], Collection[Artifact]]] = [("", top, self.artifacts)]
+        places.append(("quantization.", self.quantization or {}, self.artifacts))
         for index, artifact in enumerate(self.artifacts):
             path, metadata = f"artifacts.{index}.metadata.", artifact.metadata.model_extra or {}
-            claims.append((path, metadata, (artifact,)))
-            claims.append((f"{path}quantization.", metadata.get("quantization"), (artifact,)))
-        for path, keys, artifacts in claims:
-            if not isinstance(keys, Mapping):
-                continue
+            places.append((path, metadata, (artifact,)))
+            if isinstance(quantization := metadata.get("quantization"), Mapping):
+                places.append((f"{path}quantization.", quantization, (artifact,)))
+        for path, keys, artifacts in places:
             certified, loss = keys.get("certified"), keys.get(LOSS)
             states = {artifact.certification.state for artifact in artifacts}
             is_proven = "certified" in states and "refused" not in states
@@ -428,8 +430,8 @@ class Manifest(Document):
             checks = [check for artifact in artifacts for check in artifact.checks if check.name == LOSS]
             if checks and loss not in {check.value for check in checks}:
                 raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
-            limit = keys.get("certification_limit", (self.certification or {}).get("limit"))
-            most = limit if is_number(limit) else LIMIT
+            stated = keys.get("certification_limit", limit)
+            most = stated if is_number(stated) else LIMIT
             if certified and loss > most:
                 raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
 

@@ -79,7 +79,12 @@ class Rejection(NamedTuple):
     detail: str
 
     def to_json(self) -> dict[str, Any]:
-        return self._asdict() | {"version": str(self.version)}
+        return {
+            "artifact": self.artifact,
+            "version": str(self.version),
+            "code": self.code,
+            "detail": self.detail,
+        }
 
     def __str__(self) -> str:
         return " ".join(filter(None, (str(self.version), self.artifact, self.detail)))

@@ -20,7 +20,8 @@ from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout
-from onnxreg.schema.gates.policy import policy_in_force
+from onnxreg.schema.gates.policy import policy_of
+from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -90,8 +91,9 @@ class RepositoryLayout:
         if policies is None or self.channel is None:
             return False
         try:
-            return bool(policy_in_force(policies).covering(self.name, self.channel))
-        except InputError:
+            newest = LogLine.decode(policies.removesuffix(b"\n").rpartition(b"\n")[2])
+            return bool(policy_of(newest).covering(self.name, self.channel))
+        except (InputError, IntegrityError):
             return True
 
 

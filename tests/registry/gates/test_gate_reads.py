@@ -20,6 +20,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.gates.policy import read_policy
 
 STABLE = f"{NAME}:stable"
@@ -129,7 +130,7 @@ def test_an_audit_reads_the_policies_once(registry: Registry, monkeypatch: pytes
     monkeypatch.setattr(
         enforce, "read_policies", lambda reader: reads.append(reader) or read_policies(reader)
     )
-    assert not list(enforce.audit_gates(registry.store, load(registry.store, NAME)))
+    assert not list(enforce.audit_gates(registry.store, load(registry.store, NAME), load_trust()))
     assert len(reads) == 1
 
 

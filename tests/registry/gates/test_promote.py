@@ -238,7 +238,7 @@ def test_a_mirror_with_other_policies_is_a_fork(registry: Registry) -> None:
     copy = memory_remote(registry.id)
     set_policy(copy, read_policy(LAX, "policy"))
     with pytest.raises(ForkError):
-        copy_policies(registry.store, copy)
+        copy_policies(read_policies(registry.store), copy)
 
 
 def test_setting_the_same_policy_does_nothing(registry: Registry) -> None:

@@ -60,11 +60,11 @@ def test_from_start_to_finish(free: Registry) -> None:
     start(free, share=5)
     rollout = free.state(NAME).rollouts[EDGE]
     assert (str(rollout.to), rollout.percent) == ("1.1.0", 5)
-    status = owner.rollouts(free).advance(NAME, EDGE, 100)
-    assert status.rollout is not None and status.rollout.salt == rollout.salt
+    log = owner.rollouts(free).advance(NAME, EDGE, 100)
+    assert log.rollouts[EDGE].salt == rollout.salt
     assert (version(free, EDGE), version(free, EDGE, None)) == ("1.1.0", "1.0.0")
-    done = owner.rollouts(free).finish(NAME, EDGE)
-    assert (str(done.version), done.rollout) == ("1.1.0", None)
+    log = owner.rollouts(free).finish(NAME, EDGE)
+    assert str(log.channels[EDGE].version) == "1.1.0" and not log.rollouts
     assert version(free, EDGE, None) == "1.1.0" and not free.state(NAME).rollouts
     kinds = [line.event.kind for line in free.log(NAME)][-3:]
     assert kinds == ["rollout", "rollout", "tag"]

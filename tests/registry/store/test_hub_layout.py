@@ -19,11 +19,13 @@ from support.registries.gated import draft as judged_draft
 from support.servers.hub import Hub, running
 
 from onnxreg.registry import Registry
+from onnxreg.registry.gates.policy_log import with_policy
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import commits
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
+from onnxreg.schema.gates.policy import PolicyLog, read_policy
 from onnxreg.schema.manifest.draft import DraftFile
 
 # The client hands its uploads to its HTTP library in a way that this one calls outdated.
@@ -318,11 +320,15 @@ def test_a_yanked_version_of_a_channel_is_not_shown(hub: Hub, registry: Registry
 def test_a_channel_with_a_policy_is_not_shown(hub: Hub, registry: Registry) -> None:
     registry.tag(f"{NAME}:0.1.0", "stable")
     registry.push(f"{NAME}:0.1.0", URL, channels=["stable"], layout=STABLE)
-    other = b'{"event": {"rules": [{"channel": "beta", "breaking": false}]}}\n'
+    log = PolicyLog(registry.store.registry_id)
+    for channel in ("beta", "stable"):
+        rule = f'[[rule]]\nchannel = "{channel}"\nbreaking = false\n'
+        log = with_policy(log, read_policy(rule.encode(), "policy"))
+    other, covering = (line.raw + b"\n" for line in log.lines)
     hub.commit(REPO, {"policy.jsonl": other})
     registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
     assert shown(hub) == LAYOUT
-    hub.commit(REPO, {"policy.jsonl": other + other.replace(b"beta", b"stable")})
+    hub.commit(REPO, {"policy.jsonl": other + covering})
     with pytest.raises(InputError, match="stable has a policy"):
         registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
     registry.yank(f"{NAME}:0.2.0", "broken")

@@ -25,8 +25,16 @@ def promote(
     registry: Registry, ref: Any, channel: str, dry_run: bool = False, reason: Any = None, remote: Any = None
 ) -> Any:
     store, is_remote = remote or registry.store, remote is not None
-    return promotion.promote(
+    promoted = promotion.promote(
         store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor, is_remote
+    )
+    judged = promoted.judged
+    return SimpleNamespace(
+        located=judged.located,
+        findings=judged.findings,
+        holds=not judged.failed,
+        refuse=judged.refusal,
+        **promoted._asdict(),
     )
 
 
