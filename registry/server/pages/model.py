@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.log.summary import ArtifactState, VersionSummary, artifact_states, verdicts_of
+from onnxreg.schema.log.summary import ArtifactState, artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 MAX_NAMED = 3
@@ -33,10 +34,7 @@ MAX_NAMED = 3
 
 
 class Standing(NamedTuple):
-    """A word for the state of a version, the line of the log that set it, if it is only one, and the text of its badge.
-
-    `artifacts` are the artifacts that it is about.
-    """
+    """A word for the state of a version, the line of the log that set it, the text of its badge, and its artifacts."""
 
     word: str
     line: LogLine | None = None
@@ -129,14 +127,14 @@ class ModelPage:
 
         An attestation is about the version that published its manifest last, the end of a rollout about its version.
         """
-        trust, lines = load_trust(), self.lines
-        digests = {line.seq: line.digest for line in lines}
-        judge = SignatureJudge(trust, self._registry.registry_id, self.name, digests.get)
+        digests = {line.seq: line.digest for line in self.lines}
+        judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
         publishers: dict[Digest, Version] = {}
         holders: dict[str, Version] = {}
         rollouts: dict[str, Version] = {}
-        rows: list[tuple[LogLine, Version | None, Version | None]] = []
-        for line in lines:
+        end = len(self.lines) if before is None else max(0, min(len(self.lines), before - 1))
+        rows: list[LogRow] = []
+        for line in self.lines[:end]:
             event, former = line.event, None
             version: Version | None = getattr(event, "version", None)
             if isinstance(event, Publish):
@@ -149,37 +147,21 @@ class ModelPage:
                     holders[event.tag] = event.version
                 elif isinstance(event, Untag):
                     holders.pop(event.tag, None)
-                elif event.version is not None:
-                    rollouts[event.tag] = event.version
-                else:
+                elif version is None:
                     version = rollouts.get(event.tag)
-            rows.append((line, version, former))
-        end = len(lines) if before is None else max(0, min(len(lines), before - 1))
-        return [
-            LogRow(
-                line,
-                word_of(line.event),
-                version,
-                former,
-                words(line.event, line.seq, self._registry, judge),
-                str(judge.line(line)),
-            )
-            for line, version, former in reversed(rows[max(0, end - count) : end])
-        ]
+                else:
+                    rollouts[event.tag] = version
+            if line.seq > end - count:
+                texts = words(event, line.seq, self._registry, judge)
+                rows.append(LogRow(line, word_of(event), version, former, texts, str(judge.line(line))))
+        return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """A version in the list of the model."""
+        """A version in the list of the model, with its states, the most serious first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
-        channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
-        size = None if summary is None else total_size(summary, entry.held)
-        published, standings = self.lines[entry.seq - 1], self._standings(entry, summary)
-        return VersionRow(version, entry, channels, size, standings, published, self.log.refused)
-
-    def _standings(self, entry: VersionEntry, summary: VersionSummary | None) -> list[Standing]:
-        """The states of a version, the most serious first."""
-        lines = self._lines_by_event
-        rows = [] if entry.gone is None else [Standing(entry.gone.how, lines.get(entry.gone.event))]
-        rows += [Standing("yanked", lines.get(event)) for event in sorted(entry.yanks)]
+        by_event = self._lines_by_event
+        states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
+        states += [Standing("yanked", by_event.get(event)) for event in sorted(entry.yanks)]
         if entry.is_refused(summary):
             artifacts = summary.artifacts if summary else ()
             refused, certified = (
@@ -189,9 +171,13 @@ class ModelPage:
             is_part = 0 < len(refused) < len(artifacts)
             badge = f"{len(refused)} of {len(artifacts)} refused" if is_part else ""
             names = _named(refused) + (f". Certified: {_named(certified)}" if certified else "")
-            rows.append(Standing("refused", None, badge, names if refused else ""))
-        rows += [Standing("partial")] if entry.held is not None else []
-        return rows + ([Standing("pinned")] if entry.pinned else [])
+            states.append(Standing("refused", None, badge, names if refused else ""))
+        flags = {"partial": entry.held is not None, "pinned": entry.pinned}
+        states += [Standing(word) for word, is_set in flags.items() if is_set]
+        channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
+        size = None if summary is None else total_size(summary, entry.held)
+        published = self.lines[entry.seq - 1]
+        return VersionRow(version, entry, channels, size, states, published, self.log.refused)
 
     def find(self, ref: Ref) -> VersionRow:
         """Find the version of a ref, even if yanked or gone. NotFoundError if it does not exist."""
@@ -221,23 +207,19 @@ class ModelPage:
             return {}
 
     def parent_recalls(self, manifest: Manifest | None) -> Mapping[Digest, Mapping[str, float]]:
-        """The recall of full precision by label, for each artifact whose report states it."""
-        artifacts = () if manifest is None else manifest.artifacts
-        return {artifact.digest: self._parent_recalls(artifact) for artifact in artifacts}
-
-    def _parent_recalls(self, artifact: Artifact) -> dict[str, float]:
-        """Empty without a report about exactly these bytes that can be read."""
-        evidence = artifact.certification.evidence
-        if evidence is None or evidence.report is None:
-            return {}
-        try:
-            report = json.loads(read_blob(self._registry, evidence.report))
-            values = report["fp_parent_per_label_recall"] or {}
-            if report["artifact"]["int8_model_digest"] != str(artifact.digest):
-                return {}
-            return {str(label): float(value) for label, value in values.items() if value is not None}
-        except (RegError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {}
+        """The recall of full precision by label, for each artifact with a report about exactly its bytes that states it."""
+        recalls: dict[Digest, dict[str, float]] = {}
+        for artifact in () if manifest is None else manifest.artifacts:
+            recalls[artifact.digest] = {}
+            evidence = artifact.certification.evidence
+            if evidence is not None and evidence.report is not None:
+                with suppress(RegError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                    report = json.loads(read_blob(self._registry, evidence.report))
+                    values = (report["fp_parent_per_label_recall"] or {}).items()
+                    if report["artifact"]["int8_model_digest"] == str(artifact.digest):
+                        figures = {str(label): float(value) for label, value in values if value is not None}
+                        recalls[artifact.digest] = figures
+        return recalls
 
 
 def _named(paths: Sequence[str]) -> str:
