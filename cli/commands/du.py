@@ -29,13 +29,13 @@ def command(
     total: {blobs, bytes}}; versions counts those whose files are here; unreferenced and total are for the
     whole registry.
     """
-    from onnxreg.registry.maintain import disk_usage
+    from onnxreg.registry.maintain import space
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     if store is not None:
         registry.check_logs(remote=store)
-    usage = disk_usage.usage(store or registry.store, names or ())
+    usage = space.usage(store or registry.store, names or ())
     if as_json:
         output.write_json(usage.to_json())
         return

@@ -57,7 +57,7 @@ def command(
     """
     from onnxreg.converters.engine.cache import TrimResult
     from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
-    from onnxreg.registry.maintain.retention import gc
+    from onnxreg.registry.maintain.space import gc
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)

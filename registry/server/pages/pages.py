@@ -22,7 +22,7 @@ from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search import releases
 from onnxreg.registry.search.catalog import Catalog
-from onnxreg.registry.search.releases import ModelFilter
+from onnxreg.registry.search.releases import FILTERS
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.model import ModelPage, VersionRow
 from onnxreg.registry.server.pages.rendering import HERE, environment
@@ -47,8 +47,6 @@ MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """Of the chart, in its own units."""
-FILTERS = ("task", "license", "format")
-"""The filters of the first page, by their parameters in its URL."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -129,12 +127,12 @@ class Pages:
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
-        question = ModelFilter.of(typed["words"], **{key: typed[key] for key in FILTERS})
-        models, count = releases.find(search, self._registry, question, typed["after"], MODELS_PER_PAGE + 1)
+        words, after, limit = typed["words"], typed["after"], MODELS_PER_PAGE + 1
+        models, count = releases.find(search, self._registry, words, typed, after, limit)
         return self._page(
             "models.html",
             typed=typed,
-            is_filtered=question != ModelFilter(),
+            is_filtered=any(typed[key] for key in ("words", *FILTERS)),
             count=count,
             models=models[:MODELS_PER_PAGE],
             more=models[MODELS_PER_PAGE - 1].name if len(models) > MODELS_PER_PAGE else None,
@@ -282,15 +280,8 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
         return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)
 
     step = (WIDTH - 2 * MARGIN) / (len(rows) - 1)
-    points = [
-        (
-            MARGIN + number * step,
-            y(row.value or 0.0),
-            [y(end) for end in row.interval] if row.interval else None,
-            row,
-        )
-        for number, row in enumerate(rows)
-    ]
+    ends = [[y(end) for end in row.interval] if row.interval else None for row in rows]
+    points = [(MARGIN + at * step, y(row.value or 0.0), ends[at], row) for at, row in enumerate(rows)]
     return {"points": points, "low": low, "high": high}
 
 

@@ -14,7 +14,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.maintain.disk_usage import usage
+from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

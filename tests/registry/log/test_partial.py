@@ -14,7 +14,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.maintain.disk_usage import usage
+from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.hub import repo_card

@@ -7,7 +7,7 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, survey
-from onnxreg.registry.maintain.disk_usage import usage
+from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft

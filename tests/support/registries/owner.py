@@ -8,7 +8,7 @@ from onnxreg.registry.gates import policy_log, promotion, statements
 from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
-from onnxreg.registry.maintain import retention
+from onnxreg.registry.maintain import space
 from onnxreg.registry.maintain.verification import verify_watched
 from onnxreg.registry.signing import sign_release
 from onnxreg.registry.transfer.pushed import was_pushed
@@ -105,7 +105,7 @@ def gc(
     patience: float = PUSH_WAIT_SECONDS,
     remote: Any = None,
 ) -> Any:
-    return retention.gc(registry.decisions(remote=remote), policy, dry_run, patience)
+    return space.gc(registry.decisions(remote=remote), policy, dry_run, patience)
 
 
 def purge(registry: Registry, refs: Any, reason: str, remote: Any = None) -> Any:

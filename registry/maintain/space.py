@@ -1,15 +1,28 @@
-"""Disk usage of a registry: by model, shared and not, and what a collection would free."""
+"""The space that a registry takes, by model, shared and not; and `gc`, by which old versions give up theirs."""
 
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import blob_keys
+from onnxreg.registry.log.collect import (
+    PUSH_WAIT_SECONDS,
+    CollectResult,
+    RetentionPolicy,
+    blob_keys,
+    collect,
+    survey,
+)
 from onnxreg.registry.log.contents import present_versions, references
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.delta_log import withdraw_deltas
+from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.log.events import Expire
 
 
 class ModelUsage(NamedTuple):
@@ -67,3 +80,34 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
         {"blobs": len(unreferenced), "bytes": sum(unreferenced)},
         {"blobs": len(keys), "bytes": sum(keys.values())},
     )
+
+
+def gc(
+    decisions: Decisions,
+    policy: RetentionPolicy | None = None,
+    dry_run: bool = False,
+    patience: float = PUSH_WAIT_SECONDS,
+) -> tuple[list[Ref], CollectResult]:
+    """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
+
+    Returns the versions that expired and what was deleted; with `dry_run` what would be. The caller checks first that no
+    log went back in time: the registry would lose files that it no longer names.
+    """
+    store = decisions.store
+    if not dry_run:
+        if isinstance(store, DirectoryRegistry):
+            store.clear_partial()
+        return decisions.expire(policy) if policy else [], collect(store, patience=patience)
+    expired: list[Ref] = []
+    decide = decisions.expiry(policy or RetentionPolicy())
+
+    def assume(log: Log) -> None:
+        events = decide(log)
+        gone = [event.version for event in events if isinstance(event, Expire)]
+        for event in events:
+            log.append(event)
+        if gone:
+            withdraw_deltas(log, gone)
+        expired.extend(Ref(log.name, str(version)) for version in gone)
+
+    return expired, survey(store, assume)
