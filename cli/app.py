@@ -22,7 +22,7 @@ from typer.exceptions import TyperException
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import join_words
-from onnxreg.registry.support import notices
+from onnxreg.registry import support
 from onnxreg.schema.core.errors import InputError, nearest
 
 PANELS: dict[str, tuple[str, ...]] = {
@@ -220,7 +220,7 @@ def _globals(
     ] = False,
 ) -> None:
     session = Session(registry, quiet, as_json=context.obj is JSON)
-    context.obj, notices.tell = session, session.warn
+    context.obj, support.tell = session, session.warn
     if context.invoked_subcommand is None:
         print(context.get_help())
 

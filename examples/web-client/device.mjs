@@ -4,18 +4,17 @@
  * `docs/resolve.md` is the specification. A test returns a code if an artifact does not meet it, otherwise null.
  */
 
-import { DOMAIN, meets, needsOfSet } from './contrib.mjs'
+import { DOMAIN, meets } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
 import { InputError, items, mapping, optional, own, size, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(artifact: Json, download: number) => boolean} Meets */
 /** @typedef {[code: string, meets: Meets]} Requirement */
-/** @typedef {(digest: string) => Promise<import('./operators.mjs').Need[]>} OperatorSet */
 /**
- * `runsContrib` is tested after the requirements, `build` last: both may read an artifact's operator set.
+ * `build` is tested after the requirements: it reads an artifact's operator set.
  * `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
- * @typedef {{ram: number | null, space: number | null, requirements: Requirement[], runsContrib: (artifact: Json, operatorSet: OperatorSet) => Promise<boolean>,
+ * @typedef {{ram: number | null, space: number | null, requirements: Requirement[],
  *   build: import('./operators.mjs').Build | null}} Device
  */
 
@@ -66,23 +65,20 @@ export function readDevice(value, context = null) {
       ['provider', (artifact) => runsOn(artifact).some((name) => providers.includes(provider(name)))],
       ['ram', (artifact) => weights(artifact) + cache(artifact, context) <= ram],
       ['space', (_, download) => download <= space],
+      ['contrib', (artifact) => runsContrib(artifact, number)],
     ],
-    runsContrib: async (artifact, operatorSet) => meets(await contribNeeds(artifact, operatorSet), number),
   }
 }
 
 /**
- * The contrib operators that an artifact needs. The table is of the CPU: formats for another provider are not looked at.
+ * True if a release runs the contrib operators of an artifact; what is not recorded is not proven. The table is of the
+ * CPU: formats for another provider are not looked at.
  * @param {Json} artifact
- * @param {OperatorSet} operatorSet
- * @returns {Promise<string[]>}
+ * @param {[major: number, minor: number]} release
  */
-async function contribNeeds(artifact, operatorSet) {
-  const { format, precision, contrib, domains, operators } = artifact
-  if (format === 'webgpu') return []
-  if (contrib?.length) return contrib
-  if (!domains?.includes(DOMAIN) || !operators) return []
-  return needsOfSet(await operatorSet(operators), precision, isOrt(artifact))
+function runsContrib({ format, contrib = [], domains }, release) {
+  if (format === 'webgpu') return true
+  return meets(contrib, release) && (contrib.length > 0 || !domains?.includes(DOMAIN))
 }
 
 /** @param {string[] | undefined} names @param {(name: string) => boolean} test */

@@ -152,8 +152,7 @@ async function judge(state, version, query, device, operatorSet) {
  * @param {Json} artifact
  * @param {(digest: string) => Promise<Need[]>} operatorSet
  */
-async function lacks({ runsContrib, build }, artifact, operatorSet) {
-  if (!(await runsContrib(artifact, operatorSet))) return 'contrib'
+async function lacks({ build }, artifact, operatorSet) {
   if (!build) return null
   return artifact.operators ? shortfall(build, await operatorSet(artifact.operators)) : 'operators'
 }

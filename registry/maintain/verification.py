@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
+from onnxreg.registry import support
 from onnxreg.registry.gates.enforce import audit_gates
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
@@ -22,7 +23,7 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
-from onnxreg.registry.support import notices, parallel
+from onnxreg.registry.support import parallel
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
@@ -370,7 +371,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
         if is_registry_file(file) or is_system_path(path):
             continue
         if file.size is not None and any(path[: mark.start()] in own for mark in _MARKS.finditer(path)):
-            notices.tell(
+            support.tell(
                 f"{path} looks like the conflict copy of a sync program: events may be lost in it; compare, "
                 "then move it out of the registry"
             )

@@ -8,3 +8,8 @@ or on the first failure.
 Start with `disk.py`.
 Must not import: any other package of `registry`.
 """
+
+from collections.abc import Callable
+
+tell: Callable[[str], None] = lambda message: None
+"""Takes a sentence about a long wait, or about a file that is left alone. A command line may replace it."""

@@ -245,17 +245,29 @@ def _sync_file_system(path: Path) -> bool:
     return is_synced
 
 
-def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file atomically; its directory is made. It need not survive a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def replacement(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which at the end replaces an earlier one atomically; after an error nothing changes.
+
+    It need not survive a power cut.
+    """
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        scratch.write_bytes(data)
-        if times is not None:
-            os.utime(scratch, times)
+        with scratch.open("xb") as file:
+            yield file
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
+    """Replace a small file, and set its times of access and change; its directory is made. See `replacement`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacement(path) as file:
+        file.write(data)
+        file.flush()
+        if times is not None:
+            os.utime(file.fileno() if os.utime in os.supports_fd else file.name, times)
 
 
 def is_regular(path: Path) -> bool:
@@ -312,13 +324,6 @@ def check_outfile(target: Path) -> None:
 
 @contextmanager
 def outfile(target: Path) -> Iterator[BinaryIO]:
-    """Open a file to write; at the end it replaces an earlier one atomically, after an error nothing changes."""
-    path, disk = target.resolve(), Disk()
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    with host_errors(f"writing {target}"):
-        try:
-            with disk.create(temporary) as file:
-                yield file
-            disk.write_all([(temporary, path)], path.parent)
-        finally:
-            disk.unlink(temporary)
+    """A file of the user to write; see `replacement`. HostError if that fails."""
+    with host_errors(f"writing {target}"), replacement(target.resolve()) as file:
+        yield file

@@ -177,7 +177,7 @@ def _verbatim(
             if own_catalog is None or own_catalog[0] != catalog[0]:
                 destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
         if isinstance(destination, DirectoryRegistry) and destination.read_local(UNFINISHED) is not None:
-            destination.remove_local(UNFINISHED)
+            destination.discard([f"local/{UNFINISHED}"])
     if frees_blobs or destination.has(tombstones):
         try:
             report.freed = collect(destination, None if destination.is_mirror else tombstones)

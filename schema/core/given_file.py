@@ -6,14 +6,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, why
 
 MAX_BYTES = 64 * 2**20
 HEAD_BYTES = 64
 """Bytes of a file that `check_content` needs."""
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
-_PAGES = (".htm", ".html", ".jinja", ".md")
 SETTLED_NANOSECONDS = 3 * 10**9
 """Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
 WRITTEN_BACK_NANOSECONDS = 60 * 10**9
@@ -44,8 +43,7 @@ def read_given(
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise HostError(f"reading {path} failed: {reason}", "check who may read it") from error
+        raise HostError(f"reading {path} failed: {why(error)}", "check who may read it") from error
     if len(data) > limit:
         raise InputError(f"{path} is too large for a {label}: more than {limit >> 20} MiB")
     check_content(data[:HEAD_BYTES], path.name)
@@ -55,15 +53,11 @@ def read_given(
 def check_content(head: bytes, name: str) -> None:
     """InputError for the first bytes of a file that is not the file meant: a pointer of Git LFS or git-annex, or a web page."""
     if _POINTER.match(head):
-        raise InputError(
-            f"{name} is a Git LFS pointer, not the file itself",
-            "fetch the file: git lfs pull, or git annex get",
-        )
-    if _PAGE.match(head) and not name.lower().endswith(_PAGES):
-        raise InputError(
-            f"{name} is a web page, such as that of a login, not the file itself",
-            "log in, then download it again",
-        )
+        hint = "fetch the file: git lfs pull, or git annex get"
+        raise InputError(f"{name} is a Git LFS pointer, not the file itself", hint)
+    if _PAGE.match(head) and not name.lower().endswith((".htm", ".html", ".jinja", ".md")):
+        message = f"{name} is a web page, such as that of a login, not the file itself"
+        raise InputError(message, "log in, then download it again")
 
 
 @dataclass(frozen=True, slots=True)

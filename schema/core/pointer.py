@@ -1,7 +1,6 @@
 """JSON pointers (RFC 6901), patterns of them, and relative ones (draft-bhutton-relative-json-pointer), as texts."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
@@ -38,23 +37,20 @@ def find(value: Any, pointer: str) -> Any:
     return value
 
 
-def expand(value: Any, pattern: str) -> Iterator[str]:
+def expand(value: Any, pattern: str) -> list[str]:
     """The places that a pattern means, in the order of the document; keys in ascending order."""
-    yield from _expand(value, tokens(pattern), "")
+    locations = [("", value)]
+    for token in tokens(pattern):
+        locations = [
+            (child(location, key), inside)
+            for location, item in locations
+            for key in (_keys(item) if token == EACH else [token])
+            if (inside := find(item, child("", key))) is not ABSENT
+        ]
+    return [location for location, _ in locations]
 
 
-def _expand(value: Any, pattern: list[str], at: str) -> Iterator[str]:
-    if not pattern:
-        yield at
-        return
-    first, others = pattern[0], pattern[1:]
-    for token in _children(value) if first == EACH else [first]:
-        inside = find(value, child("", token))
-        if inside is not ABSENT:
-            yield from _expand(inside, others, child(at, token))
-
-
-def _children(value: Any) -> list[str]:
+def _keys(value: Any) -> list[str]:
     if isinstance(value, dict):
         return sorted(value)
     return list(map(str, range(len(value)))) if isinstance(value, list) else []

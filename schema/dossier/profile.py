@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from onnxreg.schema.core import pointer
-from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
+from onnxreg.schema.core.document import First, Items, ModelName, Table, Text, WrittenDocument
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
@@ -15,11 +15,7 @@ GeneratorName = Literal["signatures", "changes", "history", "policy"]
 the moves of its channels with findings and changes, and the rules in force for them."""
 
 
-class _Given(Document):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ProfileField(_Given):
+class ProfileField(WrittenDocument):
     """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
 
     `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a relative pointer from
@@ -55,7 +51,7 @@ class ProfileField(_Given):
         return self
 
 
-class ProfileSection(_Given):
+class ProfileSection(WrittenDocument):
     """A part of the dossier. `note` is printed below its title."""
 
     title: Text
@@ -64,7 +60,7 @@ class ProfileSection(_Given):
     fields: Annotated[Items[ProfileField], Field(min_length=1)]
 
 
-class DossierProfile(_Given):
+class DossierProfile(WrittenDocument):
     """A table of sections and fields. `basis` names the text that it follows."""
 
     dossier: First
@@ -78,7 +74,7 @@ class DossierProfile(_Given):
         return {field.owner for section in self.sections for field in section.fields if field.owner}
 
 
-class OwnerFacts(_Given):
+class OwnerFacts(WrittenDocument):
     """Statements by the owner of a model, by the keys of a profile. Each is a text or a list of paragraphs."""
 
     facts: First

@@ -7,7 +7,6 @@ the artifacts, paths do not collide, a certificate is about the artifact's own b
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
@@ -43,38 +42,31 @@ MODELS: dict[str, type[Document]] = {
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 
 
-def generate(name: str) -> dict[str, Any]:
-    """The JSON Schema of a document; a name that is not in `MODELS` is an InputError."""
+def text(name: str) -> str:
+    """The JSON Schema of a document, as in `schemas/<name>.json`; a name that is not in `MODELS` is an InputError."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     body = MODELS[name].model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
-
-
-def text(name: str) -> str:
-    """The bytes of `schemas/<name>.json`: sorted keys, two blanks of indent, a newline at the end."""
-    return json.dumps(generate(name), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    value = {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def stale() -> list[str]:
     """The names whose committed file does not hold `text(name)`, and the files that belong to no document."""
     committed = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    return sorted(
-        name
-        for name in MODELS.keys() | committed.keys()
-        if name not in MODELS or committed.get(name) != text(name)
-    )
+    generated = {name: text(name) for name in MODELS}
+    return sorted({name for name, _ in committed.items() ^ generated.items()})
 
 
 def main(arguments: list[str]) -> int:
     """`python -m onnxreg.schema.formats.json_schema [--check]`: write the committed files, or say which are stale."""
-    if "--check" in arguments:
-        for name in stale():
-            print(f"{FOLDER.name}/{name}.json is stale: run `make generate`", file=sys.stderr)
-        return 1 if stale() else 0
-    for name in MODELS:
-        (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
-    return 0
+    if "--check" not in arguments:
+        for name in MODELS:
+            (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
+    names = stale()
+    for name in names:
+        print(f"{FOLDER.name}/{name}.json is stale: run `make generate`", file=sys.stderr)
+    return 1 if names else 0
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ from onnxreg.schema.manifest.manifest import Description, FormatName
 from onnxreg.schema.manifest.vocabulary import check_license
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
 Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]
 LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
 """The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
-
 LABELLED = frozenset({"accuracy", "accuracy_loss"})
 """The metrics that need to know what is right."""
 
@@ -108,13 +108,9 @@ class RecipeCheck(WrittenDocument):
     @model_validator(mode="after")
     def _check(self) -> Self:
         limits = [name for name in ("max", "min", "share") if getattr(self, name) is not None]
-        fits = (
-            ["min"]
-            if self.metric in LEAST
-            else ["max", "share"]
-            if self.metric == "max_abs_diff"
-            else ["max"]
-        )
+        fits = ["min"] if self.metric in LEAST else ["max"]
+        if self.metric == "max_abs_diff":
+            fits.append("share")
         if len(limits) != 1 or limits[0] not in fits:
             raise ValueError(f"{self.metric} takes one limit: {' or '.join(fits)}")
         return self
@@ -145,7 +141,7 @@ class EvaluationRequest(WrittenDocument):
     """
 
     suite: Text
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    name: StepName | None = None
     metrics: Items[MetricLimit] = ()
     artifacts: Items[RelPath] = ()
     item_scores: bool = False
@@ -164,9 +160,11 @@ class SearchCandidate(WrittenDocument):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for before, step in zip((None, *self.steps), self.steps, strict=False):
-            if step.input not in (None, None if before is None else before.name):
+        before = None
+        for step in self.steps:
+            if step.input not in (None, before):
                 raise ValueError(f"the step {step.name} has an input: it takes the result of the one before")
+            before = step.name
         return self
 
 
@@ -202,11 +200,8 @@ class Benchmark(WrittenDocument):
     """
 
     runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
-    threads: Annotated[Count, Field(gt=0, le=1_024)] = 1
-    batches: Annotated[Items[Annotated[Count, Field(gt=0, le=1_024)]], Field(min_length=1, max_length=8)] = (
-        1,
-        8,
-    )
+    threads: UpTo1024 = 1
+    batches: Annotated[Items[UpTo1024], Field(min_length=1, max_length=8)] = (1, 8)
 
 
 class FieldTranslation(WrittenDocument):
@@ -258,8 +253,7 @@ class RecipeFile(ModelStatements):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        has_member = [output.member is not None for output in self.outputs]
-        if any(has_member) and not all(has_member):
+        if len({output.member is None for output in self.outputs}) > 1:
             raise ValueError("some outputs have a member, and others have none")
         if self.search is not None and self.evaluation is None:
             raise ValueError("a search needs an `evaluation`, whose suite it chooses on")
@@ -291,9 +285,8 @@ class JobRow(ModelStatements):
     def _check(self) -> Self:
         sources = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
         if len(sources) != 1:
-            fault = (
-                f"{' and '.join(sources)} contradict each other" if sources else "nothing says what to make"
-            )
+            contradiction = f"{' and '.join(sources)} contradict each other"
+            fault = contradiction if sources else "nothing says what to make"
             raise ValueError(f"{fault}: give profile, recipe or task")
         if self.recipe is not None and self.options:
             raise ValueError("a recipe says its options itself")

@@ -8,7 +8,7 @@ other, `check_artifacts` that the tensor contracts of the artifacts do.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -141,59 +141,47 @@ class ModelFamily(Document):
     def _check(self) -> Self:
         if repeated := _repeated(member.name for member in self.members):
             raise ValueError(f"two members are called {repeated}")
-        if self.stages:
-            self._check_stages()
-        else:
-            self._check_routing()
-            self._check_edges()
+        if fault := next(self._stage_faults() if self.stages else self._routing_faults(), None):
+            raise ValueError(fault)
         return self
 
-    def _check_stages(self) -> None:
+    def _stage_faults(self) -> Iterator[str]:
         if others := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
-            raise ValueError(f"member {others[0]} is not a stage, and the others are")
+            yield f"member {others[0]} is not a stage, and the others are"
         if self.edges or self.routing:
-            raise ValueError("stages have neither edges nor routing")
+            yield "stages have neither edges nor routing"
         if len(self.stages) > MAX_STAGES:
-            raise ValueError(f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}")
+            yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
-    def _check_routing(self) -> None:
-        """Each class has its head or a null, and each head a class; a fused graph stacks exactly the heads."""
+    def _routing_faults(self) -> Iterator[str]:
+        """Each class has its head or a null, and each head a class; a fused graph stacks exactly the heads; edges feed all."""
         if len(self.of_role("backbone")) != 1:
-            raise ValueError(f"a family has one backbone, this one {len(self.of_role('backbone'))}")
-        (backbone,) = self.of_role("backbone")
+            yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
+        backbone = self.of_role("backbone")[0]
         classes = set(backbone.classes.ids if backbone.classes else ())
         heads = {member.name for member in self.of_role("head")}
         routed = {head for head in self.routing.values() if head is not None}
         if missing := sorted(classes - self.routing.keys()):
-            raise ValueError(f"class {missing[0][:80]} has neither a head nor a null in routing")
+            yield f"class {missing[0][:80]} has neither a head nor a null in routing"
         if unrelated := sorted(self.routing.keys() - classes):
-            raise ValueError(
-                f"routing speaks of class {unrelated[0][:80]}, which {backbone.name} does not have"
-            )
+            yield f"routing speaks of class {unrelated[0][:80]}, which {backbone.name} does not have"
         if unknown := sorted(routed - heads):
-            raise ValueError(f"routing names {unknown[0]}, which is not a head of this family")
+            yield f"routing names {unknown[0]}, which is not a head of this family"
         if orphans := sorted(heads - routed):
-            raise ValueError(f"member {orphans[0]} is an orphan: no class is routed to it")
+            yield f"member {orphans[0]} is an orphan: no class is routed to it"
         for fused in self.of_role("fused"):
             stacked = [head.member for head in fused.heads]
             if repeated := _repeated(stacked):
-                raise ValueError(f"member {fused.name} stacks {repeated} twice")
-            if different := sorted(heads ^ set(stacked)):
-                raise ValueError(
-                    f"member {fused.name} does not stack exactly the heads: {different[0]} is on one side only"
-                )
-
-    def _check_edges(self) -> None:
-        names = {member.name for member in self.members}
+                yield f"member {fused.name} stacks {repeated} twice"
+            if unstacked := sorted(heads ^ set(stacked)):
+                yield f"member {fused.name} does not stack exactly the heads: {unstacked[0]} is on one side only"
         for edge in self.edges:
-            if edge.source not in names:
-                raise ValueError(f"an edge comes from {edge.source}, which is not a member")
+            if self.member(edge.source) is None:
+                yield f"an edge comes from {edge.source}, which is not a member"
             if not self.of_role(edge.target):
-                raise ValueError(f"an edge leads to the role {edge.target}, which no member has")
+                yield f"an edge leads to the role {edge.target}, which no member has"
         fed = {"backbone", "metadata", *(edge.target for edge in self.edges)}
-        for member in self.members:
-            if member.role not in fed:
-                raise ValueError(f"member {member.name} is fed by no edge")
+        yield from (f"member {item.name} is fed by no edge" for item in self.members if item.role not in fed)
 
     def check_artifacts(self, graphs: Mapping[str, Graph], files: Collection[str]) -> None:
         """Raise ValueError, naming the member, if the family does not fit the artifacts and companions of its manifest.
@@ -205,23 +193,36 @@ class ModelFamily(Document):
             graphs: the artifacts by path.
             files: the paths of the companions.
         """
-        self._check_owners(graphs.keys(), set(files))
+        if fault := next(self._artifact_faults(graphs, set(files)), None):
+            raise ValueError(fault)
+
+    def _artifact_faults(self, graphs: Mapping[str, Graph], files: Collection[str]) -> Iterator[str]:
+        owned: set[str] = set()
+        for member in self.members:
+            for kind, paths, allowed in (
+                ("artifact", member.artifacts, graphs),
+                ("file", member.files, files),
+            ):
+                for path in paths:
+                    if path not in allowed:
+                        yield f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
+                    if path in owned:
+                        yield f"member {member.name} names {path[:80]}, which another member has"
+                    owned.add(path)
+        if orphans := sorted(graphs.keys() - owned):
+            yield f"artifact {orphans[0][:80]} belongs to no member of the family"
         digests = {member.name: {graphs[path].digest for path in member.artifacts} for member in self.members}
         for member in self.members:
             for head in member.heads:
                 if head.digest not in digests[head.member]:
-                    raise ValueError(
-                        f"member {member.name} was stacked from another {head.member} than is in this manifest"
-                    )
+                    yield f"member {member.name} was stacked from another {head.member} than is in this manifest"
             for path in member.artifacts if member.classes else ():
                 assert member.classes is not None
-                dims = _tensor(member, path, "output", member.classes.output, graphs)[1]
-                if not dims or dims[-1] != len(member.classes.ids):
+                output, classes = member.classes.output, len(member.classes.ids)
+                dims = _tensor(member, path, "output", output, graphs)[1]
+                if not dims or dims[-1] != classes:
                     columns = dims[-1] if dims and dims[-1] is not None else "no fixed number of"
-                    raise ValueError(
-                        f"member {member.name} has {len(member.classes.ids)} classes, and {member.classes.output} "
-                        f"of {path} {columns} columns"
-                    )
+                    yield f"member {member.name} has {classes} classes, and {output} of {path} {columns} columns"
         for edge in self.edges:
             source = self.member(edge.source)
             assert source is not None
@@ -230,25 +231,8 @@ class ModelFamily(Document):
                 for path in member.artifacts:
                     accepted = _tensor(member, path, "input", edge.input, graphs)
                     if unlike := sorted(produced - {accepted}, key=repr):
-                        raise ValueError(
-                            f"member {member.name}: {edge.input} of {path} is {_shown(accepted)}, and "
-                            f"{edge.output} of {edge.source} {_shown(unlike[0])}"
-                        )
-
-    def _check_owners(self, artifacts: Collection[str], files: Collection[str]) -> None:
-        owned: set[str] = set()
-        for member in self.members:
-            sides = (("artifact", member.artifacts, artifacts), ("file", member.files, files))
-            for kind, path, allowed in ((kind, path, all) for kind, paths, all in sides for path in paths):
-                if path not in allowed:
-                    raise ValueError(
-                        f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
-                    )
-                if path in owned:
-                    raise ValueError(f"member {member.name} names {path[:80]}, which another member has")
-                owned.add(path)
-        if orphans := sorted(set(artifacts) - owned):
-            raise ValueError(f"artifact {orphans[0][:80]} belongs to no member of the family")
+                        ends = f"{_shown(accepted)}, and {edge.output} of {edge.source} {_shown(unlike[0])}"
+                        yield f"member {member.name}: {edge.input} of {path} is {ends}"
 
 
 def _tensor(member: Member, path: str, side: str, name: str, graphs: Mapping[str, Graph]) -> Tensor:

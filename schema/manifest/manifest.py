@@ -30,7 +30,6 @@ from onnxreg.schema.core.document import (
 )
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.paths import check_distinct
-from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
 from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
 from onnxreg.schema.manifest.vocabulary import (
@@ -275,7 +274,7 @@ class Artifact(StoredFile):
         At most the largest size that a document can have.
         """
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
-        return min(size, MAX_SIZE_BYTES)
+        return min(size, canonical.MAX_INTEGER)
 
     @property
     def graph(self) -> Graph:
@@ -387,10 +386,9 @@ class Manifest(Document):
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
         keys: set[tuple[str, str, str]] = set()
         for index, artifact in enumerate(self.artifacts):
-            key = (artifact.format, artifact.precision, artifact.path)
-            if key in keys:
+            keys.add((artifact.format, artifact.precision, artifact.path))
+            if len(keys) <= index:
                 raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
-            keys.add(key)
             if artifact.parent is not None:
                 if artifact.parent not in parents:
                     raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
@@ -401,16 +399,16 @@ class Manifest(Document):
             raise ValueError("artifacts are each other's parents") from error
 
     def _check_repeated_verdicts(self) -> None:
-        limit = (self.certification or {}).get("limit")
         top = {"certified": self.certified, LOSS: self.quant_recall_delta}
-        places: list[tuple[str, Mapping[str, Any], Collection[Artifact]]] = [("", top, self.artifacts)]
-        places.append(("quantization.", self.quantization or {}, self.artifacts))
+        claims: list[tuple[str, Any, Collection[Artifact]]] = [("", top, self.artifacts)]
+        claims.append(("quantization.", self.quantization, self.artifacts))
         for index, artifact in enumerate(self.artifacts):
             path, metadata = f"artifacts.{index}.metadata.", artifact.metadata.model_extra or {}
-            places.append((path, metadata, (artifact,)))
-            if isinstance(quantization := metadata.get("quantization"), Mapping):
-                places.append((f"{path}quantization.", quantization, (artifact,)))
-        for path, keys, artifacts in places:
+            claims.append((path, metadata, (artifact,)))
+            claims.append((f"{path}quantization.", metadata.get("quantization"), (artifact,)))
+        for path, keys, artifacts in claims:
+            if not isinstance(keys, Mapping):
+                continue
             certified, loss = keys.get("certified"), keys.get(LOSS)
             states = {artifact.certification.state for artifact in artifacts}
             is_proven = "certified" in states and "refused" not in states
@@ -430,8 +428,8 @@ class Manifest(Document):
             checks = [check for artifact in artifacts for check in artifact.checks if check.name == LOSS]
             if checks and loss not in {check.value for check in checks}:
                 raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
-            stated = keys.get("certification_limit", limit)
-            most = stated if is_number(stated) else LIMIT
+            limit = keys.get("certification_limit", (self.certification or {}).get("limit"))
+            most = limit if is_number(limit) else LIMIT
             if certified and loss > most:
                 raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
 

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Annotated
+from typing import NamedTuple
 
 import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.record import Count, convert
 
 Types = Mapping[str, frozenset[str]]
 """The element types at a position, such as `{"0": {"float"}}`."""
@@ -35,7 +36,7 @@ class Need(msgspec.Struct, frozen=True):
 
     domain: str
     name: str
-    opset: Annotated[int, msgspec.Meta(ge=0)]
+    opset: Count
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}
 
@@ -45,14 +46,10 @@ class Need(msgspec.Struct, frozen=True):
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
     """Read an operator-set blob. InputError if it is malformed."""
-    try:
-        return msgspec.convert(canonical.decode(data, "operator set"), tuple[Need, ...])
-    except msgspec.ValidationError as error:
-        raise InputError(f"operator set is malformed: {error}") from error
+    return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(NamedTuple):
     """The reason for which a build lacks an artifact: a code (`operators` or `types`), and the lack."""
 
     code: str
@@ -74,46 +71,29 @@ class Build:
 
     def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
         """The first thing that the build lacks for these operators, operators before types. None if it has all."""
-        needs = tuple(needs)
-        missing = [str(need) for need in needs if not self._has(need)]
+        needs, built = tuple(needs), self.operators
+        missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
             return Shortfall("operators", f"needs {_few(missing)}, which this build lacks")
-        wrong = [f"{need} {problem}" for need in needs if (problem := self._type_problem(need))]
-        return Shortfall("types", f"needs {_few(wrong)}") if wrong else None
+        unfit = [f"{need} with {fault}" for need in needs if (fault := self._wrong_types(need))]
+        return Shortfall("types", f"needs {_few(unfit)}") if unfit else None
 
-    def _has(self, need: Need) -> bool:
-        return self.operators is None or (need.domain, need.opset, need.name) in self.operators
-
-    def _type_problem(self, need: Need) -> str:
-        """The fault of the types of an operator that the build has; "" if there is none."""
+    def _wrong_types(self, need: Need) -> str:
+        """The types of an operator that the build has it without; "" if there are none."""
+        key, unrecorded = (need.domain, need.name), "types that are not recorded"
         if self.everywhere is not None:
-            empty: frozenset[str] = frozenset()
-            return _problem(empty.union(*need.inputs.values(), *need.outputs.values()), self.everywhere)
-        key = need.domain, need.name
-        if key in self.triples:
-            return _triple_problem(need, self.triples[key])
+            kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
+            return " and ".join(sorted(kinds - self.everywhere)) if kinds else unrecorded
+        if key in self.triples:  # of the indices, the values and the depth, which are inputs 0, 2 and 1
+            sides = [sorted(need.inputs.get(position, ())) for position in ("0", "2", "1")]
+            lacking = (", ".join(triple) for triple in product(*sides) if triple not in self.triples[key])
+            return next(lacking, "") if all(sides) else unrecorded
         for allowed, seen_at in zip(self.types.get(key, ()), (need.inputs, need.outputs), strict=False):
             for position, names in allowed.items():
-                problem = _problem(seen_at.get(position, frozenset()), names)
-                if problem:
-                    return problem
+                kinds = seen_at.get(position, frozenset())
+                if not kinds <= names or not kinds:
+                    return " and ".join(sorted(kinds - names)) or unrecorded
         return ""
-
-
-def _problem(needed: frozenset[str], allowed: frozenset[str]) -> str:
-    if not needed:
-        return "with types that are not recorded"
-    missing = sorted(needed - allowed)
-    return f"with {' and '.join(missing)}" if missing else ""
-
-
-def _triple_problem(need: Need, allowed: frozenset[tuple[str, ...]]) -> str:
-    """OneHot is built for triples of types: of its indices, its values and its depth, which are inputs 0, 2 and 1."""
-    sides = [need.inputs.get(position, frozenset()) for position in ("0", "2", "1")]
-    if not all(sides):
-        return "with types that are not recorded"
-    missing = next((triple for triple in product(*map(sorted, sides)) if triple not in allowed), None)
-    return f"with {', '.join(missing)}" if missing else ""
 
 
 def _few(names: list[str]) -> str:
@@ -145,25 +125,28 @@ def read_build(config: str) -> Build:
                 continue
             if line == ALL:
                 has_all = True
-            elif line.startswith(GLOBAL):
+                continue
+            if line.startswith(GLOBAL):
                 if everywhere is not None:
                     raise InputError("there are two lines of globally allowed types")
                 everywhere = frozenset(name.strip() for name in line.split(";")[1].split(","))
-            else:
-                parts = [part.strip() for part in line.split(";")]
-                if len(parts) != 3 or not all(parts):
-                    raise InputError("it is not domain;opset;operators")
-                opsets = [_opset(opset.strip()) for opset in parts[1].split(",")]
-                for name, restriction in _entries(parts[2]):
-                    operators.update((parts[0], opset, name) for opset in opsets)
-                    if restriction is not None:  # it replaces everything that earlier lines stated
-                        key = parts[0], name
-                        types.pop(key, None)
-                        triples.pop(key, None)
-                        if key == ONE_HOT or restriction.custom is not None:
-                            triples[key] = frozenset(restriction.custom or ())
-                        else:
-                            types[key] = restriction.inputs, restriction.outputs
+                continue
+            parts = [part.strip() for part in line.split(";")]
+            if len(parts) != 3 or not all(parts):
+                raise InputError("it is not domain;opset;operators")
+            opsets = [opset.strip() for opset in parts[1].split(",")]
+            if malformed := [opset for opset in opsets if not re.fullmatch("[0-9]{1,9}", opset)]:
+                raise InputError(f"not an opset: {malformed[0][:40]!r}")
+            for name, restriction in _entries(parts[2]):
+                operators.update((parts[0], int(opset), name) for opset in opsets)
+                if restriction is not None:  # it replaces everything that earlier lines stated
+                    key = parts[0], name
+                    types.pop(key, None)
+                    triples.pop(key, None)
+                    if key == ONE_HOT or restriction.custom is not None:
+                        triples[key] = frozenset(restriction.custom or ())
+                    else:
+                        types[key] = restriction.inputs, restriction.outputs
     if everywhere is not None and (types or triples):
         raise InputError("the operator config has globally allowed types and types of single operators")
     return Build(None if has_all and not operators else frozenset(operators), types, triples, everywhere)
@@ -179,23 +162,16 @@ def _entries(text: str) -> Iterator[tuple[str, _Restriction | None]]:
     while position < len(text):
         stop = _NAME_END.search(text, position)
         end = stop.start() if stop else len(text)
-        name = text[position:end].strip()
+        name, restriction = text[position:end].strip(), None
         if not name:
             raise InputError("an operator has no name")
-        restriction = None
         if text[end : end + 1] == "{":
             try:
                 value, end = decoder.raw_decode(text, end)
-                restriction = msgspec.convert(value, _Restriction)
             except (ValueError, RecursionError) as error:
                 raise InputError(f"the types of {name[:80]} are malformed: {error}") from error
+            restriction = convert(value, _Restriction, f"the restriction of {name[:80]}")
         yield name, restriction
         if text[end : end + 1] not in ("", ","):
             raise InputError(f"there is no comma after {name[:80]}")
         position = end + 1
-
-
-def _opset(number: str) -> int:
-    if not number.isascii() or not number.isdigit() or len(number) > 9:
-        raise InputError(f"not an opset: {number[:40]!r}")
-    return int(number)

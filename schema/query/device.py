@@ -18,9 +18,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.summary import ArtifactSummary
-from onnxreg.schema.query.question_document import read_document
-from onnxreg.schema.query.requirements import Miss, Requirements
-from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, needs_of_set, problem, runtime
+from onnxreg.schema.query.requirements import Miss, Requirements, read_document
+from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runtime, problem, runtime
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
@@ -29,9 +28,7 @@ OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
 
 BUILDS = ("full", "minimal")
-CONTRIB = "com.microsoft"
-"""The domain of the operators that ONNX Runtime adds to ONNX's."""
-BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", CONTRIB})
+BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
 """The operator domains that every full build has."""
 FOREIGN = frozenset({"openvino-ir"})
 """Formats that are not for ONNX Runtime."""
@@ -96,11 +93,11 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
         """The requirements on an artifact to load and fit on the device.
 
-        Contrib and other operators come last: only then is an operator set read, each once. `context` is that of the query.
+        The operators of a reduced build come last: only then is an operator set read, each once. `context` is that of the
+        query.
         """
-        read_sets = cache(operator_sets)
         shortfall = cache(
-            lambda digest: None if self.built is None else self.built.shortfall(read_sets(digest))
+            lambda digest: None if self.built is None else self.built.shortfall(operator_sets(digest))
         )
         loads, domains = f"ONNX Runtime {self.ort} loads", BUILT_IN | {*self.domains}
         providers = {*map(provider, self.providers)}
@@ -137,10 +134,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 yield Miss("ram", detail)
             if self.free_space is not None and download > self.free_space:
                 yield Miss("space", f"needs {download} bytes of {self.free_space} that are free")
-            needs = artifact.contrib
-            if not needs and digest is not None and CONTRIB in artifact.domains and not webgpu:
-                needs = needs_of_set(read_sets(digest), artifact.precision, is_ort)
-            if not webgpu and (detail := problem(needs, self.ort)):  # the table is of the CPU
+            if DOMAIN in artifact.domains and not artifact.contrib and not webgpu:
+                yield Miss("contrib", "has contrib operators that are not recorded")
+            if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is of the CPU
                 yield Miss("contrib", detail)
             if self.built is not None and digest is None:
                 yield Miss("operators", "has operators that are not recorded")

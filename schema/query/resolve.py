@@ -79,12 +79,7 @@ class Rejection(NamedTuple):
     detail: str
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "artifact": self.artifact,
-            "version": str(self.version),
-            "code": self.code,
-            "detail": self.detail,
-        }
+        return self._asdict() | {"version": str(self.version)}
 
     def __str__(self) -> str:
         return " ".join(filter(None, (str(self.version), self.artifact, self.detail)))

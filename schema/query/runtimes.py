@@ -18,13 +18,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from onnxreg.schema.core.errors import InputError
-
-if TYPE_CHECKING:
-    from onnxreg.schema.manifest.operators import Need
-
 
 OLDEST_FORMAT = 5
 
@@ -75,6 +71,7 @@ def runtime(release: str) -> Runtime:
 
 
 DOMAIN = "com.microsoft"
+"""The domain of the operators that ONNX Runtime adds to ONNX's."""
 FIRST_RELEASES: dict[str, tuple[int, int]] = {
     need: (major, minor)
     for need, (major, minor) in json.loads(
@@ -82,7 +79,6 @@ FIRST_RELEASES: dict[str, tuple[int, int]] = {
     ).items()
 }
 """The first release that meets each need on the CPU. A feature without an entry is as old as its operator."""
-_POSITION = re.compile("[0-9]{1,4}")
 
 
 class Use(NamedTuple):
@@ -123,25 +119,6 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
         if word in FIRST_RELEASES or (use.domain == DOMAIN and word == use.name)
     }
     return tuple(sorted(needed))
-
-
-def needs_of_set(operators: "Iterable[Need]", precision: str, in_ort_format: bool) -> tuple[str, ...]:
-    """The needs of an artifact of which only the operator set is recorded, which has no attributes.
-
-    `bits` counts as 8, unless the weights have 4.
-    """
-    attributes = {} if precision == "int4" else {"bits": 8}
-    return needs(
-        Use(
-            operator.domain,
-            operator.name,
-            max(map(int, filter(_POSITION.fullmatch, operator.inputs)), default=-1) + 1,
-            frozenset().union(*operator.inputs.values(), *operator.outputs.values()),
-            attributes,
-            in_ort_format,
-        )
-        for operator in operators
-    )
 
 
 def problem(contrib: Iterable[str], release: str) -> str:

@@ -12,8 +12,7 @@ from support.crash.invariants import ViolationError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS
 from support.sampling import sampled
 
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.directory_push import DirectoryPush
+from onnxreg.registry.store.directory.directory import DirectoryPush, DirectoryRegistry
 
 Files = Iterable[tuple[Path, Path]]
 

@@ -43,13 +43,6 @@ def weights(registry: Registry, make_draft: MakeDraft) -> Registry:
     return registry
 
 
-@pytest.fixture
-def old(registry: Registry, make_draft: MakeDraft) -> Registry:
-    """A version of a build that did not record the needs."""
-    registry.add(needing(make_draft(), operators=OPERATORS), "1.0.0")
-    return registry
-
-
 def resolved(registry: Registry, query: Query, release: str) -> Resolution:
     return resolution.resolve(registry.store, Ref.parse(NAME), query, Device(release))
 
@@ -64,23 +57,23 @@ def test_the_state_line_has_the_needs_of_the_manifest(weights: Registry) -> None
     assert not owner.verify(weights).damages
 
 
-@pytest.mark.parametrize("make", ["weights", "old"])
-def test_an_old_device_is_not_offered_what_it_cannot_load(make: str, request: pytest.FixtureRequest) -> None:
-    registry: Registry = request.getfixturevalue(make)
-    assert resolved(registry, INT8, "1.23").artifact.precision == "int8-weights"
+def test_an_old_device_is_not_offered_what_it_cannot_load(weights: Registry) -> None:
+    assert resolved(weights, INT8, "1.23").artifact.precision == "int8-weights"
     with pytest.raises(NotFoundError) as caught:
-        resolved(registry, INT8, "1.22")
+        resolved(weights, INT8, "1.22")
     assert "needs MatMulNBits bits=8, ONNX Runtime 1.22 lacks it, 1.23 has it" in str(caught.value.hint)
-    fallback = resolved(registry, Query(), "1.22")
+    fallback = resolved(weights, Query(), "1.22")
     assert fallback.artifact.precision == "float32"
     assert [(each.artifact, each.code) for each in fallback.rejected] == [
-        (registry.resolve(NAME, INT8).artifact.path, "contrib")
+        (weights.resolve(NAME, INT8).artifact.path, "contrib")
     ]
 
 
-def test_a_version_of_an_earlier_build_is_whole(old: Registry) -> None:
-    assert contrib(old) == [None, None]
-    assert not owner.verify(old).damages
+def test_needs_that_nobody_recorded_are_not_proven(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(needing(make_draft(), operators=OPERATORS), "1.0.0")
+    with pytest.raises(NotFoundError) as caught:
+        resolved(registry, INT8, "1.31")
+    assert "has contrib operators that are not recorded" in str(caught.value.hint)
 
 
 def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:

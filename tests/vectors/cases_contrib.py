@@ -1,11 +1,9 @@
-"""Contrib operators: which releases of ONNX Runtime run them, recorded or derived from the operator set."""
+"""Contrib operators: which releases of ONNX Runtime run them."""
 
-from building import Json, States, artifact, needs, onnx, operators_digest, ort, vector
+from building import Json, States, artifact, onnx, ort, vector
 
 STATES = States()
-SETS: dict[str, list[Json]] = {}
 V = "1.0.0"
-HALF, BYTES = ["MLFloat16"], ["uint8_t"]
 MINIMAL = {"build": "minimal", "operators": "com.microsoft;1;MatMulNBits"}
 
 FIRST = {
@@ -97,58 +95,19 @@ def several() -> list[Json]:
     ]
 
 
-def derived() -> list[Json]:
-    """Versions of before the key: their operator sets name operators, inputs and types, and no attributes."""
-    inputs: Json = {"0": ["float"], "1": BYTES, "2": ["float"]}
-    sets: dict[str, tuple[Json, str, str, str]] = {
-        "4-bit weights": (inputs, "int4", "1.16", "1.15"),
-        "weights of unknown bits": (inputs, "mixed", "1.23", "1.22"),
-        "zero points": ({**inputs, "3": BYTES}, "int4", "1.17", "1.16"),
-        "float16": ({**inputs, "2": HALF}, "int4", "1.20", "1.19"),
-    }
-    vectors = []
-    for name, (types, precision, first, older) in sets.items():
-        operators = needs(("com.microsoft", 1, "MatMulNBits", types, {"0": ["float"]}))
-        digest = operators_digest(operators)
-        SETS[digest] = operators
-        more: Json = {"operators": digest, "domains": ["com.microsoft"], "precision": precision}
-        state = STATES.one(f"an old summary: {name}", onnx("model", **more))
-        vectors += [
-            vector(f"an old summary, {first}: {name}", state, f"{V}/model", device={"ort": first}),
-            vector(
-                f"an old summary, {older}: {name}",
-                state,
-                None,
-                [f"{V}/model contrib"],
-                device={"ort": older},
-            ),
-        ]
-    half: Json = {"0": HALF, "1": HALF}
-    operators = needs(("com.microsoft", 1, "SkipLayerNormalization", half, {"0": HALF}))
-    digest = operators_digest(operators)
-    SETS[digest] = operators
-    more = {"operators": digest, "domains": ["com.microsoft"], "precision": "float16"}
-    cast = STATES.one("float16 in ONNX", onnx("model", **more))
-    stored = STATES.one("float16 in ORT format", ort("model", **more))
-    vectors += [
-        vector("1.19 casts float16", cast, f"{V}/model", device={"ort": "1.19"}),
-        vector(
-            "1.19 casts nothing in ORT format", stored, None, [f"{V}/model contrib"], device={"ort": "1.19"}
-        ),
-        vector("1.20 has the kernel for float16", stored, f"{V}/model", device={"ort": "1.20"}),
-    ]
-    operators = needs(("ai.onnx", 13, "MatMul"), ("com.microsoft", 1, "Attention"))
-    digest = operators_digest(operators)
-    SETS[digest] = operators
-    untyped = STATES.one(
-        "an old summary without types", onnx("model", operators=digest, domains=["com.microsoft"])
+def unrecorded() -> list[Json]:
+    """Contrib operators that an artifact has, and of which nothing is recorded."""
+    state = STATES.one("contrib operators that are not recorded", onnx("model", domains=["com.microsoft"]))
+    webgpu = STATES.one(
+        "the same for WebGPU", artifact("model", "webgpu", opset=18, domains=["com.microsoft"])
     )
+    device: Json = {"ort": "1.31", "providers": ["CPU", "WebGPU"]}
     return [
-        *vectors,
-        vector("an old summary without types", untyped, f"{V}/model", device={"ort": "1.15"}),
-        vector("an old summary without a device", untyped, f"{V}/model"),
+        vector("what is not recorded is not proven", state, None, [f"{V}/model contrib"], device=device),
+        vector("what is not recorded, without a device", state, f"{V}/model"),
+        vector("what is not recorded, on WebGPU", webgpu, f"{V}/model", device=device),
     ]
 
 
 def vectors() -> list[Json]:
-    return [*recorded(), *several(), *derived()]
+    return [*recorded(), *several(), *unrecorded()]

@@ -139,8 +139,12 @@ def providers() -> list[Json]:
 
 
 def domains() -> list[Json]:
-    contrib = STATES.one("contrib operators", onnx("model", domains=["ai.onnx.ml", "com.microsoft"]))
-    custom = STATES.one("custom operators", onnx("model", domains=["com.acme", "com.microsoft"]))
+    contrib = STATES.one(
+        "contrib operators", onnx("model", domains=["ai.onnx.ml", "com.microsoft"], contrib=["Gelu"])
+    )
+    custom = STATES.one(
+        "custom operators", onnx("model", domains=["com.acme", "com.microsoft"], contrib=["Gelu"])
+    )
     internal = STATES.one("operators of one machine", ort("model", domains=["com.microsoft.nchwc"]))
     chosen, missed = f"{V}/model", [f"{V}/model domain"]
     return [

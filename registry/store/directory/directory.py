@@ -6,16 +6,15 @@ copies. It is never published.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from onnxreg.registry.store.directory.directory_push import DirectoryPush
-from onnxreg.registry.store.directory.partial_download import clear_partial
+from onnxreg.registry.store.directory.partial_download import PartialDownload, clear_partial
 from onnxreg.registry.store.directory.scratch import exclusive, is_held, staging
-from onnxreg.registry.store.directory.tree import DirectoryTree
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
@@ -27,30 +26,44 @@ from onnxreg.registry.store.layout import (
     new_identity,
     note_path,
     read_identity,
+    usable_key,
 )
 from onnxreg.registry.store.protocol import (
     MAX_DOCUMENT_BYTES,
+    IncomingBlob,
     IndexFile,
     MissingBlobError,
+    Push,
     RegistryStore,
+    StoredObject,
     TreeFile,
 )
+from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.registry.support.disk import (
     Disk,
     host_errors,
     is_regular,
+    open_regular,
+    path_text,
     read_bounded,
     refuse_unlisted,
     set_mode,
     share,
 )
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 
+MIN_RESUMABLE_BYTES = 2**20
+"""Blobs with fewer bytes are fetched anew as a whole."""
 
-class DirectoryRegistry(DirectoryTree, RegistryStore):
-    """A registry below `root`. `open` an existing one, or `create` one."""
+
+class DirectoryRegistry(RegistryStore):
+    """A registry below `root`, which is reached through a `disk`. `open` an existing one, or `create` one."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
@@ -92,14 +105,6 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
                 "name a registry, or a directory that is empty or does not exist yet",
             )
 
-    def make_scratch(self) -> None:
-        """Make the scratch directory, in a tree whose directories are its own: a link would redirect writes."""
-        for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
-            self.refuse_link(self.root / part)
-        with host_errors(f"writing to {self.root}"):
-            for part in ("tmp", "locks"):
-                self.disk.make_directory(self.root / "local" / part, self.root)
-
     @contextmanager
     def prospective(self) -> Iterator[None]:
         """Work that may make the registry. If it does not, the directories that were made for it are removed.
@@ -119,6 +124,15 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
                 with suppress(OSError):  # another command works there
                     for directory in new_directories:
                         directory.rmdir()
+
+    @property
+    def url(self) -> str:
+        return path_text(self.root)
+
+    @property
+    def location(self) -> str:
+        """The path in full."""
+        return os.path.abspath(self.root)  # noqa: PTH100
 
     @property
     def is_there(self) -> bool:
@@ -151,29 +165,29 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
                 raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
-    @property
-    def scratch(self) -> Path:
-        return self.root / "local" / "tmp"
+    # Reading
 
-    @property
-    def location(self) -> str:
-        """The path in full."""
-        return os.path.abspath(self.root)  # noqa: PTH100
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other users may write to the scratch space, and so change a file before it is stored."""
-        if os.name != "posix":
-            return False
-        folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
-        return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
+    def blob_path(self, digest: Digest) -> Path:
+        """The file under the first key that has the blob; the path of the plain key if it is absent."""
+        paths = [self.root / key.path for key in keys_of(digest)]
+        return next(filter(is_regular, paths), paths[0])
 
     def blob_url(self, digest: Digest) -> str:
         return self.blob_path(digest).absolute().as_uri()
 
+    def has_key(self, key: BlobKey) -> bool:
+        return is_regular(self.root / key.path)
+
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         with host_errors(f"looking for blobs in {self.url}"):
             return {digest for digest in digests if any(map(self.has_key, keys_of(digest)))}
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        with host_errors(f"reading blob {key.digest}"):
+            try:
+                return open_regular(self.root / key.path)
+            except (FileNotFoundError, NotADirectoryError):
+                raise MissingBlobError(key.digest, self.url) from None
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         try:
@@ -184,14 +198,27 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
         stream.seek(start)
         return stream
 
+    def read(self, path: str) -> bytes | None:
+        """A small file of the tree or of `local/`; None if it is absent."""
+        with host_errors(f"reading {path} of {self.url}"):
+            try:
+                return read_bounded(self.root / path, MAX_DOCUMENT_BYTES)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        """See `RegistryReader.read_file`. The token is the SHA-256 of the bytes."""
+        data = self.read(path)
+        return None if data is None else (data, Digest.of(data).hex)
+
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        data = self.read(index_path(name))
-        if data is not None and b"\r\n" in data:
+        index = self.read_file(index_path(name))
+        if index is not None and b"\r\n" in index[0]:
             raise IntegrityError(
                 f"{index_path(name)} has the line ends of Windows (CRLF): git or an editor changed them",
                 "type `git config core.autocrlf false`, write `* -text` into .gitattributes, and check the files out again",
             )
-        return None if data is None else IndexFile(data, Digest.of(data).hex)
+        return IndexFile(*index) if index else None
 
     def names(self) -> Iterator[str]:
         """List every model's name. Folders are listed one by one: a glob would leave out what it may not list."""
@@ -220,26 +247,110 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
                         size = status.st_size if stat.S_ISREG(status.st_mode) else None
                         yield TreeFile(path.relative_to(self.root).as_posix(), size)
 
-    def delete(self, keys: Iterable[BlobKey]) -> None:
-        """Delete blobs. All logs become durable first: a power cut must not bring back one that refers to them."""
-        paths = [self.root / key.path for key in keys]
-        index = self.root / "index"
-        with host_errors(f"deleting blobs of {self.url}"):
-            folders = sorted(index.iterdir()) if index.is_dir() else []
-            for directory in (*folders, index, self.root):
-                if directory.is_dir():
-                    self.disk.sync_directory(directory)
-            for path in paths:
-                self.refuse_link(path.parent)
-                self.disk.unlink(path)
-            for directory in sorted({path.parent for path in paths}):
-                if directory.is_dir():
-                    self.disk.sync_directory(directory)
+    # Writing
 
-    def discard(self, paths: Iterable[str]) -> None:
-        with host_errors(f"deleting files of {self.url}"):
-            for path in paths:
-                self.disk.unlink(self.root / path)
+    @property
+    def scratch(self) -> Path:
+        """The directory of unfinished files."""
+        return self.root / "local" / "tmp"
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other users may write to the scratch space, and so change a file before it is stored."""
+        if os.name != "posix":
+            return False
+        folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
+        return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
+
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError if the path goes through a link below the root; the path to the root is its owner's choice."""
+        for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
+            if ancestor.is_symlink():
+                raise IntegrityError(
+                    f"{ancestor.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                    "somebody else may have prepared it: look at it before you write there",
+                )
+
+    def make_scratch(self) -> None:
+        """Make the scratch directory, in a tree whose directories are its own: a link would redirect writes."""
+        for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
+            self.refuse_link(self.root / part)
+        with host_errors(f"writing to {self.root}"):
+            for part in ("tmp", "locks"):
+                self.disk.make_directory(self.root / "local" / part, self.root)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
+        if self.is_there:
+            check_writer(self._identity, self.url)
+        self.make_scratch()
+        with ExitStack() as stack:
+            with host_errors(f"writing to {self.root}"):
+                try:
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
+                except FileNotFoundError:  # the end of another command's `prospective`
+                    self.make_scratch()
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
+                set_mode(directory, 0o700)
+            yield directory
+
+    @contextmanager
+    def push(self) -> Iterator["DirectoryPush"]:
+        with host_errors(f"writing to {self.root}"), self.staging() as directory:
+            push = DirectoryPush(self, directory)
+            try:
+                yield push
+            except BaseException:
+                with suppress(Exception):
+                    push.keep_fetched()
+                raise
+            finally:
+                push.release()
+
+    def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
+        """Compare and swap under the model's lock. LostRaceError if the index is not the expected one."""
+        if not self._swap(index_path(name), data, expected, scratch, name):
+            raise LostRaceError(f"the index of {name} changed meanwhile")
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        with self.staging() as scratch:
+            return self._swap(path, data, expected, scratch, f".{path}")
+
+    def _swap(self, path: str, data: bytes, expected: str | None, scratch: Path, lock: str) -> bool:
+        """Replace a file under a lock of its own; False if it is not the expected one."""
+        lock_path = self.root / "local" / "locks" / f"{lock.replace('/', '~')}.lock"
+        with host_errors(f"writing {path} of {self.root}"), exclusive(lock_path):
+            current = self.read_file(path)
+            if (current[1] if current else None) != expected:
+                return False
+            self._replace(path, data, scratch)
+            return True
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replace one small file of the tree or of `local/`, atomically and durably."""
+        self.make_scratch()
+        with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
+            self._replace(path, data, scratch)
+
+    def _replace(self, path: str, data: bytes, scratch: Path) -> None:
+        target = self.root / path
+        self.refuse_link(target.parent)
+        self.disk.write_all([(self._write_scratch(scratch, data), target)], self.root, shared=True)
+
+    def _write_scratch(self, scratch: Path, data: bytes) -> Path:
+        temporary = scratch / os.urandom(8).hex()
+        with self.disk.create(temporary) as file:
+            file.write(data)
+        return temporary
+
+    def read_local(self, name: str) -> bytes | None:
+        """Read a small file below `local/`; None if there is none."""
+        return self.read(f"local/{name}")
+
+    def write_local(self, name: str, data: bytes) -> None:
+        """Replace a small file below `local/`, atomically and durably."""
+        self.write_file(f"local/{name}", data)
 
     def confirm(self, name: str) -> None:
         path = Path(index_path(name))
@@ -247,12 +358,34 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
             for directory in path.parents:
                 self.disk.sync_directory(self.root / directory)
 
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        """Delete blobs. All logs become durable first: a power cut must not bring back one that refers to them."""
+        paths = [self.root / key.path for key in keys]
+        index = self.root / "index"
+        with host_errors(f"deleting blobs of {self.url}"):
+            folders = sorted(index.iterdir()) if index.is_dir() else []
+            self._sync([*folders, index, self.root])
+            for path in paths:
+                self.refuse_link(path.parent)
+                self.disk.unlink(path)
+            self._sync(sorted({path.parent for path in paths}))
+
+    def _sync(self, directories: Iterable[Path]) -> None:
+        for directory in directories:
+            if directory.is_dir():
+                self.disk.sync_directory(directory)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        with host_errors(f"deleting files of {self.url}"):
+            for path in paths:
+                self.disk.unlink(self.root / path)
+
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         path = self.root / note_path(kind, note)
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
             self.refuse_link(path.parent)
             self.disk.make_directory(path.parent, self.root)
-            temporary = self.write_scratch(self.scratch / note.partition("-")[0], data)
+            temporary = self._write_scratch(self.scratch / note.partition("-")[0], data)
             share(temporary, path)
             self.disk.rename(temporary, path)
 
@@ -273,55 +406,104 @@ class DirectoryRegistry(DirectoryTree, RegistryStore):
         with host_errors(f"looking at the locks of {self.url}"):
             return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
 
-    @contextmanager
-    def push(self) -> Iterator[DirectoryPush]:
-        with host_errors(f"writing to {self.root}"), self.staging() as directory:
-            push = DirectoryPush(self, directory)
-            try:
-                yield push
-            except BaseException:
-                with suppress(Exception):
-                    push.keep_fetched()
-                raise
-            finally:
-                push.release()
-
-    @contextmanager
-    def staging(self) -> Iterator[Path]:
-        """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
-        if self.is_there:
-            check_writer(self._identity, self.url)
-        self.make_scratch()
-        with ExitStack() as stack:
-            with host_errors(f"writing to {self.root}"):
-                try:
-                    directory = stack.enter_context(staging(self.scratch, self.disk))
-                except FileNotFoundError:  # the end of another command's `prospective`
-                    self.make_scratch()
-                    directory = stack.enter_context(staging(self.scratch, self.disk))
-                set_mode(directory, 0o700)
-            yield directory
-
     def clear_partial(self) -> int:
         """Remove partial downloads, except those of running pulls; returns their size in bytes."""
-        with host_errors(f"clearing {self.partial}"):
-            return clear_partial(self.partial, self.disk)
+        return clear_partial(self.root, self.disk)
 
-    def read_local(self, name: str) -> bytes | None:
-        return self.read(f"local/{name}")
 
-    def write_local(self, name: str, data: bytes) -> None:
-        self.write_file(f"local/{name}", data)
+class DirectoryPush(StagedBlobs, Push):
+    """One command's unfinished blobs in a staging directory."""
 
-    def remove_local(self, name: str) -> None:
-        self.discard([f"local/{name}"])
+    def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
+        super().__init__(directory, registry.url, registry.disk)
+        self.id = directory.name
+        self._registry = registry
+        self._placed: set[BlobKey] = set()
+        self._relied: set[BlobKey] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[BlobKey] = frozenset()
+        self._partial: dict[Digest, PartialDownload] = {}
+        self._fetched: set[Digest] = set()
 
-    def write_file(self, path: str, data: bytes) -> None:
-        """Replace one small file of the tree, atomically and durably."""
-        self.make_scratch()
-        with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
-            self.replace({path: data}, scratch)
+    def keep_fetched(self) -> None:
+        """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
+        with self._lock:
+            arrivals = self._fetched & self._staged.keys()
+            paths = {digest: self._staged.pop(digest) for digest in arrivals}
+        self._give_names({usable_key(digest, self._condemned): path for digest, path in paths.items()})
 
-    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        with self.staging() as scratch:
-            return self.swap(path, data, expected, scratch, f".{path}")
+    def release(self) -> None:
+        """Release the partial downloads that this push did not finish."""
+        for partial in self._partial.values():
+            partial.release()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
+        self._condemned = frozenset(condemned)
+        for key in sorted(self._placed & self._condemned):
+            self._placed.remove(key)
+            with suppress(NotFoundError), self._registry.open_key(key) as source:
+                self.put(source, key.digest)
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(keys)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        with self._lock:
+            staged = set(self._staged)
+        return {digest for digest in digests if digest in staged or self._is_present(digest)}
+
+    def _is_present(self, digest: Digest) -> bool:
+        """Look under every key that is not condemned: an earlier attempt may have avoided the plain one."""
+        usable = [key for key in keys_of(digest) if key not in self._condemned]
+        present_key = next(filter(self._registry.has_key, usable), None)
+        if present_key is None or not self._damaged.isdisjoint(usable):
+            return False
+        self._relied.add(present_key)
+        return True
+
+    def local_file(self, digest: Digest) -> Path | None:
+        present = self._registry.blob_path(digest)
+        return self._staged.get(digest) or (present if is_regular(present) else None)
+
+    def fetch(self, blob: IncomingBlob) -> int:
+        with self._lock:
+            self._fetched.add(blob.digest)
+            partial = self._partial.get(blob.digest)
+        with host_errors(f"writing a blob to {self._url}"):
+            if partial is None and blob.size >= MIN_RESUMABLE_BYTES:
+                partial = PartialDownload.take(self._registry.root, blob.digest, self._disk)
+            if partial is None:
+                with blob.open(0) as stream:
+                    return self.put(stream, blob.digest)[1]
+            with self._lock:
+                self._partial[blob.digest] = partial
+            size = partial.fill(blob)
+        self._keep(partial.path, blob.digest)
+        return size
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        self.flush()
+        self._registry.swap_index(name, index, expected, self.directory)
+
+    def flush(self) -> None:
+        with host_errors(f"writing to {self._url}"):
+            keys = {usable_key(digest, self._condemned): path for digest, path in self._staged.items()}
+            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
+            self._give_names(keys, relied)
+            self._placed.update(keys)
+
+    def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
+        """Make staged blobs durable under their final names, and those that were there already under theirs.
+
+        A directory that has a blob's path is moved to `local/damaged`, for inspection.
+        """
+        root = self._registry.root
+        targets = [(path, root / key.path) for key, path in staged.items()]
+        for directory in {target.parent for _, target in targets}:
+            self._registry.refuse_link(directory)
+        for _, target in targets:
+            if target.is_dir() and not target.is_symlink():
+                self._disk.make_directory(root / "local" / "damaged", root / "local")
+                self._disk.rename(target, root / "local" / "damaged" / f"{target.name}-{os.urandom(4).hex()}")
+        self._disk.write_all(targets, root, [root / key.path for key in relied], shared=True)

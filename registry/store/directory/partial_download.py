@@ -9,14 +9,13 @@ import hashlib
 import os
 import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.scratch import take
 from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
-from onnxreg.registry.support.disk import Disk, is_regular, set_mode, write_back
+from onnxreg.registry.support.disk import Disk, host_errors, is_regular, set_mode, write_back
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ MAX_FILE_BYTES = 2**44
 
 
 class PartialDownload:
-    """The file of one blob, locked by this process until `release`."""
+    """The file of one blob that is being fetched, locked by this process until `release`."""
 
     def __init__(self, path: Path, lock: "BaseFileLock", disk: Disk) -> None:
         self.path = path
@@ -35,8 +34,9 @@ class PartialDownload:
         self._disk = disk
 
     @classmethod
-    def take(cls, directory: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
-        """Lock the file of a blob; None if another process has it."""
+    def take(cls, root: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
+        """Lock the file of a blob in the registry at `root`; None if another process has it."""
+        directory = root / "local" / "partial"
         disk.make_directory(directory, directory.parent)
         lock = take(directory / f"{digest.hex}.lock", 0)
         return None if lock is None else cls(directory / digest.hex, lock, disk)
@@ -52,12 +52,11 @@ class PartialDownload:
         Pieces whose digests are stated are fetched again if they are damaged. A link, or a file that this user may not
         write, is removed first: its bytes belong to somebody else.
         """
-        if is_regular(self.path) and self.path.lstat().st_nlink == 1:
+        is_own = is_regular(self.path) and self.path.lstat().st_nlink == 1
+        if is_own:
             set_mode(self.path, 0o600)
-        with suppress(FileNotFoundError):
-            is_own = is_regular(self.path) and self.path.lstat().st_nlink == 1
-            if not is_own or not os.access(self.path, os.R_OK | os.W_OK):
-                self._disk.unlink(self.path)
+        if not is_own or not os.access(self.path, os.R_OK | os.W_OK):
+            self._disk.unlink(self.path)
         with self._disk.extend(self.path) as file:
             free = shutil.disk_usage(self.path.parent).free + file.seek(0, os.SEEK_END)
             if free < blob.size <= MAX_FILE_BYTES:
@@ -102,14 +101,15 @@ def _digest(file: BinaryIO, start: int, stop: int) -> Digest:
     return Digest(hasher.hexdigest())
 
 
-def clear_partial(directory: Path, disk: Disk) -> int:
-    """Remove the files that no process has locked; returns their size in bytes."""
-    freed = 0
-    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
-        partial = PartialDownload.take(directory, Digest(path.name), disk) if is_blob else None
-        if partial is not None:
-            freed += path.lstat().st_size
-            disk.unlink(path)
-            partial.release()
+def clear_partial(root: Path, disk: Disk) -> int:
+    """Remove the partial downloads that no process has locked; returns their size in bytes."""
+    directory, freed = root / "local" / "partial", 0
+    with host_errors(f"clearing {directory}"):
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
+            partial = PartialDownload.take(root, Digest(path.name), disk) if is_blob else None
+            if partial is not None:
+                freed += path.lstat().st_size
+                disk.unlink(path)
+                partial.release()
     return freed

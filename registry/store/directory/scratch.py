@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.support import notices
+from onnxreg.registry import support
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, Disk, host_errors, set_mode, share
 from onnxreg.schema.core.errors import HostError
 
@@ -33,7 +33,7 @@ def exclusive(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
-        notices.tell(f"waiting for another command, which holds {path}")
+        support.tell(f"waiting for another command, which holds {path}")
         lock = take(path)
     assert lock is not None, "without a limit it is waited for"
     try:

@@ -14,9 +14,8 @@ import pytest
 from filelock import FileLock
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, support
 from onnxreg.registry.store.directory import scratch
-from onnxreg.registry.support import notices
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -122,7 +121,7 @@ def test_a_long_wait_says_for_what(
         lock.release()
 
     monkeypatch.setattr(scratch, "NOTICE_SECONDS", 0.01)
-    monkeypatch.setattr(notices, "tell", tell)
+    monkeypatch.setattr(support, "tell", tell)
     with lock:
         registry.add(make_draft(seed="b"))
     assert len(lines) == 1 and LOCK in lines[0]

@@ -15,7 +15,7 @@ from onnxreg.schema.manifest.manifest import Manifest
 def validator(name: str) -> Any:
     import jsonschema
 
-    schema = documents.generate(name)
+    schema = json.loads(documents.text(name))
     cls = jsonschema.validators.validator_for(schema)
     cls.check_schema(schema)
     return cls(schema)
@@ -34,7 +34,7 @@ def test_nothing_is_stale() -> None:
 
 def test_unknown_document() -> None:
     with pytest.raises(InputError, match="no document is called 'manifest-v9'"):
-        documents.generate("manifest-v9")
+        documents.text("manifest-v9")
 
 
 def test_full_manifest_is_valid(full: dict[str, Any]) -> None:

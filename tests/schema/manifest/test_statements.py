@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.formats.json_schema import generate
+from onnxreg.schema.formats import json_schema
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import (
     DESCRIPTION,
@@ -88,7 +88,7 @@ TEXTS = {
 def test_a_description_is_one_line_for_every_reader(text: str, is_valid: bool, full: dict[str, Any]) -> None:
     from jsonschema import Draft202012Validator
 
-    schema = generate("manifest-v2")
+    schema = json.loads(json_schema.text("manifest-v2"))
     value = {**full, "description": text}
     assert Draft202012Validator(schema).is_valid(value) == is_valid
     assert (re.fullmatch(DESCRIPTION, text) is not None) == is_valid

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.schema.manifest.operators import Need
 from onnxreg.schema.query import runtimes
 from onnxreg.schema.query.runtimes import FIRST_RELEASES, RELEASES
 
@@ -59,16 +58,6 @@ def test_a_feature_is_newer_than_its_operator() -> None:
 )
 def test_the_first_need_that_a_release_lacks_is_named(release: str, words: str) -> None:
     assert runtimes.problem(["MatMulNBits", "MatMulNBits bits=8"], release) == words
-
-
-@pytest.mark.parametrize("position", ["", "x", "-1", "1.0", "\u0663", "9" * 5000])
-def test_a_position_that_is_no_number_of_an_input_does_not_count(position: str) -> None:
-    inputs = {"2": frozenset({"float"}), position: frozenset({"uint8_t"})}
-    need = Need("com.microsoft", "MatMulNBits", 1, inputs)
-    assert runtimes.needs_of_set([need], "int4", in_ort_format=False) == ("MatMulNBits",)
-    third = Need("com.microsoft", "MatMulNBits", 1, {**inputs, "3": frozenset({"uint8_t"})})
-    words = ("MatMulNBits", "MatMulNBits inputs=4")
-    assert runtimes.needs_of_set([third], "int4", in_ort_format=False) == words
 
 
 def test_an_operator_of_no_release_is_named() -> None:

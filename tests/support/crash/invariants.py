@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, support
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.store.directory import scratch, tree
-from onnxreg.registry.support import notices
+from onnxreg.registry.store.directory import directory, scratch
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
@@ -85,7 +84,7 @@ class Careless(Disk):
 def on(disk: Disk) -> Iterator[None]:
     """Every registry that is opened meanwhile lies on this disk; one thread, so that a run can be repeated."""
     with (
-        patch.object(tree, "Disk", lambda: disk),
+        patch.object(directory, "Disk", lambda: disk),
         patch.dict(os.environ, {"REG_STATE": str(disk.base / USER)} if isinstance(disk, Recorder) else {}),
         patch("onnxreg.registry.transfer.export_files.Disk", Careless),
         patch("onnxreg.registry.support.parallel.WORKERS", 1),
@@ -153,7 +152,7 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
             raise BlockedError from error
         traces.append(Trace(recorder, start, before, middle, observe(base), pair.promised))
 
-    with on(recorder), patch.object(scratch, "NOTICE_SECONDS", 0), patch.object(notices, "tell", _blocked):
+    with on(recorder), patch.object(scratch, "NOTICE_SECONDS", 0), patch.object(support, "tell", _blocked):
         for earlier in pair.before:
             earlier(base)
         before = observe(base)

@@ -22,7 +22,7 @@ RELEASES = [
 ]
 FIRST = {
     "Attention": (1, 15),
-    "FusedMatMul": (1, 15),
+    "Gelu": (1, 15),
     "MatMulNBits": (1, 16),
     "MatMulNBits accuracy_level": (1, 17),
     "MatMulNBits inputs=4": (1, 17),
@@ -31,8 +31,6 @@ FIRST = {
     "GroupQueryAttention": (1, 18),
     "GroupQueryAttention softcap": (1, 20),
     "ai.onnx:DequantizeLinear Int4x2": (1, 19),
-    "SkipLayerNormalization": (1, 15),
-    "SkipLayerNormalization kernel=MLFloat16": (1, 20),
     "ai.onnx:MatMul kernel=MLFloat16": (1, 29),
 }
 """The rows of contrib operators that the vectors use."""
@@ -216,30 +214,17 @@ def fault_of_device(a: Json, size: int, device: Json, sets: Json, query: Json) -
         return "ram"
     if size > number_of_bytes(device.get("free_space", 10**15)):
         return "space"
-    if any(FIRST.get(need, (99, 0)) > wanted for need in contrib_needs(a, sets)):
+    if any(FIRST.get(need, (99, 0)) > wanted for need in contrib_needs(a)):
         return "contrib"
     return fault_of_operators(a, device["operators"], sets) if minimal else None
 
 
-def contrib_needs(a: Json, sets: Json) -> list[str]:
+def contrib_needs(a: Json) -> list[str]:
+    """The recorded needs; operators of which nothing is recorded are as one that no release has."""
     if a["format"] == "webgpu":
         return []
-    if "contrib" in a:
-        needs: list[str] = a["contrib"]
-        return needs
-    found = []
-    if "com.microsoft" in a.get("domains", []) and "operators" in a:
-        for need in sets[a["operators"]]:
-            name = need["name"] if need["domain"] == "com.microsoft" else f"{need['domain']}:{need['name']}"
-            sides = [need.get(side, {}) for side in ("inputs", "outputs")]
-            features = [kind for side in sides for kinds in side.values() for kind in kinds]
-            if "ort_format" in a:
-                features += [f"kernel={kind}" for kind in features]
-            features += [] if a["precision"] == "int4" else ["bits=8"]
-            features.append(f"inputs={1 + max(map(int, sides[0]), default=-1)}")
-            found += [name] if need["domain"] == "com.microsoft" else []
-            found += [word for word in (f"{name} {feature}" for feature in features) if word in FIRST]
-    return found
+    needs: list[str] = a.get("contrib", [])
+    return needs or (["unrecorded"] if "com.microsoft" in a.get("domains", []) else [])
 
 
 def plain(name: str) -> str:

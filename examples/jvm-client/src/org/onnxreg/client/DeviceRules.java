@@ -120,7 +120,7 @@ final class DeviceRules {
     }
 
     private String unmetOperators(Artifact artifact, OperatorSets operatorSets) {
-        if (!Contrib.meets(release, contribNeeds(artifact, operatorSets))) {
+        if (!runsContrib(artifact)) {
             return "contrib";
         }
         if (build == null) {
@@ -130,17 +130,14 @@ final class DeviceRules {
         return operators == null ? "operators" : build.shortfall(operatorSets.read(operators));
     }
 
-    /** The table is of the CPU: an artifact for WebGPU is not tested. */
-    private static List<String> contribNeeds(Artifact artifact, OperatorSets operatorSets) {
-        String operators = artifact.text("operators");
+    /** What is not recorded is not proven. The table is of the CPU: an artifact for WebGPU is not tested. */
+    private boolean runsContrib(Artifact artifact) {
         List<String> needs = artifact.texts("contrib");
         if (artifact.format.equals("webgpu")) {
-            return Collections.emptyList();
+            return true;
         }
-        if (!needs.isEmpty() || operators == null || !artifact.texts("domains").contains(Contrib.DOMAIN)) {
-            return needs;
-        }
-        return Contrib.needs(operatorSets.read(operators), artifact.precision, artifact.isOrt());
+        boolean isRecorded = !needs.isEmpty() || !artifact.texts("domains").contains(Contrib.DOMAIN);
+        return isRecorded && Contrib.meets(release, needs);
     }
 
     /** NnapiExecutionProvider and NNAPI are the same, and WASM is the CPU. */
