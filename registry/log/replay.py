@@ -1,5 +1,6 @@
 """The rules by which events change what is true of a model. Pure: an event is applied by its rule, or refused."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
@@ -43,10 +44,19 @@ class Replay:
     `versions` are those that were not dropped; `recent` the entries, of dropped ones too, that events since the
     checkpoint wrote. `tombstones` may not come back. `refused` are artifacts that an evaluation refused, of
     whichever version.
+
+    Args:
+        claims: the entries of a state line, if the checkpoint was not read but guessed from them: then an event is
+            applied also if something else must have been true before it, and a version that no line publishes has
+            the entry that the state claims.
     """
 
-    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, name: str, checkpoint: Checkpoint, claims: Mapping[Version, VersionEntry] | None = None
+    ) -> None:
         self.name = name
+        self.claims = claims
+        self._wide_yanks: set[Digest] = set()
         self.versions = dict(checkpoint.versions)
         self.recent: dict[Version, VersionEntry] = {}
         self.channels = dict(checkpoint.channels)
@@ -78,7 +88,7 @@ class Replay:
                 self.rollouts.pop(event.tag, None)
             case Untag():
                 self._expect(event.tag, event.expects)
-                del self.channels[event.tag]
+                self.channels.pop(event.tag, None)
                 self.rollouts.pop(event.tag, None)
             case Yank() | Unyank():
                 self._yank(event)
@@ -89,7 +99,7 @@ class Replay:
             case Restore():
                 entry = self._known(event)
                 if entry.gone != Gone("expired", event.expire):
-                    raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
+                    self._refuse(f"{self.name}:{event.version} was not given up by that event")
                 self._set(event.version, entry.replace(gone=None))
             case Hold():
                 self._set(event.version, self._present(event).replace(held=event.paths))
@@ -104,6 +114,11 @@ class Replay:
             case _:
                 raise InputError(f"no rule for an event of kind {event.kind}")
 
+    def _refuse(self, message: str, hint: str = "") -> None:
+        """Raise ConflictError: an event contradicts what is there, if that is known."""
+        if self.claims is None:
+            raise ConflictError(message, hint)
+
     def _publish(self, event: Publish, seq: int) -> None:
         entry = self.versions.get(event.version)
         if entry is not None and entry.manifest != event.manifest:
@@ -114,9 +129,14 @@ class Replay:
             )
         if entry is None:
             twins = [self.versions[version] for version in self._manifests.get(event.manifest, ())]
-            yanks = tuple(sorted({yank for twin in twins for yank in twin.yanks}))
+            yanks = {yank for twin in twins for yank in twin.yanks}
             attested = twins[-1].attested if twins else {}
-            entry = VersionEntry(event.manifest, event.size, seq, yanks, attested=attested)
+            claim = self.claims.get(event.version) if self.claims else None
+            if claim and (claim.manifest, claim.seq) == (event.manifest, seq):
+                # The state line does not show all twins, nor which of a twin's yanks are for every version.
+                yanks = {*claim.yanks, *(yanks & self._wide_yanks)}
+                attested = {**claim.attested, **_worse(attested, claim.attested)}
+            entry = VersionEntry(event.manifest, event.size, seq, tuple(sorted(yanks)), attested=attested)
             self._manifests.setdefault(event.manifest, {})[event.version] = None
         self._set(event.version, entry)
 
@@ -134,7 +154,11 @@ class Replay:
         if isinstance(event, Yank) and not event.every:
             versions = [version for version in versions if version == event.version]
         if not versions:
-            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
+            self._refuse(f"manifest {event.manifest.short}... of {self.name} is not published here")
+            self._set(event.version, self._known(event))
+            versions = [event.version]
+        if isinstance(event, Yank) and event.every:
+            self._wide_yanks.add(event.id)
         for version in versions:
             yanks = {*self.versions[version].yanks}
             yanks = yanks | {event.id} if isinstance(event, Yank) else yanks - {event.yank}
@@ -151,13 +175,13 @@ class Replay:
         if event.artifact is not None and event.state == "refused":
             self.refused.add(event.artifact)
         elif not versions:
-            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
+            self._refuse(f"manifest {event.manifest.short}... of {self.name} is not published here")
         if event.artifact is None or event.state is None:
             return
         for version in versions:
             entry = self.versions[version]
-            state = worst((event.state, entry.attested.get(event.artifact, event.state)))
-            self._set(version, entry.replace(attested={**entry.attested, event.artifact: state}))
+            attested = _worse({event.artifact: event.state}, entry.attested)
+            self._set(version, entry.replace(attested={**entry.attested, **attested}))
 
     def _deltas(self, event: Deltas) -> None:
         entry = self.versions.get(event.version) if event.table is None else self._present(event)
@@ -170,7 +194,7 @@ class Replay:
             self.rollouts.pop(event.tag, None)
             return
         if self._present(event).yanked:
-            raise ConflictError(f"{self.name}:{event.version} is yanked", "roll out another version")
+            self._refuse(f"{self.name}:{event.version} is yanked", "roll out another version")
         self.rollouts[event.tag] = Rollout(
             event.version,
             event.manifest,
@@ -201,24 +225,28 @@ class Replay:
         if isinstance(event, Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
         elif entry.pinned:
-            raise ConflictError(f"{ref} is pinned", "take the pin back: reg pin --undo")
+            self._refuse(f"{ref} is pinned", "take the pin back: reg pin --undo")
         elif entry.gone is not None:
-            raise ConflictError(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
+            self._refuse(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
         elif entry.attested and isinstance(event, Drop):
-            raise ConflictError(
+            self._refuse(
                 f"{ref} has an evaluation or a refusal on record, which stays",
                 "`reg yank` takes it out of use, with its number",
             )
         elif entry.yanked and isinstance(event, Drop):
-            raise ConflictError(
+            self._refuse(
                 f"{ref} is yanked, and that stays on record",
                 f"to take it back first: reg yank {ref} --undo",
             )
         self._end_rollouts(event.version)
         gone = Gone(GONE[type(event)], event.id)
-        self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
+        entry = entry.replace(pinned=False, held=None, gone=gone, deltas=None)
         if isinstance(event, Drop):
-            del self._manifests[event.manifest][event.version], self.versions[event.version]
+            self._set(event.version, entry.replace(yanks=(), attested={}))  # it has none, only twins may
+            self._manifests.get(event.manifest, {}).pop(event.version, None)
+            del self.versions[event.version]
+        else:
+            self._set(event.version, entry)
 
     def _set(self, version: Version, entry: VersionEntry) -> None:
         self.versions[version] = self.recent[version] = entry
@@ -226,7 +254,7 @@ class Replay:
     def _expect(self, tag: str, expected: Digest | None) -> None:
         channel = self.channels.get(tag)
         if (channel.manifest if channel else None) != expected:
-            raise ConflictError(
+            self._refuse(
                 f"channel {tag} of {self.name} holds {channel.version if channel else 'nothing'} by now",
                 "look at `reg log` and decide again",
             )
@@ -234,16 +262,20 @@ class Replay:
     def _known(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
         entry = None if event.version is None else self.versions.get(event.version)
         if entry is None or entry.manifest != event.manifest:
-            manifest = "" if event.manifest is None else event.manifest.short
-            raise ConflictError(
-                f"{self.name}:{event.version} with manifest {manifest}... is not published here"
+            assert event.manifest is not None
+            self._refuse(
+                f"{self.name}:{event.version} with manifest {event.manifest.short}... is not published here"
             )
+            return VersionEntry(event.manifest, 0, 0)  # of an earlier version with this number, to be dropped
         return entry
 
     def _present(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
         entry = self._known(event)
         if entry.gone is not None:
-            raise ConflictError(
-                f"{self.name}:{event.version} is {entry.gone.how}", "name a version that is here"
-            )
+            self._refuse(f"{self.name}:{event.version} is {entry.gone.how}", "name a version that is here")
         return entry
+
+
+def _worse(verdicts: Mapping[Digest, str], others: Mapping[Digest, str]) -> dict[Digest, str]:
+    """Each of the first verdicts, or the other one on the same artifact if that is worse."""
+    return {artifact: worst((state, others.get(artifact, state))) for artifact, state in verdicts.items()}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from onnxreg.registry.log.log import Fetch, Log, StateError, read_line
 from onnxreg.registry.store.protocol import MissingBlobError
-from onnxreg.registry.trust.first_contact import check_visible
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, ForkError, IntegrityError, RegError
 from onnxreg.schema.core.record import Count, Record
@@ -129,7 +128,7 @@ def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
     # 2. At first contact, the state is what the lines say: all of them, or those after the sealed ones.
     if before is None or before.state is None:
         if log.base:
-            check_visible(log)
+            log.check_visible()
         else:
             log.check()
         lines = tuple(line.digest for line in log.tail) or (log.head,)
