@@ -20,4 +20,4 @@ def command(context: typer.Context, ref: ExactRefArgument, reason: Reason = None
     registry, target = session.open(), Ref.parse(ref)
     decisions = registry.decisions(target.name)
     dropped = decisions.drop(target, lambda located: was_pushed(registry.store, located), reason)
-    session.say(f"dropped {dropped.ref}; `reg gc` frees its bytes")
+    session.say(f"dropped {dropped.target.ref}; `reg gc` frees its bytes")

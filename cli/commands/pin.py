@@ -29,5 +29,5 @@ def command(
     target = Ref.parse(ref)
     result = registry.decisions(target.name, store).pin(target, reason, undo)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
-    name = result.ref
+    name = result.target.ref
     report_decision(session, result, f"{name} {news} pinned", f"{name} {status_quo} pinned", store, reason)

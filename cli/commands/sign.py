@@ -66,7 +66,12 @@ def command(
     result = decisions.attest(release.ref, envelope, MEDIA_TYPE, reason)
     by = f"with key {private.public.id[:12]}"
     report_decision(
-        session, result, f"signed {result.ref} {by}", f"{result.ref} is already signed {by}", store, reason
+        session,
+        result,
+        f"signed {result.target.ref} {by}",
+        f"{result.target.ref} is already signed {by}",
+        store,
+        reason,
     )
 
 

@@ -24,5 +24,5 @@ def command(
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
-    name, version = f"{result.name}:{channel}", result.version
+    name, version = f"{result.target.name}:{channel}", result.target.version
     report_decision(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)

@@ -31,16 +31,16 @@ def command(
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
-    name = result.ref
+    name = result.target.ref
     report_decision(session, result, f"{name} {news} yanked", f"{name} {status_quo} yanked", store, reason)
     if not undo:
         from onnxreg.registry.log.lookup import read_log
 
-        for tag, channel in read_log(store or registry.store, result.name).state.channels.items():
-            if channel.version in (result.version, *result.others):
+        for tag, channel in read_log(store or registry.store, result.target.name).state.channels.items():
+            if channel.version in (result.target.version, *result.others):
                 option = "" if remote is None else f" --remote {remote}"
-                move = f"reg tag {result.name}:VERSION {tag}{option}"
+                move = f"reg tag {result.target.name}:VERSION {tag}{option}"
                 session.warn(f"warning: {tag} holds it and resolves to nothing until it moves: {move}")
     if result.is_logged and result.others:
-        versions = ", ".join(f"{result.name}:{version}" for version in result.others)
+        versions = ", ".join(f"{result.target.name}:{version}" for version in result.others)
         session.say(f"the same holds for {versions}, with the same manifest")

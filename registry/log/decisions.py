@@ -1,16 +1,15 @@
 """The recorded decisions about versions: the events that each verb appends to the log, if any are needed."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
-from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
-from onnxreg.registry.log.lookup import find, load, read_log
+from onnxreg.registry.log.log import LocatedVersion, Log
+from onnxreg.registry.log.lookup import load, unknown_model
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
@@ -32,19 +31,16 @@ from onnxreg.schema.log.events import (
     Yank,
     check_channel,
 )
-from onnxreg.schema.log.state import Channel, VersionEntry
+from onnxreg.schema.log.state import VersionEntry
 
 Made = TypeVar("Made", bound=Event)
+Decide = Callable[[Log], Iterable[Event]]
+"""The events that a decision needs, given the log as it is."""
 MAX_BLOBS_PER_PURGE = 500
 """So many blobs are named by one purge event, which is a line of bounded length."""
 
 
-Decide = Callable[[Log], Iterable[Event]]
-"""The events that a decision needs, given the log as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionResult:
+class DecisionResult(NamedTuple):
     """The version that a decision is about. `is_logged` is false if it was so before: no event was appended.
 
     `others` are the other versions that it holds for.
@@ -54,30 +50,9 @@ class DecisionResult:
     is_logged: bool
     others: tuple[Version, ...] = ()
 
-    @property
-    def name(self) -> str:
-        return self.target.name
-
-    @property
-    def version(self) -> Version:
-        return self.target.version
-
-    @property
-    def ref(self) -> Ref:
-        return self.target.ref
-
-    @property
-    def entry(self) -> VersionEntry:
-        return self.target.entry
-
-    @property
-    def channel(self) -> Channel | None:
-        """The channel that the version was named by, if any."""
-        return self.target.channel
-
 
 class Decisions:
-    """Appends decisions to the logs of one registry.
+    """Appends decisions to the logs of one registry. Each log is read once, or again after a lost race.
 
     Args:
         store: the registry.
@@ -93,52 +68,51 @@ class Decisions:
 
         Raise ConflictError if another move came first, or the version is yanked.
         """
-        target = find(self.store, ref)
+        log = self._open(ref.name)
+        target = log.find(ref)
         if target.entry.yanked:
             raise ConflictError(
                 f"{target.ref} is yanked: a channel would resolve to nothing",
                 f"name another version, or take the yank back: reg yank {target.ref} --undo",
             )
-        current = read_log(self.store, ref.name).state.channels.get(check_channel(channel))
-        if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
-            self.store.confirm(target.name)
-            return DecisionResult(target, False)
-        expects = current.manifest if current else None
-        event = self._about(Tag, target, reason, tag=channel, expects=expects)
-        return DecisionResult(target, self._append(target.name, [event]))
+        current = log.channels.get(check_channel(channel))
+        events = []
+        if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
+            expects = current.manifest if current else None
+            events = [self._about(Tag, target, reason, tag=channel, expects=expects)]
+        return DecisionResult(target, self._append(log, events))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
-        current = read_log(self.store, name).channel(channel)
-        self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
+        log = self._open(name)
+        current = log.channel(channel)
+        self._append(log, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """Stop a version, and all with its manifest, from being resolved; the digest still gets it.
 
-        `undo` takes back the yanks it has. Raise InputError if the ref does not say which version: the newest is never yanked by accident.
+        `undo` takes back the yanks it has. Raise InputError if the ref does not say which version: the newest is never
+        yanked by accident.
         """
-        target = self._exactly(ref)
+        log, target = self._locate(ref)
         events: list[Event] = []
         if undo:
-            yanks = sorted(target.entry.yanks)
-            events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
+            events += [self._about(Unyank, target, reason, yank=yank) for yank in target.entry.yanks]
         elif not target.entry.yanked:
             events.append(self._about(Yank, target, reason, every=True))
-        entries = load(self.store, target.name).versions
-        others = sorted(
+        twins = [
             version
-            for version, entry in entries.items()
-            if (entry.manifest, entry.gone) == (target.entry.manifest, None) and version != target.version
-        )
-        return DecisionResult(target, self._append(target.name, events), tuple(others))
+            for version, entry in present_versions(log)
+            if entry.manifest == target.entry.manifest and version != target.version
+        ]
+        return DecisionResult(target, self._append(log, events), tuple(sorted(twins)))
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No retention policy expires this version; `undo` takes that back."""
-        target = self._exactly(ref)
-        changes = target.entry.pinned == undo
-        events = [self._about(Unpin if undo else Pin, target, reason)] if changes else []
-        return DecisionResult(target, self._append(target.name, events))
+        log, target = self._locate(ref)
+        events = [self._about(Unpin if undo else Pin, target, reason)] if target.entry.pinned == undo else []
+        return DecisionResult(target, self._append(log, events))
 
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
@@ -148,15 +122,20 @@ class Decisions:
         Raise ConflictError if it came from elsewhere, if it `left` (which is asked), or a channel or pin
         holds it.
         """
-        target = self._exactly(ref)
-        log = load(self.store, target.name)
-        published = [line for line in log.lines() if _publishes(line.event, target)]
-        if left(target) or any(line.via is not None for line in published):
+        log, target = self._locate(ref)
+        about = target.version, target.entry.manifest
+        came = any(
+            line.via is not None
+            and isinstance(line.event, Publish)
+            and (line.event.version, line.event.manifest) == about
+            for line in log.lines()
+        )
+        if came or left(target):
             raise ConflictError(
                 f"{target.ref} is known to other registries",
                 "`reg yank` takes it out of use, with its number",
             )
-        return DecisionResult(target, self._append(target.name, [self._about(Drop, target, reason)]))
+        return DecisionResult(target, self._append(log, [self._about(Drop, target, reason)]))
 
     def attest(
         self,
@@ -170,25 +149,22 @@ class Decisions:
 
         An evaluation repeats its `verdict`: the artifact, and the state.
         """
-        target = self._exactly(ref)
-        is_new = True
+        log, target = self._locate(ref)
+        artifact, state = verdict or (None, None)
+        event = Attest(
+            **stamp(target.name, self.actor, reason),
+            manifest=target.entry.manifest,
+            statement=Digest.of(statement),
+            media_type=media_type,
+            artifact=artifact,
+            state=state,
+        )
 
-        def change(log: Log) -> Collection[Digest] | None:
-            nonlocal is_new
-            digest = log.attach(statement)
-            is_new = not _is_stated(log, target.entry.manifest, digest)
-            if not is_new:
-                return None
-            about = stamp(target.name, self.actor, reason)
-            about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
-            log.append(
-                Attest(**about, manifest=target.entry.manifest, statement=digest, media_type=media_type)
-            )
-            return []
+        def decide(log: Log) -> list[Event]:
+            log.attach(statement)
+            return [] if _is_stated(log, event.manifest, event.statement) else [event]
 
-        with self.store.push() as push:
-            commit(self.store, push, target.name, change)
-        return DecisionResult(target, is_new)
+        return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
         """The decision of a retention policy: every version that it does not keep gives up its files."""
@@ -221,47 +197,50 @@ class Decisions:
         Returns the versions, these blobs, and the versions outside the list that use other files of them: to take these
         files down too, name those versions as well. ConflictError if a version is taken down already.
         """
-        targets = {target.ref: target for target in (self._exactly(ref, gone=True) for ref in refs)}
+        logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
+        targets = {
+            target.ref: target for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs)
+        }
         for ref, target in targets.items():
             if target.entry.gone is not None and target.entry.gone.how == "purged":
                 raise ConflictError(f"{ref} is taken down already", f"`reg log {target.name}` says why")
-        files_of = {ref: self._files(target) for ref, target in targets.items()}
+        files_of = {
+            ref: {file.digest for file in logs[ref.name].manifest(target.version).all_files()}
+            for ref, target in targets.items()
+        }
         users = self._users(set[Digest]().union(*files_of.values()))
         outside = {digest: refs - targets.keys() for digest, refs in users.items() if refs - targets.keys()}
         events: list[Purge] = []
         for ref, target in targets.items():
-            deltas = delta_blobs(load(self.store, target.name), [target.version])
-            blobs = sorted(files_of[ref] - outside.keys() | deltas)
+            blobs = sorted(files_of[ref] - outside.keys() | delta_blobs(logs[ref.name], [target.version]))
             for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
                 events.append(self._about(Purge, target, reason, blobs=part))
         for event in events:
-            load_own(self.store, event.name).append(event)
+            logs[event.name].append(event)  # all of them can be appended, or none is
         for event in events:
             self._append(event.name, [event])
         banned = {digest for event in events for digest in event.blobs}
         return list(targets.values()), banned, set[Ref]().union(*outside.values())
 
-    def _files(self, target: LocatedVersion) -> set[Digest]:
-        """The files of a version, as its manifest lists them."""
-        data = load(self.store, target.name).fetch(target.entry.manifest)
-        manifest = read_manifest(data, target.entry.manifest, target.name)
-        return {file.digest for file in manifest.all_files()}
-
     def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:
         """The versions, of all models, that use each of these blobs."""
         users: dict[Digest, set[Ref]] = {}
-        for name in list(self.store.names()):
-            log = load(self.store, name)
+        for log in (load(self.store, name) for name in list(self.store.names())):
             for version, entry in present_versions(log):
                 for digest in {file.digest for file in files(log, version, entry)}.intersection(blobs):
                     users.setdefault(digest, set()).add(Ref(log.name, str(version)))
         return users
 
-    def _exactly(self, ref: Ref, gone: bool = False) -> LocatedVersion:
-        if ref.is_bare:
-            raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
-        return find(self.store, ref, yanked=True, gone=gone)
+    def _open(self, name: str) -> Log:
+        log = load_own(self.store, name)
+        if log.index is None:
+            raise unknown_model(name, self.store)
+        return log
+
+    def _locate(self, ref: Ref) -> tuple[Log, LocatedVersion]:
+        log = self._open(ref.name)
+        return log, _exactly(log, ref)
 
     def _about(
         self, kind: Callable[..., Made], target: LocatedVersion, reason: str | None, **more: Any
@@ -269,11 +248,12 @@ class Decisions:
         about = stamp(target.name, self.actor, reason)
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
-    def _append(self, name: str, events: Collection[Event]) -> bool:
+    def _append(self, log: Log | str, events: Collection[Event]) -> bool:
         """Append these events. Returns False if there are none."""
-        return bool(self._decide(name, lambda _: events))
+        return bool(self._decide(log, lambda _: events))
 
-    def _decide(self, name: str, decide: Decide) -> list[Event]:
+    def _decide(self, log: Log | str, decide: Decide) -> list[Event]:
+        """Append the events that a decision needs to a log that was just read, or to that of a model; return them."""
         events: list[Event] = []
 
         def change(log: Log) -> Collection[Digest] | None:
@@ -284,17 +264,18 @@ class Decisions:
             blobs = withdraw_deltas(log, gone, self.actor) if gone else ()
             return blobs if events else None
 
+        name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
-            commit(self.store, push, name, change)
+            commit(self.store, push, name, change, first=first)
         return events
+
+
+def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
+    """The version that a ref names, also a yanked one. InputError if it names only the model."""
+    if ref.is_bare:
+        raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
+    return log.find(ref, yanked=True, gone=gone)
 
 
 def _is_stated(log: Log, manifest: Digest, statement: Digest) -> bool:
     return any((event.manifest, event.statement) == (manifest, statement) for _, event in log.events(Attest))
-
-
-def _publishes(event: Event, target: LocatedVersion) -> bool:
-    return isinstance(event, Publish) and (event.version, event.manifest) == (
-        target.version,
-        target.entry.manifest,
-    )

@@ -47,8 +47,8 @@ class Replay:
 
     Args:
         claims: the entries of a state line, if the checkpoint was not read but guessed from them: then an event is
-            applied also if something else must have been true before it, and a version that no line publishes has
-            the entry that the state claims.
+            applied also if something else must have been true before it, and a version that is published has the
+            yanks and verdicts that the state claims of it.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from support.servers import hub, regserve, s3servers, static
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log import commit
+from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.signing import Keystore
@@ -170,6 +170,7 @@ def rival(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], object]) -> None
         return ledger
 
     monkeypatch.setattr(commit, "load_own", load)
+    monkeypatch.setattr(decisions, "load_own", load)
 
 
 @SOME_STORES
