@@ -6,17 +6,16 @@ back. `commit` has the other half; `docs/format.md` has the rule and why it hold
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load, log_of, read_consistently
+from onnxreg.registry.log.lookup import consult, load
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
-from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
+from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -89,7 +88,8 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 def blob_keys(remote: RegistryStore) -> dict[BlobKey, int]:
     """Every key of a blob, with its size in bytes."""
-    return _keys(remote.files())
+    sized = ((BlobKey.of_path(file.path), file.size) for file in remote.files())
+    return {key: size for key, size in sized if key is not None and size is not None}
 
 
 def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
@@ -97,23 +97,19 @@ def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
 
     Raise IntegrityError if something that is not an index file is in place of one: it may hide a model.
     """
-    files = list(remote.files())
-    for file in files:
-        is_misnamed = file.path.lower().endswith(".jsonl") and model_of(file.path) is None
-        hides_model = file.path.startswith("index/") and (file.size is None or is_misnamed)
-        if hides_model and not is_system_path(file.path):
+    sizes: dict[BlobKey, int] = {}
+    for path, size in remote.files():
+        is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None
+        hides_model = path.startswith("index/") and (size is None or is_misnamed)
+        if hides_model and not is_system_path(path):
             raise IntegrityError(
-                f"{file.path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
+                f"{path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
                 "put the real file in its place, or move it out of the registry, then collect again; a model whose "
                 "index is not there loses its blobs",
             )
-    return _keys(files)
-
-
-def _keys(files: Iterable[TreeFile]) -> dict[BlobKey, int]:
-    """The blobs among the files of a tree."""
-    sized = ((BlobKey.of_path(file.path), file.size) for file in files)
-    return {key: size for key, size in sized if key is not None and size is not None}
+        if (key := BlobKey.of_path(path)) is not None and size is not None:
+            sizes[key] = size
+    return sizes
 
 
 def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) -> None:
@@ -122,10 +118,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Every push that may not have seen the condemnation has ended, or will fail to commit.
-
-    Counts the latter.
-    """
+    """Every push that may not have seen the condemnation has ended, or will fail to commit; counts the latter."""
     fenced = 0
     deadline = time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
@@ -148,27 +141,22 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Move the head of the intent's model, so that the swap of a push that read it before fails."""
-    name = _name_of(data)
-    fence = Fence(**stamp(name, NOBODY), intent=intent)
-
-    def change(log: Log) -> Collection[Digest]:
-        log.append(fence)
-        return ()
-
-    commit(remote, push, name, change)
-
-
-def _name_of(data: bytes) -> str:
-    """The model that an intent names. Raise IntegrityError if it names none."""
+    """Move the head of the model that an intent names, so that the swap of a push that read it before fails."""
     try:
         value = canonical.decode(data, "intent")
-        return check_name(value["name"] if isinstance(value, dict) else "")
+        name = check_name(value["name"] if isinstance(value, dict) else "")
     except (InputError, KeyError, TypeError) as error:
         raise IntegrityError(
             f"an intent in {note_path('intents', '')} cannot be read",
             "if no push is under way, remove the file, then collect again",
         ) from error
+    event = Fence(**stamp(name, NOBODY), intent=intent)
+
+    def change(log: Log) -> Collection[Digest]:
+        log.append(event)
+        return ()
+
+    commit(remote, push, name, change)
 
 
 def _clear_dead(remote: RegistryStore) -> None:
@@ -179,10 +167,7 @@ def _clear_dead(remote: RegistryStore) -> None:
 
 
 class Logs:
-    """The blobs that the logs of a registry refer to.
-
-    A model whose index did not change is not read twice.
-    """
+    """The blobs that the logs of a registry refer to. A model whose index did not change is not read twice."""
 
     def __init__(self, remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> None:
         self._remote = remote
@@ -195,20 +180,16 @@ class Logs:
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
         for name in self._remote.names():
-            self._known[name] = read_consistently(self._remote, name, partial(self._refers, name))
+            index = self._remote.read_index(name)
+            token = index.token if index else None
+            if name not in self._known or self._known[name][0] != token:
+                self._known[name] = consult(self._remote, name, self._refers, index=index, new=True)
         return {digest for _, digests in self._known.values() for digest in digests}
 
-    def _refers(self, name: str, index: IndexFile | None) -> tuple[str | None, frozenset[Digest]]:
-        """Return the token of an index file, and the blobs that the model refers to by it."""
-        token = index.token if index else None
-        previous = self._known.get(name)
-        if previous is not None and previous[0] == token:
-            return previous
-        if index is None:
-            return token, frozenset()
-        log = log_of(self._remote, name, index)
+    def _refers(self, log: Log) -> tuple[str | None, frozenset[Digest]]:
+        """The token of the index file of a log, and the blobs that the log refers to."""
         self._assume(log)
-        return token, frozenset(item.digest for item in references(log))
+        return log.index and log.index.token, frozenset(item.digest for item in references(log))
 
 
 FIRST_DAY = "2025-01-01"

@@ -42,7 +42,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.log.events import Attest
 
 if TYPE_CHECKING:
-    from onnxreg.schema.manifest.manifest import Artifact, Manifest
+    from onnxreg.schema.manifest.manifest import Artifact
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -196,29 +196,27 @@ def record_refusals(log: Log, since: int) -> None:
         if any(item.state == "refused" and item.digest not in log.refused for item in summary.artifacts)
     ]
     for digest in dict.fromkeys(suspected):
-        with suppress(IntegrityError, NotFoundError):  # damage is for `reg verify` to tell
-            data = log.fetch(digest)
-            if b'"refused"' in data and digest in present:
-                _record(log, digest, log.read_manifest(digest))
+        with suppress(IntegrityError, NotFoundError):  # `reg verify` reports damage
+            if digest not in present or b'"refused"' not in log.fetch(digest):
+                continue
+            for artifact in log.read_manifest(digest).artifacts:
+                if artifact.certification.state != "refused" or artifact.digest in log.refused:
+                    continue
+                if (evaluation := _evaluation(log, digest, artifact)) is not None:
+                    media_type, data = evaluation
+                    about = stamp(log.name, NOBODY, REASON) | {
+                        "artifact": artifact.digest,
+                        "state": "refused",
+                    }
+                    statement = log.attach(data)
+                    log.append(Attest(**about, manifest=digest, statement=statement, media_type=media_type))
 
 
-def _record(log: Log, digest: Digest, manifest: "Manifest") -> None:
-    for artifact in manifest.artifacts:
-        if artifact.certification.state != "refused" or artifact.digest in log.refused:
-            continue
-        evaluation = _statement(log, digest, artifact)
-        if evaluation is not None:
-            media_type, statement = evaluation
-            about = stamp(log.name, NOBODY, REASON) | {"artifact": artifact.digest, "state": "refused"}
-            attached = log.attach(statement)
-            log.append(Attest(**about, manifest=digest, statement=attached, media_type=media_type))
-
-
-def _statement(log: Log, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
+def _evaluation(log: Log, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
     """The media type and bytes of what refuses an artifact of a manifest. None if they were taken down."""
     from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
 
-    evidence = artifact.certification.evidence
+    evidence, value = artifact.certification.evidence, dict[str, Any]()
     if evidence is not None and evidence.report is not None and evidence.report not in log.tombstones:
         with suppress(InputError, IntegrityError, NotFoundError):
             data = log.fetch(evidence.report)
@@ -226,26 +224,18 @@ def _statement(log: Log, manifest: Digest, artifact: "Artifact") -> tuple[str, b
             verdict = (evaluation.artifact, evaluation.state, evaluation.suite)
             if verdict == (artifact.digest, "refused", evidence.suite or evaluation.suite):
                 return media_type, data
-    encoded = canonical.encode(_document(manifest, artifact))
-    return None if Digest.of(encoded) in log.tombstones else (EVALUATION, encoded)
-
-
-def _document(manifest: Digest, artifact: "Artifact") -> dict[str, Any]:
-    """The claim of a manifest about an artifact, as an evaluation.
-
-    Without a suite, the suite is the manifest.
-    """
-    certification, evidence = artifact.certification, artifact.certification.evidence
-    value = {} if evidence is None else evidence.to_json()
-    basis = {key: value[key] for key in ("parent", "suite", "synthetic") if value.get(key) is not None}
-    claim = {} if "suite" in basis else {"suite": str(manifest), "claimed": True}
-    return {
-        **basis,
-        **claim,
+    if evidence is not None:
+        stated = evidence.to_json()
+        value = {key: stated[key] for key in ("parent", "suite", "synthetic") if stated.get(key) is not None}
+    if "suite" not in value:  # the claim of the manifest is all that there is
+        value |= {"suite": str(manifest), "claimed": True}
+    value |= {
         "artifact": str(artifact.digest),
         "format": "onnxreg-evaluation",
         "format_version": 1,
-        "state": certification.state,
-        "reasons": list(certification.reasons),
+        "state": artifact.certification.state,
+        "reasons": list(artifact.certification.reasons),
         "checks": [check.to_json() for check in artifact.checks],
     }
+    encoded = canonical.encode(value)
+    return None if Digest.of(encoded) in log.tombstones else (EVALUATION, encoded)

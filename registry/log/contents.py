@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 ArtifactPaths = tuple[str, ...] | None
 """Paths of artifacts, sorted, or None for all."""
-MAX_LISTED_MEMBERS = 5
-"""Members that a hint names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,52 +164,28 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """The artifacts of each version that the destination holds after it received the selected ones."""
+    """The artifacts of each version that the destination holds after it received the selected ones.
+
+    Raise InputError if an event of the destination cannot name them all: known before any of them is fetched.
+    """
     after = dict(selected)
     for version, paths in selected.items():
         present = _held_by(destination, version)
-        after[version] = None if None in (paths, present) else join(source.manifest(version), paths, present)
+        if paths is not None and present is not None:
+            after[version] = join(source.manifest(version), paths, present)
+            _hold(source, version, after[version], None).check_fits()
+        else:
+            after[version] = None
     return after
 
 
-def versions_to_update(log: Log, selected: Mapping[Version, ArtifactPaths]) -> list[Version]:
-    """The versions that are there, and of which it holds something else than is wanted."""
-    return [
-        version
-        for version, paths in selected.items()
-        if version in log.versions and log.versions[version].held != paths
-    ]
-
-
-def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
-    """Raise NotFoundError if something that is asked for is neither held by the source nor there already."""
-    offered, present = source.versions[version].held, _held_by(destination, version)
-    if offered is None or present is None:
-        return
-    manifest, ref = source.manifest(version), f"{source.name}:{version}"
-    if join(manifest, offered, present, selection.of(manifest, ref)) != join(manifest, offered, present):
-        artifacts = held_artifacts(manifest, offered)
-        raise NotFoundError(
-            f"only {_listed(artifacts)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest; or take what it has: "
-            f"reg pull {ref} {_options(manifest, artifacts)}",
-        )
-
-
 def hold_events(
-    destination: Log, selected: Mapping[Version, ArtifactPaths], actor: str | None
+    destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
-    """The events by which the destination comes to say that it holds what is wanted."""
-    for version in versions_to_update(destination, selected):
-        yield _hold(destination, version, selected[version], actor)
-
-
-def check_fits(source: Log, selected: Mapping[Version, ArtifactPaths]) -> None:
-    """Raise InputError if more artifacts of a version are wanted than an event of the destination can name:
-    known before any of them is fetched."""
-    for version, paths in selected.items():
-        if paths is not None:
-            _hold(source, version, paths, None).check_fits()
+    """The events by which the destination comes to say that it holds the wanted artifacts of the versions that it has."""
+    for version, paths in wanted.items():
+        if version in destination.versions and destination.versions[version].held != paths:
+            yield _hold(destination, version, paths, actor)
 
 
 def _hold(log: Log, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
@@ -224,30 +198,28 @@ def _held_by(log: Log, version: Version) -> ArtifactPaths:
     return () if entry is None or entry.gone is not None else entry.held
 
 
+def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
+    """Raise NotFoundError if something that is asked for is neither held by the source nor there already."""
+    offered, present = source.versions[version].held, _held_by(destination, version)
+    if offered is None or present is None:
+        return
+    manifest, ref = source.manifest(version), f"{source.name}:{version}"
+    if join(manifest, offered, present, selection.of(manifest, ref)) != join(manifest, offered, present):
+        artifacts = held_artifacts(manifest, offered)
+        parts = [f"--format {artifacts[0].format} --precision {artifacts[0].precision}"]
+        if manifest.model_family is not None:
+            paths = {item.path for item in artifacts}
+            members = (item for item in manifest.model_family.members if item.artifacts)
+            parts = [f"--member {item.name}" for item in members if {*item.artifacts} <= paths]
+        take = f"; or take a part that it has: reg pull {ref} {parts[0]}" if parts else ""
+        raise NotFoundError(
+            f"only {_listed(artifacts)} of {ref} is held by the registry that it comes from",
+            f"reg pull {ref} there fetches the rest{take}",
+        )
+
+
 def _listed(artifacts: Iterable[Artifact]) -> str:
     return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))
-
-
-def _options(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
-    """The options of a pull that a holder of only these artifacts can answer.
-
-    Of a family: the members whose artifacts are all here; else the format and precision of the first
-    artifact, with the members that have one.
-    """
-    first, present = artifacts[0], {item.path for item in artifacts}
-    kind = f"--format {first.format} --precision {first.precision}"
-    if manifest.model_family is None:
-        return kind
-    alike = {
-        item.path
-        for item in manifest.artifacts
-        if (item.format, item.precision) == (first.format, first.precision)
-    }
-    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
-    complete = [name for name, paths in members.items() if paths and paths <= present]
-    partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
-    options = " ".join(f"--member {name}" for name in (complete or partial)[:MAX_LISTED_MEMBERS])
-    return options if complete else f"{options} {kind}".strip()
 
 
 @dataclass(frozen=True, slots=True)

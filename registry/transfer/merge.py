@@ -15,14 +15,12 @@ from onnxreg.registry.log.contents import (
     ArtifactPaths,
     Reference,
     Selection,
-    check_fits,
     check_held,
     documents,
     files,
     hold_events,
     paths_after,
     selected_paths,
-    versions_to_update,
 )
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.yanked_bytes import check_not_yanked
@@ -123,7 +121,6 @@ def merge(
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
     selected = {} if is_copy else selected_paths(source, versions, request.selection)
     artifacts = paths_after(source, destination, selected)
-    check_fits(source, artifacts)
     returning = (
         []
         if request.restore is None
@@ -142,7 +139,7 @@ def merge(
                 "manifest": channel.manifest,
             }
             moves.append(Tag(**about, tag=tag, expects=before[tag].manifest if tag in before else None))
-    is_behind = bool(lines or returning or versions_to_update(destination, artifacts))
+    is_behind = bool(lines or returning or [*hold_events(destination, artifacts, request.actor)])
     blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
         _check_summaries(source, versions)
