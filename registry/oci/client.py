@@ -15,15 +15,12 @@ from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referre
 from onnxreg.registry.oci.login import Credential, find_credential
 from onnxreg.registry.store.http import (
     ABSENT_STATUS,
-    READ_BYTES,
     HttpStore,
-    RefusedError,
-    is_passing,
     read_body,
 )
 from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.requests import retrying
+from onnxreg.registry.store.net.requests import READ_BYTES, RefusedError, is_passing, retrying
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError

@@ -10,7 +10,6 @@ only the parts of an upload.
 
 import asyncio
 import hashlib
-import io
 import secrets
 import sys
 import threading
@@ -27,13 +26,13 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.exceptions import BaseError
 
-from onnxreg.registry.store.bucket_errors import GARBLED, RejectedError, is_busy, is_passing, translated
+from onnxreg.registry.store.bucket_errors import GARBLED, is_absence, is_busy, is_passing, translated
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
-from onnxreg.registry.store.net.requests import retrying
-from onnxreg.registry.store.net.waits import FileBudget, setting
+from onnxreg.registry.store.net.requests import ObjectAnswer, ObjectStream, RefusedError, retrying
+from onnxreg.registry.store.net.waits import setting
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import CasGuardedStore
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
@@ -128,8 +127,8 @@ class BucketStore:
             return bytes(data), self._token(answer.meta)
 
         try:
-            return self.ask(f"reading {key}", read)
-        except RejectedError as error:
+            return self._ask(f"reading {key}", read)
+        except RefusedError as error:
             if error.status == 304 and cached:
                 return cached
             if self._is_absence(error):
@@ -137,28 +136,26 @@ class BucketStore:
             raise
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        stream = ObjectStream(self, key, start)
+        def begin(offset: int, tag: str) -> ObjectAnswer:
+            options: Any = {"range": {"offset": offset}} if offset else {}
+            answer = obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
+            return ObjectAnswer(iter(answer.stream(min_chunk_size=READ_BYTES)), answer.meta["e_tag"] or "")
+
         try:
-            stream.begin()
-        except RejectedError as error:
+            return ObjectStream(begin, lambda attempt: self._ask(f"reading {key}", attempt), start).opened()
+        except RefusedError as error:
             if self._is_absence(error):
                 return None
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        return io.BufferedReader(stream, READ_BYTES)
-
-    def answer(self, key: str, start: int, tag: str) -> Any:
-        """Begin to receive an object from an offset on; with a `tag`, of that very object."""
-        options: Any = {"range": {"offset": start}} if start else {}
-        return obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist: one request for each, or fewer if a listing has all blobs."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(map(BlobKey.of_path, key_list)):
-            with suppress(RejectedError, UnlistedError):
+            with suppress(RefusedError, UnlistedError):
                 pages = self._pages("blobs/", most_pages + 1)
                 if len(pages) <= most_pages:
                     return set(key_list) & {item["path"] for page in pages for item in page}
@@ -172,22 +169,22 @@ class BucketStore:
         """True if there is an object. If the HEAD is refused, which has no message, a GET of one byte decides."""
         doing = f"looking for {key}"
         try:
-            self._token(self.ask(doing, lambda: obstore.head(self._reads, key)))
-        except RejectedError as error:
+            self._token(self._ask(doing, lambda: obstore.head(self._reads, key)))
+        except RefusedError as error:
             if error.status == 404:
                 return False
             if error.status not in (400, 403, 405, 501):
                 raise
             try:
-                self.ask(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
-            except RejectedError as refusal:
+                self._ask(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
+            except RefusedError as refusal:
                 if not self._is_absence(refusal) and refusal.status != 416:
                     raise
                 return refusal.status == 416
         return True
 
-    def _is_absence(self, error: RejectedError) -> bool:
-        return error.is_absence or (error.status == 403 and self._hides_absence)
+    def _is_absence(self, error: RefusedError) -> bool:
+        return is_absence(error) or (error.status == 403 and self._hides_absence)
 
     @cached_property
     def _hides_absence(self) -> bool:
@@ -198,9 +195,9 @@ class BucketStore:
         statuses = []
         for key in ("registry.json", f"absent-{secrets.token_hex(8)}"):
             try:
-                self.ask(f"reading {key}", partial(obstore.get, self._reads, key))
+                self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
                 statuses.append(200)
-            except RejectedError as error:
+            except RefusedError as error:
                 statuses.append(error.status)
         return statuses == [200, 403]
 
@@ -244,7 +241,7 @@ class BucketStore:
         try:
             with self._errors(f"uploading {key}"):
                 asyncio.run(send())
-        except RejectedError as error:
+        except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
             if error.reason != "NoSuchUpload" or not self._exists(key):  # else the answer to its end was lost
@@ -268,13 +265,13 @@ class BucketStore:
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
         """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
         try:
-            self.ask(
+            self._ask(
                 f"writing {key}",
                 lambda: obstore.put(self._writes, key, data, mode=mode, use_multipart=False),
                 is_write=True,
             )
-        except RejectedError as error:
-            if error.status in (409, 412) or (error.is_absence and mode != "create"):
+        except RefusedError as error:
+            if error.status in (409, 412) or (is_absence(error) and mode != "create"):
                 return False
             raise
         return True
@@ -286,9 +283,9 @@ class BucketStore:
         """Delete an object. An unanswered request for a blob is not repeated: it might take effect at any time later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
-            self.ask(f"deleting {key}", lambda: obstore.delete(self._writes, key), True, passing)
-        except RejectedError as error:
-            if not error.is_absence:
+            self._ask(f"deleting {key}", lambda: obstore.delete(self._writes, key), True, passing)
+        except RefusedError as error:
+            if not is_absence(error):
                 raise
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -310,8 +307,8 @@ class BucketStore:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
 
         try:
-            return self.ask(doing, read)
-        except RejectedError as error:
+            return self._ask(doing, read)
+        except RefusedError as error:
             if error.status != 403:
                 raise
             raise UnlistedError(error.message, error.hint) from error
@@ -341,12 +338,12 @@ class BucketStore:
             "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
         )
 
-    def ask(
+    def _ask(
         self, doing: str, request: Callable[[], Result], is_write: bool = False, passing: Passing = is_passing
     ) -> Result:
         """Make a request, and repeat it after a failure that is `passing`. `doing` completes 'while ...'.
 
-        RejectedError for an answer that refuses, UnansweredError if none came.
+        RefusedError for an answer that refuses, UnansweredError if none came.
         """
 
         def attempt() -> Result:
@@ -392,56 +389,6 @@ def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
             return True
         head += block
     return False
-
-
-class ObjectStream(io.RawIOBase):
-    """An object from an offset on. If the connection breaks, the rest of that very object is requested."""
-
-    def __init__(self, store: BucketStore, key: str, start: int) -> None:
-        self._store = store
-        self._key = key
-        self._at = start
-        self._budget = FileBudget.current()
-        self._blocks: Iterator[bytes] = iter(())
-        self._meter = requests.Meter()
-        self._is_open = False
-        self._tag = ""
-        self._block = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def begin(self) -> None:
-        """Request the object. RejectedError if it is absent."""
-        self._advance(lambda: b"")
-
-    def readinto(self, buffer: Any, /) -> int:
-        if not self._block:
-            self._block = memoryview(self._advance(lambda: self._meter.read(lambda: next(self._blocks, b""))))
-        count = min(len(buffer), len(self._block))
-        buffer[:count] = self._block[:count]
-        self._block = self._block[count:]
-        self._at += count
-        return count
-
-    def _advance(self, read: Callable[[], bytes]) -> bytes:
-        def attempt() -> bytes:
-            try:
-                if not self._is_open:
-                    answer = self._store.answer(self._key, self._at, self._tag)
-                    self._tag = answer.meta["e_tag"] or ""
-                    self._blocks, self._meter = (
-                        iter(answer.stream(min_chunk_size=READ_BYTES)),
-                        requests.Meter(),
-                    )
-                    self._is_open = True
-                return read()
-            except BaseException:
-                self._is_open = False
-                raise
-
-        with requests.reading(self._budget):
-            return self._store.ask(f"reading {self._key}", attempt)
 
 
 def bucket_remote(

@@ -6,10 +6,9 @@ obstore describes a failure in a text: a summary, which has the server's answer,
 import re
 
 from onnxreg.registry.store.net import http_rules
-from onnxreg.registry.store.net.requests import UnansweredError
+from onnxreg.registry.store.net.requests import PASSING_STATUS, RefusedError, UnansweredError
 from onnxreg.schema.core.errors import RegError, RemoteError
 
-PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
 """Codes for bytes that were changed on their way."""
 PASSING_CODES = GARBLED | {
@@ -20,7 +19,6 @@ PASSING_CODES = GARBLED | {
     "RequestTimeout",
     "SlowDown",
 }
-NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 HINTS = {
     "AuthorizationHeaderMalformed": "check the region (AWS_REGION, or ?region= in the URL)",
     "ContainerNotFound": "check the container's name and the account",
@@ -59,22 +57,8 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|IncompleteMessage)\b')
 
 
-class RejectedError(RemoteError):
-    """The server answered, and refused. `status` is the number of HTTP, `reason` the code of the service."""
-
-    def __init__(self, message: str, hint: str, status: int, reason: str) -> None:
-        super().__init__(message, hint)
-        self.status = status
-        self.reason = reason
-
-    @property
-    def is_absence(self) -> bool:
-        """True if the object is not there, in a bucket that is."""
-        return self.status == 404 and self.reason not in NO_BUCKET
-
-
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """The error for a text of obstore. RejectedError if the server answered, UnansweredError if the next try may succeed."""
+    """The error for a text of obstore. RefusedError if the server answered, UnansweredError if the next try may succeed."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -86,9 +70,7 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
             hint = DENIED + (DEMANDS if is_write else "")
         elif not hint and is_write and number in (400, 501):
             hint = UNKNOWN_HEADER
-        elif number in PASSING_STATUS:
-            hint = http_rules.later(0)
-        return RejectedError(f"{failure}: {code} {detail}".rstrip(), hint, number, code)
+        return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
     for word, (meaning, hint) in CAUSES.items():
         if word in text:
             return RemoteError(f"{failure}: {meaning}", hint.format(proxies=http_rules.proxy_variables()))
@@ -110,5 +92,10 @@ def is_passing(error: Exception) -> bool:
 
 def is_busy(error: Exception) -> bool:
     """True if the server said that it did not do what was asked for, and may do it the next time."""
-    is_rejected = isinstance(error, RejectedError)
-    return is_rejected and (error.status in PASSING_STATUS or error.reason in PASSING_CODES)  # type: ignore[attr-defined]
+    is_refused = isinstance(error, RefusedError)
+    return is_refused and (error.status in PASSING_STATUS or error.reason in PASSING_CODES)  # type: ignore[attr-defined]
+
+
+def is_absence(error: RefusedError) -> bool:
+    """True if the object is not there, in a bucket that is."""
+    return error.status == 404 and error.reason not in ("NoSuchBucket", "ContainerNotFound")

@@ -8,7 +8,6 @@ exist.
 """
 
 import http.client
-import io
 import secrets
 import urllib.error
 import urllib.request
@@ -24,8 +23,13 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.requests import UnansweredError, retrying
-from onnxreg.registry.store.net.waits import FileBudget
+from onnxreg.registry.store.net.requests import (
+    READ_BYTES,
+    ObjectAnswer,
+    ObjectStream,
+    RefusedError,
+    retrying,
+)
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
@@ -37,22 +41,10 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 MAX_WORKERS = 8
-READ_BYTES = 2**16
-PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 ABSENT_STATUS = frozenset({404, 410})
 NO_HEAD_STATUS = frozenset({403, 405, 501})
 """Statuses of a server that may refuse HEAD and answer GET."""
 Result = TypeVar("Result")
-
-
-class RefusedError(RemoteError):
-    """The server answered with another status than asked for."""
-
-    def __init__(self, message: str, status: int, hint: str, headers: Message) -> None:
-        self.pause = http_rules.pause_seconds(headers)
-        super().__init__(message, http_rules.later(self.pause) if status in PASSING_STATUS else hint)
-        self.status = status
-        self.headers = headers
 
 
 class HttpStore(ReadOnlyStore):
@@ -107,38 +99,50 @@ class HttpStore(ReadOnlyStore):
         return data, http_rules.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        stream = FileStream(self, key, start)
+        first: list[Message] = []
+
+        def begin(offset: int, tag: str) -> ObjectAnswer:
+            answer = self._begin(key, offset, tag)
+            first.append(answer.headers)
+            return ObjectAnswer(_blocks(answer), http_rules.entity_tag(answer.headers), answer.close)
+
+        def ask(attempt: Callable[[], bytes]) -> bytes:
+            def translated() -> bytes:
+                with self.errors(key):
+                    return attempt()
+
+            return retrying(translated, host=self.host)
+
         try:
-            headers = stream.begin()
+            stream = ObjectStream(begin, ask, start).opened()
         except RefusedError as error:
             if self._is_absence(error):
                 return None
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        if self._is_absence_page(key, headers):
+        if self._is_absence_page(key, first[0]):
             stream.close()
             return None
-        return io.BufferedReader(stream, READ_BYTES)
+        return stream
 
-    def begin(self, key: str, start: int, tag: str = "") -> http.client.HTTPResponse:
+    def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
         """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
-            with self.errors(key):
-                if tag and http_rules.entity_tag(answer.headers) not in ("", tag):
-                    raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
-                if answer.status == 206:
-                    first, end, size = http_rules.content_range(answer.headers.get("Content-Range", ""))
-                    if first != start or size not in (None, end):
-                        raise ValueError("another range than the one that was asked for")
-                    return answer
-                while start and (data := answer.read(min(start, CHUNK_BYTES))):
-                    start -= len(data)
-                if start and answer.length:
-                    raise ConnectionError(f"{answer.length:,} bytes did not arrive")
+            if tag and http_rules.entity_tag(answer.headers) not in ("", tag):
+                raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
+            if answer.status == 206:
+                first, end, size = http_rules.content_range(answer.headers.get("Content-Range", ""))
+                if first != start or size not in (None, end):
+                    raise ValueError("another range than the one that was asked for")
                 return answer
+            while start and (data := answer.read(min(start, CHUNK_BYTES))):
+                start -= len(data)
+            if start and answer.length:
+                raise ConnectionError(f"{answer.length:,} bytes did not arrive")
+            return answer
         except BaseException:
             answer.close()
             raise
@@ -241,7 +245,7 @@ class HttpStore(ReadOnlyStore):
                 return use(answer)
 
         with requests.reading():
-            return retrying(attempt, is_passing, self.host) if tries else attempt()
+            return retrying(attempt, host=self.host) if tries else attempt()
 
     def is_own(self, key: str) -> bool:
         """True for a key, and for a URL of the same server."""
@@ -288,61 +292,11 @@ class HttpStore(ReadOnlyStore):
             ) from error
 
 
-class FileStream(io.RawIOBase):
-    """A file from an offset on, as one answer brings it. If the connection breaks, the rest is requested."""
-
-    def __init__(self, store: HttpStore, key: str, start: int) -> None:
-        self._store = store
-        self._key = key
-        self._offset = start
-        self._budget = FileBudget.current()
-        self._answer: http.client.HTTPResponse | None = None
-        self._meter = requests.Meter()
-        self._tag = ""
-
-    def readable(self) -> bool:
-        return True
-
-    def begin(self) -> Message:
-        """Request the file, and return the headers of the answer. RefusedError if it is absent."""
-        return self._retrying(lambda answer: answer.headers)
-
-    def readinto(self, buffer: Any, /) -> int:
-        def read(answer: http.client.HTTPResponse) -> bytes:
-            data = self._meter.read(lambda: answer.read1(len(buffer)))
-            if not data and answer.length:
-                raise ConnectionError(f"{answer.length:,} bytes did not arrive")
-            return data
-
-        data = self._retrying(read)
-        buffer[: len(data)] = data
-        self._offset += len(data)
-        return len(data)
-
-    def _retrying(self, use: Callable[[http.client.HTTPResponse], Result]) -> Result:
-        def attempt() -> Result:
-            try:
-                if self._answer is None:
-                    self._answer = self._store.begin(self._key, self._offset, self._tag)
-                    self._tag = http_rules.entity_tag(self._answer.headers)
-                    self._meter = requests.Meter()
-                with self._store.errors(self._key):
-                    return use(self._answer)
-            except RemoteError:
-                self._drop()
-                raise
-
-        with requests.reading(self._budget):
-            return retrying(attempt, is_passing, self._store.host)
-
-    def _drop(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
-
-    def close(self) -> None:
-        self._drop()
-        super().close()
+def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    while data := answer.read1(READ_BYTES):
+        yield data
+    if answer.length:
+        raise ConnectionError(f"{answer.length:,} bytes did not arrive")
 
 
 def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
@@ -358,13 +312,6 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
     if answer.length:
         raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
     return bytes(data)
-
-
-def is_passing(error: Exception) -> bool:
-    """True if a request that failed so may succeed the next time."""
-    if isinstance(error, RefusedError):
-        return error.status in PASSING_STATUS
-    return isinstance(error, UnansweredError)
 
 
 def make_opener(url: str) -> urllib.request.OpenerDirector:

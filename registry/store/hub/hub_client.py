@@ -46,9 +46,9 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
-from onnxreg.registry.store.http import HttpStore, RefusedError
+from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.requests import UnansweredError, retrying
+from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, retrying
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
 
 LIBRARY_NAME = "onnxreg"

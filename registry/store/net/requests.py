@@ -1,20 +1,20 @@
-"""Requests to servers: the pace that an answer must keep, and retries after a passing failure.
+"""Requests to servers: the errors of a failed one, retries, the pace that an answer must keep, and streams that go on.
 
-One remote read has limits of silence, of its rate, and of its time. A file that is read in blocks has one deadline
-for all of them: see `waits.FileBudget`.
-
-A server that sends a byte a second never lets a socket time out. So a reader counts the bytes of each block of an
-answer (`Meter`): only the time that is spent waiting for the server counts, and only once its answer has begun.
+A read has limits of silence, of its rate, and of its time. A file that is read in blocks has one deadline for all of
+them: see `waits.FileBudget`. A server that sends a byte a second never lets a socket time out. So the bytes of each
+block of an answer are counted (`Meter`): only the time that is spent waiting for the server counts, and only once its
+answer has begun.
 """
 
+import io
 import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TypeVar
+from email.message import Message
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from onnxreg.registry.store.net import http_rules, waits
 from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
@@ -23,69 +23,39 @@ from onnxreg.schema.core.errors import RemoteError, why
 
 MAX_TRIES = 8
 MAX_SILENT_TRIES = 2
-"""So many of them may end because the server was silent or too slow."""
+"""Tries of them that may end because the server was silent or too slow."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
-"""Seconds.
-
-Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS.
-"""
+"""Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS."""
 MAX_PAUSE_SECONDS = 300
 """The longest pause that a server may ask for; if it asks for a longer one, the error says until when."""
+PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+READ_BYTES = 2**16
 Result = TypeVar("Result")
+_read_end: ContextVar[float | None] = ContextVar("read_end", default=None)
+"""The monotonic time at which the present read ends."""
 
 
-@contextmanager
-def reading(budget: FileBudget | None = None) -> Iterator[None]:
-    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
-    if _pace.get() is not None:
-        yield
-        return
-    silence, rate = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE")
-    with (budget or FileBudget.current()).spent() as end:
-        token = _pace.set(Pace(silence, rate, end))
-        try:
-            yield
-        finally:
-            _pace.reset(token)
+class RefusedError(RemoteError):
+    """The server answered, and refused. `reason` is a code of the service's own, if there is one."""
+
+    def __init__(
+        self, message: str, status: int, hint: str, headers: Message | None = None, reason: str = ""
+    ) -> None:
+        self.headers = headers or Message()
+        self.pause = http_rules.pause_seconds(self.headers)
+        super().__init__(message, http_rules.later(self.pause) if status in PASSING_STATUS else hint)
+        self.status = status
+        self.reason = reason
 
 
-def timeout() -> float | None:
-    """The seconds of silence after which a server counts as gone; None for no limit."""
-    return setting("REG_READ_TIMEOUT") or None
+class UnansweredError(RemoteError):
+    """No answer came, or none that can be understood. What was asked for may have been done all the same."""
 
 
-def is_over() -> bool:
-    """True if the present read has no time left."""
-    pace = _pace.get()
-    return pace is not None and pace.end <= time.monotonic()
-
-
-def retrying(
-    attempt: Callable[[], Result],
-    passing: Callable[[Exception], bool],
-    host: str = "",
-    pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
-) -> Result:
-    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is
-    `passing`.
-
-    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error; above
-    `MAX_PAUSE_SECONDS` there is no further try. A read ends with its time: see `reading`.
-    """
-    silent = 0
-    with waits.noted(host or "the server") as request:
-        for number in range(1, MAX_TRIES):
-            try:
-                return attempt()
-            except Exception as error:
-                silent += is_silence(error)
-                least = pause(error)
-                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
-                    raise
-                wait = least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
-                request.failed(f" (try {number + 1} of {MAX_TRIES} in {wait:.0f} s: {_reason(error)})", wait)
-                parallel.sleep(wait)
-        return attempt()
+def unanswered(message: str, error: BaseException) -> RemoteError:
+    """The error of a request that got no answer: UnansweredError if the next try may get one."""
+    final = final_hint(error)
+    return RemoteError(message, final) if final else UnansweredError(message, "check the network and the URL")
 
 
 def final_hint(error: BaseException) -> str:
@@ -102,87 +72,40 @@ def final_hint(error: BaseException) -> str:
     return ""
 
 
-def unanswered(message: str, error: BaseException) -> RemoteError:
-    """The error of a request that got no answer: UnansweredError if the next try may get one."""
-    final = final_hint(error)
-    return RemoteError(message, final) if final else UnansweredError(message, "check the network and the URL")
+def is_passing(error: Exception) -> bool:
+    """True if a request that failed so may succeed the next time."""
+    return isinstance(error, UnansweredError) or (
+        isinstance(error, RefusedError) and error.status in PASSING_STATUS
+    )
 
 
-class UnansweredError(RemoteError):
-    """No answer came, or none that can be understood. What was asked for may have been done all the same."""
+def retrying(
+    attempt: Callable[[], Result],
+    passing: Callable[[Exception], bool] = is_passing,
+    host: str = "",
+    pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
+) -> Result:
+    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is `passing`.
 
-
-@dataclass(frozen=True)
-class Pace:
-    """`timeout`: seconds of silence, and of the window over which the `rate` (bytes per second) is measured.
-
-    `end`: the monotonic time at which the read ends; 0 means no limit for the rate, infinity none for the end.
+    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error; above
+    `MAX_PAUSE_SECONDS` there is no further try. A read ends with its time: see `reading`.
     """
-
-    timeout: float
-    rate: float
-    end: float
-
-
-_pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
-
-
-class Meter:
-    """The rate of one answer, over one window of waiting after another."""
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._waited = 0.0
-        self._bytes = 0
-
-    def read(self, source: Callable[[], bytes]) -> bytes:
-        """Return the next bytes of an answer. TimeoutError if it is too slow, or if the read has no time left."""
-        self.allowed(None)
-        began = time.monotonic()
-        data = source()
-        self.count(len(data), began)
-        return data
-
-    def allowed(self, timeout: float | None) -> float | None:
-        """The seconds that the next read may take. TimeoutError if there are none left."""
-        pace = _pace.get()
-        if pace is None or pace.end == float("inf"):
-            return timeout
-        seconds = pace.end - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
-        return seconds if timeout is None else min(timeout, seconds)
-
-    def count(self, size: int, began: float) -> None:
-        """Note what came, and since when it was waited for. TimeoutError if the answer is too slow."""
-        now, pace = time.monotonic(), _pace.get()
-        waits.arrived(now)
-        if pace is None or not self._begun:
-            self._begun = True
-            return
-        self._bytes += size
-        self._waited += now - began
-        if self._waited < pace.timeout:
-            return
-        if size and self._bytes < pace.rate * self._waited:
-            speed = self._bytes / self._waited
-            raise TimeoutError(
-                f"the server sends {speed:.0f} bytes per second, the least is {pace.rate:.0f} (REG_READ_RATE)"
-            )
-        self._waited, self._bytes = 0.0, 0
-
-
-def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the blocks of an answer, within the limits of the present read (see `reading`)."""
-    meter, source = Meter(), iter(blocks)
-    while block := meter.read(lambda: next(source, b"")):
-        parallel.check_stop()
-        yield block
-
-
-def is_silence(error: BaseException) -> bool:
-    """True if a request failed because the server was silent, or too slow."""
-    return any(isinstance(cause, TimeoutError) for cause in _causes(error))
+    silent = 0
+    with waits.noted(host or "the server") as request:
+        for number in range(1, MAX_TRIES):
+            try:
+                return attempt()
+            except Exception as error:
+                *_, cause = causes = list(_causes(error))
+                silent += any(isinstance(item, TimeoutError) for item in causes)
+                least = pause(error)
+                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
+                    raise
+                wait = least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
+                reason = why(cause)[:60] if isinstance(cause, OSError) else type(error).__name__
+                request.failed(f" (try {number + 1} of {MAX_TRIES} in {wait:.0f} s: {reason})", wait)
+                parallel.sleep(wait)
+        return attempt()
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -196,7 +119,136 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = reason if isinstance(reason, BaseException) else cause.__cause__ or cause.__context__
 
 
-def _reason(error: Exception) -> str:
-    """The last cause in a few words; addresses with secrets in them are never there."""
-    *_, cause = _causes(error)
-    return why(cause)[:60] if isinstance(cause, OSError) else type(error).__name__
+@contextmanager
+def reading(budget: FileBudget | None = None) -> Iterator[None]:
+    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
+    if _read_end.get() is not None:
+        yield
+        return
+    with (budget or FileBudget.current()).spent() as end:
+        token = _read_end.set(end)
+        try:
+            yield
+        finally:
+            _read_end.reset(token)
+
+
+def timeout() -> float | None:
+    """The seconds of silence after which a server counts as gone; None for no limit."""
+    return setting("REG_READ_TIMEOUT") or None
+
+
+def is_over() -> bool:
+    """True if the present read has no time left."""
+    end = _read_end.get()
+    return end is not None and end <= time.monotonic()
+
+
+class Meter:
+    """The rate of one answer, over one window of waiting after another."""
+
+    def __init__(self) -> None:
+        self._window = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"]
+        self._rate = setting("REG_READ_RATE")
+        self._has_begun = False
+        self._waited, self._bytes = 0.0, 0
+
+    def read(self, source: Callable[[], bytes]) -> bytes:
+        """Return the next bytes of an answer. TimeoutError if it is too slow, or if the read has no time left."""
+        if is_over():
+            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
+        began = time.monotonic()
+        data = source()
+        now = time.monotonic()
+        waits.arrived(now)
+        if not self._has_begun:
+            self._has_begun = True
+            return data
+        self._bytes += len(data)
+        self._waited += now - began
+        if self._waited >= self._window:
+            if data and self._bytes < self._rate * self._waited:
+                speed = self._bytes / self._waited
+                raise TimeoutError(
+                    f"the server sends {speed:.0f} bytes per second, the least is {self._rate:.0f} (REG_READ_RATE)"
+                )
+            self._waited, self._bytes = 0.0, 0
+        return data
+
+
+def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass on the blocks of an answer, within the limits of the present read (see `reading`)."""
+    meter, source = Meter(), iter(blocks)
+    while block := meter.read(lambda: next(source, b"")):
+        parallel.check_stop()
+        yield block
+
+
+class ObjectAnswer(NamedTuple):
+    """An answer with an object from an offset on. `tag` identifies its content; empty if that is not known."""
+
+    blocks: Iterator[bytes]
+    tag: str
+    close: Callable[[], object] = lambda: None
+
+
+class ObjectStream(io.RawIOBase):
+    """An object from an offset on. If the connection breaks, the rest of that very object is requested.
+
+    Args:
+        begin: requests the object from an offset on; with a tag that is not empty, of the object with that tag.
+        ask: calls a function, again after a passing failure.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[int, str], ObjectAnswer],
+        ask: Callable[[Callable[[], bytes]], bytes],
+        start: int,
+    ) -> None:
+        self._begin, self._ask, self._offset = begin, ask, start
+        self._budget = FileBudget.current()
+        self._answer: ObjectAnswer | None = None
+        self._meter = Meter()
+        self._tag, self._block = "", memoryview(b"")
+
+    def opened(self) -> BinaryIO:
+        """Request the object. RefusedError if it is absent."""
+        self._advance(lambda answer: b"")
+        return cast(BinaryIO, io.BufferedReader(self, READ_BYTES))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            next_block = self._advance(lambda answer: self._meter.read(lambda: next(answer.blocks, b"")))
+            self._block = memoryview(next_block)
+        count = min(len(buffer), len(self._block))
+        buffer[:count] = self._block[:count]
+        self._block = self._block[count:]
+        self._offset += count
+        return count
+
+    def _advance(self, read: Callable[[ObjectAnswer], bytes]) -> bytes:
+        def attempt() -> bytes:
+            try:
+                if self._answer is None:
+                    self._answer, self._meter = self._begin(self._offset, self._tag), Meter()
+                    self._tag = self._answer.tag
+                return read(self._answer)
+            except BaseException:
+                self._drop()
+                raise
+
+        with reading(self._budget):
+            return self._ask(attempt)
+
+    def _drop(self) -> None:
+        if self._answer is not None:
+            self._answer.close()
+        self._answer = None
+
+    def close(self) -> None:
+        self._drop()
+        super().close()

@@ -88,43 +88,32 @@ tell: Callable[[str], None] | None = None
 """Called once for a request that fails for long, if no progress display is drawn."""
 
 _requests: dict[int, PendingRequest] = {}
-_current: ContextVar[PendingRequest | None] = ContextVar("request", default=None)
+"""The request of each thread, by the thread's number."""
 
 
 @contextmanager
 def noted(host: str) -> Iterator[PendingRequest]:
     """Let it be seen that this thread waits for a host."""
-    request = PendingRequest(host, time.monotonic())
     thread = threading.get_ident()
-    before = _requests.get(thread)
-    _requests[thread] = request
-    token = _current.set(request)
+    outer = _requests.get(thread)
+    request = _requests[thread] = PendingRequest(host, time.monotonic())
     try:
         yield request
     finally:
-        _current.reset(token)
-        if before is None:
-            _requests.pop(thread, None)
-        else:
-            _requests[thread] = before
+        _requests.pop(thread)
+        if outer is not None:
+            _requests[thread] = outer
 
 
 def arrived(now: float) -> None:
     """Note that the server sent something."""
-    request = _current.get()
+    request = _requests.get(threading.get_ident())
     if request is not None:
-        request.since = now
-        request.note = ""
+        request.since, request.note = now, ""
 
 
 def shown() -> str:
     """A few words on the request that has waited the longest, or that failed; empty if all is well."""
-    now = time.monotonic()
-    slow_requests = [
-        request
-        for request in list(_requests.values())
-        if request.note or now - request.since >= SHOWN_AFTER_SECONDS
-    ]
-    if not slow_requests:
-        return ""
-    return str(min(slow_requests, key=lambda request: request.since))
+    quiet = time.monotonic() - SHOWN_AFTER_SECONDS
+    slow = [request for request in list(_requests.values()) if request.note or request.since <= quiet]
+    return str(min(slow, key=lambda request: request.since)) if slow else ""
