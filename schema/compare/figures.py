@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.json_changes import parsed_path
 from onnxreg.schema.compare.manifests import Change, paired
-from onnxreg.schema.compare.severity import SEVERE, TABLES, Direction, better_direction, check_key
+from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction, check_key
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
@@ -158,7 +158,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[s
     for artifact, (old, new) in pairs.items():
         if old is None or new is None:
             continue
-        checks = paired(old.checks, new.checks, TABLES.lists["artifacts[].checks"])
+        checks = paired(old.checks, new.checks, CHECKS)
         for name, (before, after) in checks.items():
             check = after or before
             if check is not None and ((artifact, name) in shown or direction_of(check)):

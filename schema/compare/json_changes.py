@@ -32,11 +32,8 @@ class NamedList(NamedTuple):
     positions: bool = False
 
 
-class Tables(NamedTuple):
-    """The named lists, and the values that are one piece. The keys are patterns, such as `labels` and `files[].size`."""
-
-    lists: Mapping[str, NamedList]
-    pieces: frozenset[str]
+Lists = Mapping[str, NamedList | None]
+"""The named lists by pattern, such as `labels` and `artifacts[].files`; None for a value that is one piece."""
 
 
 class Spot(NamedTuple):
@@ -87,24 +84,25 @@ def same(old: Any, new: Any) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def compare(old: Any, new: Any, tables: Tables) -> Iterator[JsonChange]:
+def compare(old: Any, new: Any, lists: Lists) -> Iterator[JsonChange]:
     """Every difference between two JSON values. An absent list or object is walked like an empty one."""
-    return _compare(old, new, tables, Spot((old, new)))
+    return _compare(old, new, lists, Spot((old, new)))
 
 
-def _compare(old: Any, new: Any, tables: Tables, at: Spot) -> Iterator[JsonChange]:
+def _compare(old: Any, new: Any, lists: Lists, at: Spot) -> Iterator[JsonChange]:
     if old == new and same(old, new):
         return
-    is_piece = at.pattern in tables.pieces
-    if not is_piece and at.pattern in tables.lists and _can_walk(list, old, new):
-        yield from _named(_or(old, []), _or(new, []), tables, at)
+    named = lists.get(at.pattern)
+    is_piece = named is None and at.pattern in lists
+    if named is not None and _can_walk(list, old, new):
+        yield from _named(_or(old, []), _or(new, []), named, lists, at)
     elif not is_piece and _can_walk(dict, old, new):
         before, after = _or(old, {}), _or(new, {})
         for key in sorted(before.keys() | after.keys()):
-            yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), tables, at.key(key))
+            yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), lists, at.key(key))
     elif not is_piece and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, pair in enumerate(zip(old, new, strict=True)):
-            yield from _compare(*pair, tables, at.item(str(index), index, index))
+            yield from _compare(*pair, lists, at.item(str(index), index, index))
     elif old is _ABSENT:
         yield JsonChange(at, "added", None, new)
     elif new is _ABSENT:
@@ -113,18 +111,17 @@ def _compare(old: Any, new: Any, tables: Tables, at: Spot) -> Iterator[JsonChang
         yield JsonChange(at, "changed", old, new)
 
 
-def _named(old: list[Any], new: list[Any], tables: Tables, at: Spot) -> Iterator[JsonChange]:
-    namers, positions = tables.lists[at.pattern]
-    pairs, removed, added = match(old, new, namers)
+def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: Spot) -> Iterator[JsonChange]:
+    pairs, removed, added = match(old, new, named.namers)
     for name, i in removed:
         yield JsonChange(at.item(name, i=i), "removed", old[i], None)
     for name, j in added:
         yield JsonChange(at.item(name, j=j), "added", None, new[j])
     for name, i, j in pairs:
         spot = at.item(name, i, j)._replace(within=(old[i], new[j]))
-        yield from _compare(old[i], new[j], tables, spot)
+        yield from _compare(old[i], new[j], lists, spot)
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
-    if order != sorted(order) or (positions and any(i != j for _, i, j in pairs)):
+    if order != sorted(order) or (named.positions and any(i != j for _, i, j in pairs)):
         yield JsonChange(at, "reordered", old, new)
 
 

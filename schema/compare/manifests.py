@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
-from onnxreg.schema.compare.severity import SEVERITIES, TABLES, Severity, artifact_list, kind_words, rule_for
+from onnxreg.schema.compare.severity import LISTS, SEVERITIES, Severity, artifact_list, kind_words, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -86,9 +86,9 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 
 def located_changes(old: Manifest, new: Manifest) -> list[tuple[Change, Pointers]]:
     """The changes of `diff`, each with the JSON pointers of its old and new value in the two manifests."""
-    tables = TABLES._replace(lists={**TABLES.lists, "artifacts": artifact_list(_owners(old, new))})
+    lists = {**LISTS, "artifacts": artifact_list(_owners(old, new))}
     changes: list[tuple[Change, Pointers]] = []
-    for delta in compare(old.to_json(), new.to_json(), tables):
+    for delta in compare(old.to_json(), new.to_json(), lists):
         before, after = delta.at.pointers
         pointers = (None if delta.op == "added" else before, None if delta.op == "removed" else after)
         changes.append((_change(delta), pointers))

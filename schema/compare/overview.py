@@ -6,7 +6,6 @@ its cause and counted. The text of a terminal, Markdown and the pages show this 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from onnxreg.schema.compare.figures import (
     ArtifactPairs,
@@ -27,8 +26,10 @@ from onnxreg.schema.compare.severity import (
     SEVERITIES,
     SUITE,
     Severity,
+    Share,
     kind_words,
     rule_for,
+    shares,
 )
 from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.core.units import counted
@@ -57,8 +58,6 @@ _MIRRORS = {
 }
 """Keys of version 1 that repeat a value of an artifact, with the end of its path."""
 
-Share = Literal["same", "new", "not known"]
-"""The graph or the weights of the new version: the same, others, or not known."""
 Place = tuple[str, ...]
 """A row (`ARTIFACT`, `CHECK` or `SUITE` with its names), or `FACT` with a section, or `FOLLOWS` with a cause."""
 FACT, FOLLOWS = "fact", "follows"
@@ -103,6 +102,11 @@ class FactRow(Document):
     kind: str
     text: str
     changes: Items[Count]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """The order of a screen: the worst first."""
+        return SEVERITIES.index(self.severity), SECTIONS.index(self.section), self.kind
 
 
 class FoldedChanges(Document):
@@ -167,8 +171,16 @@ def overview(
             for name, (before, after) in pairs.items()
             if after is not None and name in uncompared
         ),
-        facts=tuple(_facts(diff.changes, positions, pairs)),
-        folded=tuple(_folded(diff.changes, positions)),
+        facts=tuple(sorted(_facts(diff.changes, positions, pairs), key=lambda row: row.rank)),
+        folded=tuple(
+            FoldedChanges(
+                cause=spot[1],
+                kinds=dict(sorted(Counter(diff.changes[position].kind for position in members).items())),
+                changes=tuple(members),
+            )
+            for spot, members in sorted(positions.items(), key=lambda item: (-len(item[1]), item[0]))
+            if spot[0] == FOLLOWS
+        ),
     )
 
 
@@ -232,12 +244,7 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
     """Graph and weights of two artifacts, by their bytes or else by their semantic digests."""
     if _loaded_bytes(old) == _loaded_bytes(new):
         return "same", "same"
-    if old.semantic is None or new.semantic is None:
-        return "not known", "not known"
-    return (
-        "same" if old.semantic.graph == new.semantic.graph else "new",
-        "same" if old.semantic.weights == new.semantic.weights else "new",
-    )
+    return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
 
 
 def _artifact_rows(
@@ -252,7 +259,10 @@ def _artifact_rows(
     effective = [{artifact.path: artifact.state for artifact in side} for side in states]
     alike: dict[tuple[object, ...], list[ArtifactRow]] = defaultdict(list)
     for name, (before, after) in pairs.items():
-        old, new = map(_side, (before, after), effective)
+        old, new = (
+            None if artifact is None else artifact_side(artifact, side)
+            for artifact, side in zip((before, after), effective, strict=True)
+        )
         graph, weights = _shares(before, after) if before and after else (None, None)
         row = ArtifactRow(
             name=name,
@@ -270,9 +280,8 @@ def _artifact_rows(
     yield from map(_together, alike.values())
 
 
-def _side(artifact: Artifact | None, states: Mapping[str, str]) -> ArtifactSide | None:
-    if artifact is None:
-        return None
+def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide:
+    """An artifact with its state: of those by path, or as its manifest says."""
     return ArtifactSide(
         path=artifact.path,
         format=artifact.format,
@@ -381,32 +390,16 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs) -> list[FactRow]:
-    """The facts, the worst first."""
-    groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    for (screen_part, *names), places in positions.items():
-        for position in places if screen_part == FACT else ():
+def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs) -> Iterator[FactRow]:
+    """The facts of each section, severity and kind."""
+    groups: dict[tuple[str, Severity, str], list[int]] = defaultdict(list)
+    for spot, members in positions.items():
+        for position in members if spot[0] == FACT else ():
             change = changes[position]
-            severity = SEVERITIES.index(change.severity)
-            groups[severity, SECTIONS.index(names[0]), change.kind].append(position)
-    return [
-        FactRow(
-            section=SECTIONS[section],
-            severity=SEVERITIES[severity],
-            kind=kind,
-            text=_fact_text([changes[position] for position in places], pairs),
-            changes=tuple(places),
-        )
-        for (severity, section, kind), places in sorted(groups.items())
-    ]
-
-
-def _folded(changes: Sequence[Change], positions: Positions) -> Iterator[FoldedChanges]:
-    """The groups of changes that follow from others, the largest first."""
-    groups = [(spot[1], members) for spot, members in positions.items() if spot[0] == FOLLOWS]
-    for cause, members in sorted(groups, key=lambda group: (-len(group[1]), group[0])):
-        kinds = Counter(changes[position].kind for position in members)
-        yield FoldedChanges(cause=cause, kinds=dict(sorted(kinds.items())), changes=tuple(members))
+            groups[spot[1], change.severity, change.kind].append(position)
+    for (section, severity, kind), members in groups.items():
+        text = _fact_text([changes[position] for position in members], pairs)
+        yield FactRow(section=section, severity=severity, kind=kind, text=text, changes=tuple(members))
 
 
 def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from onnxreg.schema.compare.json_changes import JsonChange, NamedList, Namer, Tables, same
+from onnxreg.schema.compare.json_changes import JsonChange, Lists, NamedList, Namer, same
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
@@ -14,6 +14,8 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
 """The values of a figure that are better."""
+Share = Literal["same", "new", "not known"]
+"""The graph or the weights of the new version: the same, others, or not known."""
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, SUITE, EVALUATION = "artifact", "bytes", "checks", "suite", "the evaluation"
@@ -53,42 +55,42 @@ def artifact_list(owners: Mapping[str, str] | None = None) -> NamedList:
 
 _ITSELF = NamedList((lambda item, _: str(item),))
 _IN_PLACE = _ITSELF._replace(positions=True)
+CHECKS = NamedList((lambda item, _: check_key(item),))
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
-TABLES = Tables(
-    lists={
-        "labels": _IN_PLACE,
-        "files": _named("{role}:{path}"),
-        "recipe.steps": _named("{name}"),
-        "artifacts": artifact_list(),
-        "artifacts[].files": _named("{role}:{path}"),
-        "artifacts[].operators": _named("{domain}:{name}:{opset}"),
-        "artifacts[].checks": NamedList((lambda item, _: check_key(item),)),
-        "artifacts[].metadata.inputs": _TENSORS,
-        "artifacts[].metadata.outputs": _TENSORS,
-        "model_family.members": _named("{name}"),
-        "model_family.members[].classes.ids": _IN_PLACE,
-        "model_family.members[].heads": _named("{member}", positions=True),
-        "model_family.edges": _named("{source}.{output}->{target}.{input}"),
-        **dict.fromkeys(
-            (
-                *("formats", "tokenizer.files", "artifacts[].contrib", "artifacts[].certification.reasons"),
-                *("model_family.members[].artifacts", "model_family.members[].files"),
-                *("artifacts[].metadata.operators", "artifacts[].metadata.unsupported_ops"),
-                *("artifacts[].metadata.warnings", "artifacts[].metadata.execution_providers"),
-            ),
-            _ITSELF,
+LISTS: Lists = {
+    "labels": _IN_PLACE,
+    "files": _named("{role}:{path}"),
+    "recipe.steps": _named("{name}"),
+    "artifacts": artifact_list(),
+    "artifacts[].files": _named("{role}:{path}"),
+    "artifacts[].operators": _named("{domain}:{name}:{opset}"),
+    "artifacts[].checks": CHECKS,
+    "artifacts[].metadata.inputs": _TENSORS,
+    "artifacts[].metadata.outputs": _TENSORS,
+    "model_family.members": _named("{name}"),
+    "model_family.members[].classes.ids": _IN_PLACE,
+    "model_family.members[].heads": _named("{member}", positions=True),
+    "model_family.edges": _named("{source}.{output}->{target}.{input}"),
+    **dict.fromkeys(
+        (
+            *("formats", "tokenizer.files", "artifacts[].contrib", "artifacts[].certification.reasons"),
+            *("model_family.members[].artifacts", "model_family.members[].files"),
+            *("artifacts[].metadata.operators", "artifacts[].metadata.unsupported_ops"),
+            *("artifacts[].metadata.warnings", "artifacts[].metadata.execution_providers"),
         ),
-    },
-    pieces=frozenset(
-        {
+        _ITSELF,
+    ),
+    **dict.fromkeys(
+        (
             *("artifacts[].metadata.inputs[].shape[]", "artifacts[].metadata.outputs[].shape[]"),
             *("artifacts[].checks[].interval", "artifacts[].pieces.digests"),
             *("artifacts[].files[].pieces.digests", "files[].pieces.digests"),
             *("preprocessing.size", "preprocessing.mean", "preprocessing.std"),
-        }
+        )
     ),
-)
+}
+"""The matching of a manifest's lists; see `json_changes.Lists`."""
 
 
 @dataclass(frozen=True)
@@ -131,26 +133,30 @@ _CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
 _VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
 _CERTIFIED = {None: 0, False: 0, True: 1}
 _REPRODUCIBLE = {False: 0, None: 1, True: 1}
-_SAME_MODEL = "same graph and weights, other producer"
+_SEMANTICS = {
+    ("same", "same"): "same graph and weights, other producer",
+    ("new", "same"): "same weights, other graph",
+    ("same", "new"): "same graph, other weights",
+    ("new", "new"): "other graph and weights",
+}
+
+
+def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
+    """Compare graph and weights of two artifacts by their semantic digests."""
+    if old is None or new is None:
+        return "not known", "not known"
+    graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
+    return "same" if graph else "new", "same" if weights else "new"
 
 
 def _semantics(delta: JsonChange) -> str:
-    """The note on what two artifacts share, by their semantic digests; "" if one of these is not known."""
-    old, new = (artifact.get("semantic") for artifact in delta.at.within)
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return ""
-    if same(old.get("graph"), new.get("graph")):
-        return _SAME_MODEL if same(old.get("weights"), new.get("weights")) else "same graph, other weights"
-    return (
-        "same weights, other graph"
-        if same(old.get("weights"), new.get("weights"))
-        else "other graph and weights"
-    )
+    """The note on what two artifacts share; "" if a semantic digest is not known."""
+    return _SEMANTICS.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _file_only(delta: JsonChange) -> Severity:
     """Other bytes that compute the same are only another way to write them down."""
-    return "cosmetic" if _semantics(delta) == _SAME_MODEL else "notable"
+    return "cosmetic" if _semantics(delta) == _SEMANTICS["same", "same"] else "notable"
 
 
 def _rises(worse: Severity) -> Judge:

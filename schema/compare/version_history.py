@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from onnxreg.schema.compare.figures import direction_of, suite_of
+from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, Items, Size, Table
+from onnxreg.schema.core.document import Document, Items, Table
 from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -13,14 +14,9 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 
-class HistoryArtifact(Document):
+class HistoryArtifact(ArtifactSide):
     """An artifact of a version. `figures` are its qualities and losses by the names of their checks."""
 
-    path: str
-    format: str
-    precision: str
-    size: Size
-    state: str
     figures: Table[float]
 
 
@@ -127,11 +123,7 @@ def _row(record: HistoryEntry, artifacts: Sequence[Artifact], metric: str | None
     states = {artifact.path: artifact.state for artifact in record.states}
     rows = {
         item.path: HistoryArtifact(
-            path=item.path,
-            format=item.format,
-            precision=item.precision,
-            size=item.own_size,
-            state=states.get(item.path, item.certification.state),
+            **dict(artifact_side(item, states)),
             figures={check.label: check.value for check in _measured(item) if check.value is not None},
         )
         for item in artifacts

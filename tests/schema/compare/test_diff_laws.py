@@ -14,7 +14,7 @@ from support.schema.edits import MATCHED_BY, Path, at, edited, nodes, parsed
 
 from onnxreg.schema.compare.json_changes import JsonChange, compare
 from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff
-from onnxreg.schema.compare.severity import RULES, TABLES
+from onnxreg.schema.compare.severity import LISTS, RULES
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.manifest.manifest import Manifest
@@ -90,7 +90,7 @@ def test_no_change_goes_unreported(full: dict[str, Any]) -> None:
         for other in others(at(full, path)):
             new = copied(full)
             at(new, path[:-1])[path[-1]] = other
-            deltas = list(compare(full, new, TABLES))
+            deltas = list(compare(full, new, LISTS))
             assert any(names_it(delta, path) for delta in deltas), (path, other)
 
 
@@ -101,7 +101,7 @@ def test_no_removal_goes_unreported(full: dict[str, Any]) -> None:
         new = copied(full)
         del at(new, path[:-1])[path[-1]]
         for one, other in ((full, new), (new, full)):
-            assert any(names_it(delta, path) for delta in compare(one, other, TABLES)), path
+            assert any(names_it(delta, path) for delta in compare(one, other, LISTS)), path
 
 
 def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
         for value in (1, None, [], {}, {"a": 1}, "text", [1]):
             new = copied(full)
             at(new, path)["unknown"] = value
-            assert any(names_it(delta, (*path, "unknown")) for delta in compare(full, new, TABLES)), path
+            assert any(names_it(delta, (*path, "unknown")) for delta in compare(full, new, LISTS)), path
 
 
 def mirrored(delta: JsonChange) -> tuple[str, ...]:
@@ -126,10 +126,10 @@ def plain(delta: JsonChange) -> tuple[str, ...]:
 def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
     """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
     old, new = data.draw(edited(full_once)), data.draw(edited(full_once))
-    deltas = list(compare(old, new, TABLES))
+    deltas = list(compare(old, new, LISTS))
     assert bool(deltas) == (canonical.encode(old) != canonical.encode(new))
-    assert Counter(map(mirrored, deltas)) == Counter(map(plain, compare(new, old, TABLES)))
-    assert list(compare(old, copy.deepcopy(old), TABLES)) == []
+    assert Counter(map(mirrored, deltas)) == Counter(map(plain, compare(new, old, LISTS)))
+    assert list(compare(old, copy.deepcopy(old), LISTS)) == []
 
 
 def exchanged(change: Change) -> tuple[str, ...]:
