@@ -236,10 +236,7 @@ class Registry:
             layout.begin(remote, log.name)
         record_push(home, log, versions, remote.registry_id)
         copy = RemoteCopy(remote.registry_id, remote.url)
-        checked = CheckedReader(remote, self.heads)
-        known_head = self.heads.read(remote.registry_id, log.name)
-        own = load_own(remote, log.name, home, copy.store)
-        checked.accept(log.name, known_head, own.index)
+        own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
         request = ExchangeRequest(
             log.name,
             versions,

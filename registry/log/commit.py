@@ -25,6 +25,7 @@ from onnxreg.registry.store.protocol import (
     BlobReader,
     MissingBlobError,
     Push,
+    RegistryReader,
     RegistryStore,
 )
 from onnxreg.registry.support.actor import NOBODY, stamp
@@ -59,7 +60,7 @@ Bring = Callable[[Collection[Digest]], None]
 """Puts blobs into the push that the place turns out to lack."""
 
 
-def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> Log:
+def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     """Read a model's log in order to change it, empty if the model is new; in a mirror it refuses events.
 
     Its new lines are signed if a key is configured. `more` are further places where manifests may be read that the

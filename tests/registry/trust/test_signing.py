@@ -104,7 +104,7 @@ class TestKeys:
         assert main(words) == 2 and list(Keystore().list()) == ["old"]
         statement.parent.mkdir()
         with monkeypatch.context() as patch:
-            patch.setattr("onnxreg.registry.support.disk.Disk.create", refuse)
+            patch.setattr("onnxreg.registry.support.disk.replacement", refuse)
             assert main(words) == 9 and list(Keystore().list()) == ["old"]
         assert main(words) == 0 and read_rotation(statement.read_bytes(), "it")
         assert f"--from-rotation '{statement}'" in capsys.readouterr().out
