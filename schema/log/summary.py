@@ -5,7 +5,7 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -85,14 +85,6 @@ def artifact_states(
 
 def verdicts_of(manifest: "Manifest") -> list[Verdict]:
     return [(item.path, item.digest, item.certification.state) for item in manifest.artifacts]
-
-
-def verdicts_of_json(manifest: Mapping[str, Any]) -> list[Verdict]:
-    """The same of a manifest's document that was not validated again."""
-    return [
-        (item["path"], Digest.parse(item["digest"]), item["certification"]["state"])
-        for item in manifest["artifacts"]
-    ]
 
 
 RECALL = "character_recall/"

@@ -11,6 +11,7 @@ become tensors in the same way. `docs/resolve.md` specifies its document; a quer
 
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -364,41 +365,41 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
-            raise ValueError("formats does not list exactly the formats of artifacts, each once")
-        self._check_files()
-        self._check_artifacts()
-        self._check_repeated_verdicts()
+        if fault := next(chain(self._file_faults(), self._artifact_faults(), self._claim_faults()), None):
+            raise ValueError(fault)
         if self.model_family is not None:
             graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
             self.model_family.check_artifacts(graphs, {entry.path for entry in self.files})
         return self
 
-    def _check_files(self) -> None:
+    def _file_faults(self) -> Iterator[str]:
         by_path: dict[str, tuple[Digest, int]] = {}
         own_files = [entry for artifact in self.artifacts for entry in (artifact, *artifact.files)]
         for entry in (*own_files, *self.files):
             if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
-                raise ValueError(f"path {entry.path[:80]!r} names two different files")
+                yield f"path {entry.path[:80]!r} names two different files"
         value_error(check_distinct)([FILENAME, *by_path])
 
-    def _check_artifacts(self) -> None:
+    def _artifact_faults(self) -> Iterator[str]:
+        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
+            yield "formats does not list exactly the formats of artifacts, each once"
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
         keys: set[tuple[str, str, str]] = set()
         for index, artifact in enumerate(self.artifacts):
             keys.add((artifact.format, artifact.precision, artifact.path))
             if len(keys) <= index:
-                raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
+                yield f"artifacts.{index} repeats format, precision and path of another artifact"
             if artifact.parent is not None:
                 if artifact.parent not in parents:
-                    raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
+                    yield f"artifacts.{index}.parent is not an artifact of this manifest"
                 parents[artifact.digest].add(artifact.parent)
         try:
             TopologicalSorter(parents).prepare()
-        except CycleError as error:
-            raise ValueError("artifacts are each other's parents") from error
+        except CycleError:
+            yield "artifacts are each other's parents"
 
-    def _check_repeated_verdicts(self) -> None:
+    def _claim_faults(self) -> Iterator[str]:
+        """Contradictions between a verdict of an artifact and a key of version 1 that repeats it."""
         top = {"certified": self.certified, LOSS: self.quant_recall_delta}
         claims: list[tuple[str, Any, Collection[Artifact]]] = [("", top, self.artifacts)]
         claims.append(("quantization.", self.quantization, self.artifacts))
@@ -413,25 +414,22 @@ class Manifest(Document):
             states = {artifact.certification.state for artifact in artifacts}
             is_proven = "certified" in states and "refused" not in states
             if certified is not None and not isinstance(certified, bool):
-                raise ValueError(f"{path}certified is neither true nor false")
-            if (certified and not is_proven) or (
-                certified is False and is_proven and "unknown" not in states
-            ):
-                verdict = "not certified" if certified else "certified"
-                raise ValueError(
-                    f"{path}certified is {str(certified).lower()}, and certification.state of the artifacts is {verdict}"
-                )
+                yield f"{path}certified is neither true nor false"
+            if certified and not is_proven:
+                yield f"{path}certified is true, and certification.state of the artifacts is not certified"
+            if certified is False and is_proven and "unknown" not in states:
+                yield f"{path}certified is false, and certification.state of the artifacts is certified"
             if loss is None:
                 continue
             if not is_number(loss):
-                raise ValueError(f"{path}{LOSS} is not a number")
+                yield f"{path}{LOSS} is not a number"
             checks = [check for artifact in artifacts for check in artifact.checks if check.name == LOSS]
             if checks and loss not in {check.value for check in checks}:
-                raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
+                yield f"{path}{LOSS} is {loss:g}, and no check of that name has this value"
             limit = keys.get("certification_limit", (self.certification or {}).get("limit"))
             most = limit if is_number(limit) else LIMIT
             if certified and loss > most:
-                raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
+                yield f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}"
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""
