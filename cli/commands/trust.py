@@ -31,13 +31,13 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """
     from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.checked_reader import load_trust
-    from onnxreg.registry.trust.edit import heads_json, keys_json, requirements_json
+    from onnxreg.registry.trust.edit import heads_json, trust_json
 
     session: Session = context.obj
-    trust = load_trust()
-    keys, needs, heads = keys_json(trust), requirements_json(trust), heads_json(session.heads())
+    trust, heads = trust_json(load_trust()), heads_json(session.heads())
+    keys, needs = trust["keys"], trust["require"]
     if as_json:
-        output.write_json({"file": str(trust_file()), "keys": keys, "require": needs, "heads": heads})
+        output.write_json({"file": str(trust_file()), **trust, "heads": heads})
         return
     session.table(
         ("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"),

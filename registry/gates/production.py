@@ -1,7 +1,7 @@
 """The versions in production: that of each channel, since when, by whom, why, signed by whom, and if it resolves."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryReader
@@ -13,27 +13,19 @@ from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Rollout
 
 
-@dataclass(frozen=True)
-class ChannelStatus:
+class ChannelStatus(NamedTuple):
     """The version of a channel, and the line that moved it there.
 
-    `move_signer` signed that line, `version_signers` the version; both are empty without a signature. `gate` is empty
-    if no policy governs the channel, `met`, or the reason for which it does not resolve.
+    `signed` names the signers: `the move by release, the version by release`. `gate` is empty if no policy governs the
+    channel, `met`, or the reason for which it does not resolve.
     """
 
     tag: str
     version: Version
     line: LogLine
-    move_signer: str
-    version_signers: str
+    signed: str
     gate: str
     rollout: Rollout | None
-
-    @property
-    def signed(self) -> str:
-        """The signers in words: `the move by release, the version by release`."""
-        parts = {"the move": self.move_signer, "the version": self.version_signers}
-        return ", ".join(f"{part} by {signer}" for part, signer in parts.items() if signer)
 
 
 def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
@@ -42,16 +34,15 @@ def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[Ch
     lines = {line.seq: line for line in log.lines() if line.seq in seqs}
     judge = judge_for(log, trust)
     for tag, channel in sorted(log.channels.items()):
-        verdicts = signatures_of(log, trust, channel.version, channel.manifest)
-        yield ChannelStatus(
-            tag,
-            channel.version,
-            lines[channel.seq],
-            str(judge.line(lines[channel.seq])),
-            ", ".join(dict.fromkeys(map(str, verdicts))),
-            _gate(reader, log, tag, trust),
-            log.rollouts.get(tag),
-        )
+        line, version = lines[channel.seq], channel.version
+        verdicts = signatures_of(log, trust, version, channel.manifest)
+        signers = {
+            "the move": str(judge.line(line)),
+            "the version": ", ".join(dict.fromkeys(map(str, verdicts))),
+        }
+        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
+        gate = _gate(reader, log, tag, trust)
+        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
 
 
 def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:

@@ -131,7 +131,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
         data = log.fetch(event.statement)
         try:
             statement = RecordedStatement.decode(event.media_type, data)
-            report = statement.proof()
+            report: FaithfulnessReport | None = statement.report("proof")
         except InputError:
             continue
         if report is None:
@@ -251,7 +251,7 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
         signers = ", ".join(map(str, statement.verdicts(judge, seq)))
         if statement.kind in ("signature", "benchmark"):
             subject = statement.kind
-        elif (report := statement.proof()) is not None:
+        elif (report := statement.report("proof")) is not None:
             subject = f"proof of {path(report.artifact)}"
     if event.artifact is not None:
         subject = f"{path(event.artifact)} {event.state}"

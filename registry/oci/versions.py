@@ -270,7 +270,7 @@ def _read_statements(
             data = read_blob(client, statement, MAX_MANIFEST_BYTES)
             size += len(data)
             try:
-                evaluation = RecordedStatement.decode(media_type, data).evaluation()
+                evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
             except InputError as error:
                 raise IntegrityError(
                     f"{client.url} has a malformed statement {statement.short}: {error.message}",

@@ -28,7 +28,6 @@ from onnxreg.schema.signing.dsse import (
 
 if TYPE_CHECKING:
     from onnxreg.schema.gates.evaluation import EvaluationDocument
-    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 """The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
@@ -163,31 +162,23 @@ class RecordedStatement:
         envelope = Envelope.decode(data)
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
-    def evaluation(self) -> "EvaluationDocument | None":
-        """The evaluation that it states, if it is of this kind. Raise InputError if it is malformed."""
-        if self.kind != "evaluation":
+    def report(self, kind: str) -> Any:
+        """The evaluation or proof that it states, None if it is of another kind. InputError if it is malformed."""
+        if self.kind != kind:
             return None
-        from onnxreg.schema.gates.evaluation import read_evaluation
+        data, signed = self.data, None if self.envelope is None else Statement.decode(self.data)
+        if signed is not None:
+            data = canonical.encode(signed.predicate)
+        if kind == "evaluation":
+            from onnxreg.schema.gates.evaluation import read_evaluation
 
-        evaluation: EvaluationDocument = self._report(lambda data, label: read_evaluation(data, label)[1])
-        return evaluation
+            report: Any = read_evaluation(data, "an evaluation")[1]
+        else:
+            from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 
-    def proof(self) -> "FaithfulnessReport | None":
-        """The proof that it states, if it is of this kind. Raise InputError if it is malformed."""
-        if self.kind != "proof":
-            return None
-        from onnxreg.schema.gates.faithfulness import FaithfulnessReport
-
-        proof: FaithfulnessReport = self._report(FaithfulnessReport.decode)
-        return proof
-
-    def _report(self, decode: Callable[[bytes, str], Any]) -> Any:
-        if self.envelope is None:
-            return decode(self.data, f"the {self.kind}")
-        signed = Statement.decode(self.data)
-        report = decode(canonical.encode(signed.predicate), f"a signed {self.kind}")
-        if signed.digest != report.artifact:
-            raise InputError(f"a signed {self.kind} is about another subject than its report")
+            report = FaithfulnessReport.decode(data, "a proof")
+        if signed is not None and signed.digest != report.artifact:
+            raise InputError(f"a signed {kind} is about another subject than its report")
         return report
 
     def verdicts(self, judge: SignatureJudge, seq: int) -> list[SignatureVerdict]:
@@ -202,7 +193,8 @@ def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
     """
     data = log.fetch(event.statement)
     try:
-        evaluation = RecordedStatement.decode(event.media_type, data).evaluation()
+        statement = RecordedStatement.decode(event.media_type, data)
+        evaluation: EvaluationDocument | None = statement.report("evaluation")
     except InputError as error:
         raise IntegrityError(f"{error.message} of {log.name}", error.hint) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)

@@ -305,7 +305,7 @@ def test_a_signed_report_is_about_its_subject(kind: str) -> None:
     def read(subject: Digest) -> Any:
         envelope = sign_statement(Statement(kind, subject, report).encode(), generate("ed25519"))
         statement = RecordedStatement.decode(MEDIA_TYPE, envelope.encode())
-        return statement.evaluation() or statement.proof()
+        return statement.report("evaluation") or statement.report("proof")
 
     assert read(artifact).artifact == artifact
     with pytest.raises(InputError, match="another subject"):
