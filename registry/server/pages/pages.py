@@ -26,7 +26,7 @@ from onnxreg.registry.search.releases import FILTERS
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.model import ModelPage, VersionRow
 from onnxreg.registry.server.pages.rendering import HERE, environment
-from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, file_path, snippets
+from onnxreg.registry.server.pages.snippets import Snippet, file_path, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
@@ -216,7 +216,7 @@ class Pages:
         files = layout(manifest, digest, row.entry.size, states, row.entry.held, refused=True)
         tag = None if row.entry.yanked else str(row.version)
         guarded = self._settings.token is not None
-        return snippets(SnippetSubject(base, model.name, tag, digest, manifest, artifact, files, guarded))
+        return list(snippets(base, model.name, tag, digest, manifest, artifact, files, guarded))
 
     async def _diff(self, request: Request) -> bytes:
         texts = [request.query_params.get(side, "") for side in ("old", "new")]

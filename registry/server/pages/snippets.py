@@ -50,134 +50,113 @@ class Snippet(NamedTuple):
     remark: str = ""
 
 
-class SnippetSubject(NamedTuple):
-    """An artifact of a version on the server at `base`.
-
-    `tag` is the version; None if only the digest gets it. `files` is the version in the layout of the Hub. `has_token`:
-    the server demands a token.
-    """
-
-    base: str
-    name: str
-    tag: str | None
-    digest: Digest
-    manifest: Manifest
-    artifact: Artifact
-    files: Mapping[str, LayoutFile]
-    has_token: bool = False
-
-
 def file_path(name: str, revision: str, path: str) -> str:
     """The path of a version's file on the server, after the Hub's protocol."""
     return f"/{url_quote(name)}/resolve/{url_quote(revision, safe=':')}/{url_quote(path)}"
 
 
-def snippets(subject: SnippetSubject) -> list[Snippet]:
-    """The clients that can use an artifact, the shell first."""
-    return [*_of_shell(subject), *_of_python(subject), *_of_apps(subject)]
+def snippets(
+    base: str,
+    name: str,
+    tag: str | None,
+    digest: Digest,
+    manifest: Manifest,
+    artifact: Artifact,
+    files: Mapping[str, LayoutFile],
+    has_token: bool,
+) -> Iterator[Snippet]:
+    """The clients that can use an artifact of a version on the server at `base`, the shell first.
 
+    `tag` is the version; None if only the digest gets it. `files` is the version in the layout of the Hub. `has_token`:
+    the server demands a token. JSON in ASCII is a literal of JavaScript and of Java too.
+    """
+    folder, revision, token = basename(name), tag or str(digest), variable(base)
+    ref = f"{name}:{tag}" if tag else f"{name}@{digest}"
+    query = ["--format", artifact.format, "--precision", artifact.precision]
+    code = join(["reg", "pull", ref, base, "--output", folder])
+    code += "\n" + join(["reg", "resolve", ref, "--remote", base, *query])
+    remark = "Set {} to the token of this server." if has_token else ""
+    yield Snippet("reg", "sh", code, remark.format(token))
 
-def _of_shell(subject: SnippetSubject) -> Iterator[Snippet]:
-    base, name, artifact, folder = subject.base, subject.name, subject.artifact, basename(subject.name)
-    revision = subject.tag or str(subject.digest)
-    ref = f"{name}:{subject.tag}" if subject.tag else f"{name}@{subject.digest}"
-    token = variable(base)
-    one = ["--format", artifact.format, "--precision", artifact.precision]
-    pull = join(["reg", "pull", ref, base, "--output", folder])
-    resolve = join(["reg", "resolve", ref, "--remote", base, *one])
-    remark = "Set {} to the token of this server." if subject.has_token else ""
-    yield Snippet("reg", "sh", f"{pull}\n{resolve}", remark.format(token))
-    download = join(["hf", "download", name, "--revision", revision, "--local-dir", folder])
-    yield Snippet("hf", "sh", f"HF_ENDPOINT={quote(base)} {download}", remark.format("HF_TOKEN"))
-    header = f'--header "Authorization: Bearer ${token}" ' if subject.has_token else ""
+    code = join(["hf", "download", name, "--revision", revision, "--local-dir", folder])
+    yield Snippet("hf", "sh", f"HF_ENDPOINT={quote(base)} {code}", remark.format("HF_TOKEN"))
+
+    header = f'--header "Authorization: Bearer ${token}" ' if has_token else ""
+    needed = [file for file in artifact.all_files() if file.role not in ASIDE]
     lines = []
-    for file in artifact.all_files():
-        if file.role not in ASIDE:
-            own, url = basename(file.path), base + file_path(name, revision, file.path)
-            lines.append(f"curl --fail {header}--output {quote(own)} {quote(url)}")
-            lines.append(f"echo {quote(f'{file.digest.hex}  {own}')} | sha256sum --check")
+    for file in needed:
+        own, url = basename(file.path), base + file_path(name, revision, file.path)
+        lines.append(f"curl --fail {header}--output {quote(own)} {quote(url)}")
+        lines.append(f"echo {quote(f'{file.digest.hex}  {own}')} | sha256sum --check")
     yield Snippet("curl", "sh", "\n".join(lines))
 
-
-def _of_python(subject: SnippetSubject) -> Iterator[Snippet]:
-    artifact, path = subject.artifact, subject.artifact.path
-    source = f"{subject.name!r}, revision={subject.tag or str(subject.digest)!r}"
+    path, source = artifact.path, f"{name!r}, revision={revision!r}"
     if path.endswith((".onnx", ".ort")):
-        patterns = [file.path for file in artifact.all_files() if file.role not in ASIDE]
         code = f"""\
 import onnxruntime
 from huggingface_hub import snapshot_download
 
 folder = snapshot_download(
-    {source}, endpoint={subject.base!r},
-    allow_patterns={patterns!r}, local_dir={basename(subject.name)!r},
+    {source}, endpoint={base!r},
+    allow_patterns={[file.path for file in needed]!r}, local_dir={folder!r},
 )
 session = onnxruntime.InferenceSession(folder + "/" + {path!r})
 print([(item.name, item.type, item.shape) for item in session.get_inputs()])"""
         yield Snippet("ONNX Runtime", "python", code)
-    task = pipeline_tag(subject.manifest) or ""
-    is_graph = path.endswith(".onnx") and subject.manifest.model_family is None
-    if task in OPTIMUM_CLASSES and subject.files.keys() >= TEXT_FILES and is_graph:
-        kind, (folder, file) = OPTIMUM_CLASSES[task], split(path)
-        location = f"subfolder={folder!r}, file_name={file!r}" if folder else f"file_name={file!r}"
+
+    task, is_text = pipeline_tag(manifest) or "", files.keys() >= TEXT_FILES
+    if task in OPTIMUM_CLASSES and is_text and path.endswith(".onnx") and manifest.model_family is None:
+        kind, (subfolder, file_name) = OPTIMUM_CLASSES[task], split(path)
+        location = f"subfolder={subfolder!r}, " if subfolder else ""
         code = f"""\
 import os
-os.environ["HF_ENDPOINT"] = {subject.base!r}
+os.environ["HF_ENDPOINT"] = {base!r}
 
 from optimum.onnxruntime import {kind}
 from transformers import AutoTokenizer, pipeline
 
-model = {kind}.from_pretrained({source}, {location})
+model = {kind}.from_pretrained({source}, {location}file_name={file_name!r})
 tokenizer = AutoTokenizer.from_pretrained({source})
 run = pipeline({task!r}, model=model, tokenizer=tokenizer)"""
         yield Snippet("Optimum and transformers", "python", code)
 
-
-def _of_apps(subject: SnippetSubject) -> Iterator[Snippet]:
-    """JSON in ASCII is a literal of JavaScript and of Java too."""
-    base, name, artifact, files = (
-        literal(subject.base),
-        literal(subject.name),
-        subject.artifact,
-        subject.files,
-    )
-    task = PIPELINES.get(pipeline_tag(subject.manifest) or "")
-    names = {f"onnx/{stem}.onnx": dtype for stem, dtype in DTYPES.items()}
-    fitting = (names[path] for path in names if path in files and files[path].digest == artifact.digest)
+    server, model = literal(base), literal(name)
+    loaded = {f"onnx/{stem}.onnx": dtype for stem, dtype in DTYPES.items()}
+    fitting = (loaded[item] for item in loaded if item in files and files[item].digest == artifact.digest)
     dtype = next(fitting, None)
-    if task and dtype and files.keys() >= TEXT_FILES:
-        revision = literal(subject.tag or str(subject.digest))
+    if task in PIPELINES and dtype and is_text:
+        options = f"{{ revision: {literal(revision)}, dtype: {literal(dtype)} }}"
         code = f"""\
 import {{ env, pipeline }} from '@huggingface/transformers'
 
-env.remoteHost = {base}
-const run = await pipeline({literal(task)}, {name}, {{ revision: {revision}, dtype: {literal(dtype)} }})"""
+env.remoteHost = {server}
+const run = await pipeline({literal(PIPELINES[task])}, {model}, {options})"""
         remark = "In a browser, the server must allow the page's origin (--cors)."
         yield Snippet("Transformers.js", "js", code, remark)
-    if subject.tag is None:
+
+    if tag is None:
         return
-    tag, kind, precision = literal(subject.tag), literal(artifact.format), literal(artifact.precision)
-    token = variable(subject.base)
-    option = f", {{ token: process.env.{token} }}" if subject.has_token else ""
+    version, kind, precision = literal(tag), literal(artifact.format), literal(artifact.precision)
+    option = f", {{ token: process.env.{token} }}" if has_token else ""
     code = f"""\
 // not on npm: build and pack it in examples/web-client, then npm install the .tgz
 import {{ Registry }} from '@onnxreg/client'
 import {{ directoryStore }} from '@onnxreg/client/node'
 
-const registry = new Registry({base}, directoryStore('models'){option})
-const question = {{ tag: {tag}, query: {{ formats: [{kind}], precision: {precision} }} }}
-const release = await registry.update({name}, question)
+const registry = new Registry({server}, directoryStore('models'){option})
+const question = {{ tag: {version}, query: {{ formats: [{kind}], precision: {precision} }} }}
+const release = await registry.update({model}, question)
 const model = await registry.read(release, release.artifact.path)"""
-    yield Snippet(
-        "JavaScript client", "js", code, "In a browser: browserStore('models') of '@onnxreg/client'."
-    )
-    settings = f', new Settings().token(System.getenv("{token}"))' if subject.has_token else ""
+    remark = "In a browser: browserStore('models') of '@onnxreg/client'."
+    yield Snippet("JavaScript client", "js", code, remark)
+
+    settings = f', new Settings().token(System.getenv("{token}"))' if has_token else ""
     code = f"""\
 // not on Maven Central: build it in examples/jvm-client (python build.py maven)
 import org.onnxreg.client.*;
 
-Registry registry = new Registry({base}, new java.io.File("models"){settings});
-Question question = new Question().tag({tag}).formats({kind}).precision({precision});
-Release release = registry.update({name}, question);
+Registry registry = new Registry({server}, new java.io.File("models"){settings});
+Question question = new Question().tag({version}).formats({kind}).precision({precision});
+Release release = registry.update({model}, question);
 java.io.File model = registry.file(release, release.artifact.path);"""
     yield Snippet("JVM client", "java", code)
