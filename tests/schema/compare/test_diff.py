@@ -1,16 +1,159 @@
-"""The document that `diff` returns."""
+"""The document that `diff` returns: each edit with its kind, path and severity, and what it says in words."""
 
 import copy
+import json
 from typing import Any
 
-from onnxreg.schema.compare.manifests import diff
+import pytest
+
+from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.manifest.manifest import Manifest
 
 FP32 = "artifacts[onnx-android/float32/model.onnx]"
+INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
+ORT = "artifacts[ort-android/float32/model.ort]"
 
 
 def sha(number: int) -> str:
     return f"sha256:{number:064x}"
+
+
+PLACES = {
+    "FP32": ("/artifacts/0", FP32),
+    "INT8": ("/artifacts/1", INT8),
+    "ORT": ("/artifacts/2", ORT),
+}
+CASES = r"""
+ORT/digest | "DIGEST" | artifact-bytes-changed | ORT.digest | cosmetic
+ORT/semantic/weights | "DIGEST" | weights-changed | ORT.semantic.weights | notable
+ORT/semantic/graph | "DIGEST" | graph-changed | ORT.semantic.graph | notable
+FP32/size | 9 | artifact-size-changed | FP32.size | notable
+INT8/precision | "int4" | artifact-precision-changed | artifacts[onnx-int8/model_int8.onnx].precision | breaking
+FP32/path | "m.onnx" | artifact-path-changed | artifacts[onnx-android/float32].path | breaking
+INT8/files/0/size | 7 | sidecar-changed | INT8.files[external-data:model_int8.onnx.data].size | notable
+FP32/metadata/inputs/0/name | "ids" | input-renamed | FP32.metadata.inputs[0].name | breaking
+FP32/metadata/inputs/0/dtype | "int32" | input-retyped | FP32.metadata.inputs[input_ids].dtype | breaking
+FP32/metadata/inputs/0/shape/1 | {"kind": "static", "value": 4} | input-reshaped | FP32.metadata.inputs[input_ids].shape[1] | breaking
+FP32/metadata/inputs/0/shape/1 | {"kind": "dynamic", "name": "n"} | input-reshaped | FP32.metadata.inputs[input_ids].shape[1] | cosmetic
+FP32/metadata/inputs/1 | removed | input-removed | FP32.metadata.inputs[attention_mask] | breaking
+FP32/metadata/inputs/- | {"name": "token_type_ids", "dtype": "int64"} | input-added | FP32.metadata.inputs[token_type_ids] | breaking
+FP32/metadata/outputs/- | {"name": "hidden", "dtype": "float32"} | output-added | FP32.metadata.outputs[hidden] | notable
+FP32/metadata/outputs/0/shape/2/value | 5 | output-reshaped | FP32.metadata.outputs[logits].shape[2] | breaking
+FP32/metadata/inputs | reversed | input-reordered | FP32.metadata.inputs | notable
+ORT/operators/- | {"domain": "com.microsoft", "name": "FusedMatMul", "opset": 1} | operator-added | ORT.operators[com.microsoft:FusedMatMul:1] | breaking
+FP32/operators/- | {"domain": "com.microsoft", "name": "FusedMatMul", "opset": 1} | operator-added | FP32.operators[com.microsoft:FusedMatMul:1] | notable
+ORT/operators/1 | removed | operator-removed | ORT.operators[ai.onnx:Gather:13] | notable
+ORT/operators/0/opset | 9 | operator-added | ORT.operators[ai.onnx:MatMul:9] | breaking
+ORT/operators/0/inputs | {"0": ["float", "int8_t"]} | operator-changed | ORT.operators[ai.onnx:MatMul:13].inputs["0"] | breaking
+FP32/opset_imports/ai.onnx | 21 | opset-changed | FP32.opset_imports["ai.onnx"] | breaking
+FP32/opset_imports/ai.onnx | 17 | opset-changed | FP32.opset_imports["ai.onnx"] | notable
+FP32/opset_imports/ai.onnx.ml | 3 | opset-added | FP32.opset_imports["ai.onnx.ml"] | breaking
+FP32/ir_version | 10 | loader-changed | FP32.ir_version | breaking
+ORT/ort_format | 6 | loader-changed | ORT.ort_format | breaking
+/labels | ["O", "B-NAME", "B-EMAIL", "B-ID"] | label-added | labels[B-ID] | notable
+/labels | ["O", "B-NAME"] | label-removed | labels[B-EMAIL] | breaking
+/labels | ["O", "B-EMAIL", "B-NAME"] | label-reordered | labels | breaking
+/labels | ["X", "O", "B-NAME", "B-EMAIL"] | label-reordered | labels | breaking
+/files/2/digest | "DIGEST" | companion-changed | files[tokenizer:tokenizer.json].digest | degrading
+/files/0/digest | "DIGEST" | companion-changed | files[config:config.json].digest | notable
+/files/1 | removed | companion-removed | files[labels:id2label.json] | breaking
+/files/- | {"role": "vocabulary", "path": "vocab.txt", "digest": "DIGEST", "size": 1} | companion-added | files[vocabulary:vocab.txt] | notable
+INT8/quantization/requested/scheme | "static" | quantization-asked-changed | INT8.quantization.requested.scheme | notable
+INT8/quantization/measured/weights_quantized | 3 | quantization-got-changed | INT8.quantization.measured.weights_quantized | notable
+INT8/checks/0/value | 0.004 | check-value-changed | INT8.checks[recall/quant_recall_delta].value | degrading
+INT8/checks/0/value | 0.0001 | check-value-changed | INT8.checks[recall/quant_recall_delta].value | notable
+INT8/checks/1/value | 0.9 | check-value-changed | INT8.checks[parity/argmax_agreement].value | degrading
+INT8/checks/2/value | 0.0045 | check-value-changed | INT8.checks[parity/max_abs_diff].value | notable
+INT8/checks/3/value | 0.81 | check-value-changed | INT8.checks[sts/spearman].value | degrading
+INT8/checks/3/value | 0.85 | check-value-changed | INT8.checks[sts/spearman].value | notable
+INT8/checks/4/value | 0.003 | check-value-changed | INT8.checks[sts/spearman/loss].value | degrading
+INT8/checks/4/value | -0.003 | check-value-changed | INT8.checks[sts/spearman/loss].value | notable
+INT8/checks/3/direction | "lower" | check-changed | INT8.checks[sts/spearman].direction | notable
+INT8/checks/0/value | null | check-value-changed | INT8.checks[recall/quant_recall_delta].value | degrading
+INT8/checks/0/verdict | "fail" | check-verdict-changed | INT8.checks[recall/quant_recall_delta].verdict | degrading
+INT8/checks/0 | removed | check-removed | INT8.checks[recall/quant_recall_delta] | degrading
+FP32/certification | {"state": "unknown"} | certification-added | FP32.certification.state | cosmetic
+INT8/certification/evidence/suite | "DIGEST" | certification-basis-changed | INT8.certification.evidence.suite | notable
+/recipe/profile_version | 2 | recipe-changed | recipe.profile_version | notable
+/recipe/steps/1/params/op_types | ["Gemm"] | step-changed | recipe.steps[int8].params.op_types[0] | notable
+/recipe/steps/2 | removed | step-removed | recipe.steps[ort] | notable
+/recipe/tools/torch | "2.14" | tool-changed | recipe.tools.torch | cosmetic
+/source/revision | "def" | source-changed | source.revision | notable
+/license | "MIT" | license-changed | license | notable
+/license | "apache-2.0" | license-changed | license | cosmetic
+/max_sequence_length | 128 | max-sequence-length-changed | max_sequence_length | breaking
+/max_sequence_length | 1024 | max-sequence-length-changed | max_sequence_length | notable
+/task | "text-classification" | task-changed | task | breaking
+/segmenter/id | "pysbd" | preprocessing-changed | segmenter.id | degrading
+/preprocessing/mean/0 | 0.5 | preprocessing-changed | preprocessing.mean | breaking
+FP32/reproducible | false | reproducible-changed | FP32.reproducible | degrading
+/family | "deberta" | field-changed | family | notable
+/x.y | 1 | field-added | ["x.y"] | notable
+/x | [] | field-added | x | cosmetic
+FP32/parent | null | artifact-parent-added | FP32.parent | cosmetic
+"""
+"""Pointer (`-` appends to a list), new value, and the change: its kind, path and severity."""
+
+
+@pytest.mark.parametrize("case", CASES.strip().splitlines())
+def test_a_change_has_its_severity(case: str, found_after: Any) -> None:
+    pointer, text, kind, path, severity = case.split(" | ")
+    for name, (at, artifact) in PLACES.items():
+        pointer, path = pointer.replace(name, at), path.replace(name, artifact)
+    if text == "removed":
+        to: Any = ...
+    elif text == "reversed":
+        to = lambda old: old[::-1]
+    else:
+        value = json.loads(text.replace("DIGEST", sha(900)))
+        to = (lambda old: [*old, value]) if pointer.endswith("/-") else value
+    found = [(each.kind, each.path, each.severity) for each in found_after(pointer.removesuffix("/-"), to)]
+    assert (kind, path, severity) in found
+
+
+def not_certified(old: dict[str, Any], position: int, state: str) -> dict[str, Any]:
+    """With another certification of one artifact; the keys of version 1 follow."""
+    old["artifacts"][position].setdefault("certification", {})["state"] = state
+    return {**old, "certified": False, "quantization": {**old["quantization"], "certified": False}}
+
+
+def other_rank(old: dict[str, Any]) -> dict[str, Any]:
+    old["artifacts"][0]["metadata"]["inputs"][0] |= {
+        "shape": [{"kind": "dynamic", "name": "n"}],
+        "axes": ["n"],
+    }
+    return old
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "path", "severity"),
+    [
+        (
+            lambda old: not_certified(old, 1, "refused"),
+            "certification-changed",
+            f"{INT8}.certification.state",
+            "degrading",
+        ),
+        (
+            lambda old: not_certified(old, 0, "refused"),
+            "certification-added",
+            f"{FP32}.certification.state",
+            "degrading",
+        ),
+        (other_rank, "input-reshaped", f"{FP32}.metadata.inputs[input_ids].shape", "breaking"),
+        (
+            lambda old: {**old, "artifacts": old["artifacts"][:2], "formats": old["formats"][:2]},
+            "artifact-removed",
+            ORT,
+            "breaking",
+        ),
+    ],
+)
+def test_a_change_of_several_fields_has_its_severity(
+    edit: Any, kind: str, path: str, severity: str, found_after: Any
+) -> None:
+    found = [(each.kind, each.path, each.severity) for each in found_after("", edit)]
+    assert (kind, path, severity) in found
 
 
 def test_one_change_says_all(full: dict[str, Any]) -> None:
@@ -122,3 +265,90 @@ def test_many_artifacts_take_no_quadratic_time(full: dict[str, Any]) -> None:
     changes = diff(Manifest.from_json(full), Manifest.from_json(new)).changes
     assert {change.kind for change in changes} == {"artifact-path-changed"}
     assert len(changes) == 2000
+
+
+@pytest.mark.parametrize("value", [0.0, 0.004, None])
+def test_values_of_two_suites_are_not_compared(full: dict[str, Any], value: float | None) -> None:
+    """The very bytes, measured on another suite: neither better nor worse."""
+    other = copy.deepcopy(full)
+    int8 = other["artifacts"][1]
+    int8["checks"][0] |= {"value": value, "dataset": sha(91)}
+    int8["certification"]["evidence"]["suite"] = sha(91)
+    other["quant_recall_delta"] = 0.002
+    found = diff(Manifest.from_json(full), Manifest.from_json(other)).changes
+    values = [change for change in found if change.kind in ("check-value-changed", "recall-delta-changed")]
+    assert len(values) == 2
+    assert {(change.severity, change.note) for change in values} == {("notable", "measured on another suite")}
+
+
+@pytest.mark.parametrize(
+    ("direction", "old", "new", "severity"),
+    [
+        ("higher", sha(90), sha(90), "degrading"),
+        ("lower", sha(90), sha(90), "notable"),
+        ("higher", sha(90), sha(91), "notable"),
+        ("higher", sha(90), None, "notable"),
+    ],
+)
+def test_a_direction_says_which_values_are_worse_on_one_suite(
+    direction: str, old: str, new: str | None, severity: str, full: dict[str, Any]
+) -> None:
+    """The name of the metric says the contrary: `error_rate` would be worse when it rises."""
+    sides = []
+    for value, dataset in ((0.5, old), (0.4, new)):
+        check = {"name": "x/error_rate", "metric": "error_rate", "value": value, "verdict": "info"}
+        side = copy.deepcopy(full)
+        side["artifacts"][1]["checks"].append(
+            check | {"direction": direction} | ({"dataset": dataset} if dataset else {})
+        )
+        sides.append(Manifest.from_json(side))
+    (change,) = [found for found in diff(*sides).changes if found.kind == "check-value-changed"]
+    assert (change.path, change.severity) == (f"{INT8}.checks[x/error_rate].value", severity)
+    assert change.note == (None if old == new else "measured on another suite")
+
+
+def test_a_loss_that_grows_on_the_same_suite_is_degrading(full: dict[str, Any]) -> None:
+    other = copy.deepcopy(full) | {"quant_recall_delta": 0.002}
+    (change,) = diff(Manifest.from_json(full), Manifest.from_json(other)).changes
+    assert (change.kind, change.severity) == ("recall-delta-changed", "degrading")
+
+
+def bytes_changed(full: dict[str, Any], **semantic: str) -> Change:
+    """The change of an artifact's digest, beside these changes of its semantic digest."""
+    new = copy.deepcopy(full)
+    new["artifacts"][2]["digest"] = sha(500)
+    new["artifacts"][2]["semantic"] |= semantic
+    changes = diff(Manifest.from_json(full), Manifest.from_json(new)).changes
+    (found,) = [change for change in changes if change.kind == "artifact-bytes-changed"]
+    halves = {change.kind for change in changes} - {"artifact-bytes-changed"}
+    assert halves == {f"{half}-changed" for half in semantic}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity", "words"),
+    [
+        ((), "cosmetic", "same graph and weights, other producer"),
+        (("graph",), "notable", "same weights, other graph"),
+        (("weights",), "notable", "same graph, other weights"),
+        (("graph", "weights"), "notable", "other graph and weights"),
+    ],
+    ids=str,
+)
+def test_other_bytes(changed: tuple[str, ...], severity: str, words: str, full: dict[str, Any]) -> None:
+    found = bytes_changed(full, **dict.fromkeys(changed, sha(501)))
+    assert (found.severity, found.message.endswith(f" ({words})")) == (severity, True)
+
+
+@pytest.mark.parametrize("without", ["old", "new", "both"])
+def test_without_a_semantic_digest_no_change_is_claimed(without: str, full: dict[str, Any]) -> None:
+    new = copy.deepcopy(full)
+    new["artifacts"][2]["digest"] = sha(500)
+    for side, value in (("old", full), ("new", new)):
+        if without in (side, "both"):
+            del value["artifacts"][2]["semantic"]
+    changes = diff(Manifest.from_json(full), Manifest.from_json(new)).changes
+    assert [change.severity for change in changes if change.kind == "artifact-bytes-changed"] == ["notable"]
+    assert all("(" not in change.message for change in changes)
+    told = {change.severity for change in changes if "semantic" in change.path}
+    assert told == (set() if without == "both" else {"cosmetic"})
