@@ -4,10 +4,9 @@
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, cast
@@ -76,22 +75,6 @@ class ReadOnlyStore:
         raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)
 
 
-def open_first(
-    digest: Digest,
-    url: str,
-    opened: Callable[[str], BinaryIO | None],
-    present: Callable[[list[str]], Collection[str]],
-) -> BinaryIO:
-    """Open a blob under its plain key, else under the first other key that is `present`. MissingBlobError if none is."""
-    plain, *later_paths = [key.path for key in keys_of(digest)]
-    stream = opened(plain)
-    for path in sorted(present(later_paths)) if stream is None else ():
-        stream = stream or opened(path)
-    if stream is None:
-        raise MissingBlobError(digest, url)
-    return stream
-
-
 class ObjectRegistry(RegistryStore):
     """The registry in an object store; `create` makes one.
 
@@ -101,6 +84,7 @@ class ObjectRegistry(RegistryStore):
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store = store
         self._known_id = known_id
+        self._known_identity: dict[str, Any] | None = None
 
     @classmethod
     def create(
@@ -128,14 +112,21 @@ class ObjectRegistry(RegistryStore):
     def is_mirror(self) -> bool:
         return self._identity.get("mirror") is True
 
-    @cached_property
+    @property
     def _identity(self) -> dict[str, Any]:
+        """The content of `registry.json`, read once."""
+        if self._known_identity is not None:
+            return self._known_identity
         stored = self.store.get("registry.json")
         if stored is None:
-            raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
+            hint = "check the URL, or push to make one"
+            if self._known_id:
+                hint = f"there was one; if it was deleted for good: reg trust reset {self._known_id}"
+            raise NotFoundError(f"there is no registry in {self.url}", hint)
         identity = read_identity(stored[0], self.url)
         if self._known_id not in (None, identity["id"]):
             raise other_registry(self.url, identity["id"], str(self._known_id))
+        self._known_identity = identity
         return identity
 
     def through(self, store: ObjectStore) -> "ObjectRegistry":
@@ -160,7 +151,12 @@ class ObjectRegistry(RegistryStore):
         return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        return open_first(digest, self.url, lambda path: self.store.open(path, start), self.store.has)
+        stream = self.store.open(BlobKey(digest).path, start)
+        for key in self._elsewhere([digest]) if stream is None else ():
+            stream = stream or self.store.open(key.path, start)
+        if stream is None:
+            raise MissingBlobError(digest, self.url)
+        return stream
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         stream = self.store.open(key.path)

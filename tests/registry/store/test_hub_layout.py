@@ -21,7 +21,7 @@ from support.servers.hub import Hub, running
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.policy_log import with_policy
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.hub import commits
+from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
