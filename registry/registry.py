@@ -19,7 +19,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
 from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
 from onnxreg.registry.transfer.exchange import SkippedVersion, TransferResult, exchange, exchange_possible
@@ -330,18 +330,17 @@ class Registry:
         own = load_own(home, ref.name, reader) if home.is_there else None
         with reader.copy.doubted(ref.name):
 
-            def read(index: IndexFile | None) -> tuple[Log, list[Version]]:
-                log = lookup.log_of(reader, ref.name, index, home).check()
-                located = log.find(ref)
+            def choose(log: Log) -> tuple[Log, list[Version]]:
+                located = log.check().find(ref)
                 present = own.versions if own else ()
                 versions = [located.version, *_held_by(log, channels, located.version)]
                 is_new = any(version not in present for version in versions)
                 tags = [(Ref(log.name, tag), log.find(Ref(log.name, tag), yanked=True)) for tag in channels]
                 for target, version in [(ref, located), *tags]:
-                    check_version_trust(reader, target, version, index, self.heads, is_new)
+                    check_version_trust(reader, target, version, log.index, self.heads, is_new)
                 return log, versions
 
-            log, versions = lookup.read_consistently(reader, ref.name, read)
+            log, versions = lookup.consult(reader, ref.name, choose, home)
             if not home.is_there:
                 selected_paths(log, versions, selection)  # the selection fits before anything is created
                 DirectoryRegistry.create(home.root, home.disk)
@@ -367,19 +366,15 @@ class Registry:
         """
         reader = self.remotes.read(source, self.heads)
 
-        def fetch(name: str) -> State:
-            def read(index: IndexFile | None) -> Log:
-                log = lookup.log_of(reader, name, index, self.store).check()
-                if index is not None:
-                    reader.copy.keep(name, index)
-                return log
-
+        states = []
+        for name in lookup.matching(reader, names) if names else reader.names():
             with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
-                log = lookup.read_consistently(reader, name, read)
+                log = lookup.load(reader, name, self.store)
+                if log.index is not None:
+                    reader.copy.keep(name, log.index)
                 reader.copy.keep_log(log, _evidence(log))
-            return log.state
-
-        return [fetch(name) for name in (lookup.matching(reader, names) if names else reader.names())]
+            states.append(log.state)
+        return states
 
     def _restore(self, is_wanted: bool) -> MakeRestore | None:
         return Decisions(self.store, self.actor).restore if is_wanted else None
