@@ -132,7 +132,7 @@ class Registry:
 
         GateError if a policy governs the channel; ConflictError if another move came first.
         """
-        from onnxreg.registry.gates.policy_log import check_free
+        from onnxreg.registry.gates.enforce import check_free
 
         source = CheckedReader(remote or self.store, self.heads)
         check_free(source, _ref(ref).name, tag, remote is not None)

@@ -36,7 +36,7 @@ def show(
     With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log;
     without a policy all are null, and rules is empty. With --all also: {policies: [the same]}.
     """
-    from onnxreg.registry.gates.policy_log import read_policies
+    from onnxreg.registry.gates.enforce import read_policies
 
     session: Session = context.obj
     reader = session.reader(remote)
@@ -122,8 +122,8 @@ def set_policy(
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the
     new line, null if nothing was set.
     """
-    from onnxreg.registry.gates.enforce import blocked_channels
-    from onnxreg.registry.gates.policy_log import read_policies, set_policy
+    from onnxreg.registry.gates.enforce import read_policies
+    from onnxreg.registry.gates.promotion import blocked_channels, set_policy
     from onnxreg.registry.trust.checked_reader import CheckedReader
     from onnxreg.schema.core.given_file import read_given
 

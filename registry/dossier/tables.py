@@ -5,8 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from onnxreg.registry.dossier.cells import BLANK, Cell, Row, Source, Table, table
-from onnxreg.registry.gates.enforce import check_evidence, compared_with
-from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.enforce import check_evidence, compared_with, read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust

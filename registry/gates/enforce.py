@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from shlex import quote
+from typing import Any
 
-from onnxreg.registry.gates.policy_log import read_policies, with_policy
 from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
-from onnxreg.registry.log.lookup import consult, load, log_of
+from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
-from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
@@ -34,6 +34,16 @@ STEP_DEMANDS = DEMANDS - {"min_hours"}
 
 class UnpromotedError(GateError):
     """A governed channel or rollout that no promotion set. It does not resolve, and nothing is damaged."""
+
+
+def read_policies(reader: RegistryReader) -> PolicyLog:
+    """The log of policies of a registry, its chain verified."""
+    return policies_in(reader.read_index(POLICY_LOG), reader.registry_id)
+
+
+def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
+    """The log of policies in an index file that was read."""
+    return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
 
 
 @dataclass(frozen=True)
@@ -321,36 +331,11 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
             yield fault("gate", error)
 
 
-class BlockedChannel(NamedTuple):
-    """A channel that will not resolve any more, and why. Of a model that cannot be read, channel and version are None."""
-
-    name: str
-    channel: str | None
-    version: str | None
-    why: str
-
-
-def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
-    """Yield the channels whose version a policy refuses, or whose version was not promoted.
-
-    Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
-    """
-    policies = with_policy(read_policies(reader), policy)
-    for name in reader.names():
-        try:
-            index = reader.read_index(name)
-            channels = log_of(reader, name, index).state.channels
-            governed = [tag for tag in sorted(channels) if policies.policy.covering(name, tag)]
-            gates = []
-            if governed:
-                log = load(reader, name, index=index)
-                gates = [ChannelGate(log, policies, channel) for channel in governed]
-        except RegError as error:
-            yield BlockedChannel(name, None, None, error.message)
-            continue
-        for gate in gates:
-            try:
-                gate.check()
-            except RegError as error:
-                version = channels[gate.channel].version
-                yield BlockedChannel(name, gate.channel, str(version), error.message)
+def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
+    """Raise GateError if a channel is governed: only a promotion moves it."""
+    if read_policies(reader).policy.covering(name, channel):
+        remote = f" --remote {quote(reader.url)}" if is_remote else ""
+        raise GateError(
+            f"a policy governs {name}:{channel} in {reader.url}",
+            f"promote instead: reg promote {name}:VERSION {channel}{remote}",
+        )

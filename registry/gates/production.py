@@ -53,8 +53,7 @@ def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     try:
         if reader.read_index(POLICY_LOG) is None:
             return ""
-        from onnxreg.registry.gates.enforce import ChannelGate
-        from onnxreg.registry.gates.policy_log import read_policies
+        from onnxreg.registry.gates.enforce import ChannelGate, read_policies
 
         gate = ChannelGate(log, read_policies(reader), tag, trust)
         gate.check()

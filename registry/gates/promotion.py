@@ -1,30 +1,148 @@
-"""Promotion: a channel moves to a version that meets the policy, at once or by a staged rollout.
+"""The deeds of an owner: set a policy, promote a version, and roll it out to a share of the devices first.
 
-The event records the findings as evidence. The start of a rollout is a promotion, and so is each `advance`; `finish`
-moves the channel. Until then nothing else moves it.
+A promotion moves a channel to a version that meets the policy; its event records the findings as evidence. The start of
+a rollout is a promotion, and so is each `advance`; `finish` moves the channel. Until then nothing else moves it.
 """
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.enforce import STEP_DEMANDS, ChannelGate, JudgedVersion
-from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.enforce import (
+    STEP_DEMANDS,
+    ChannelGate,
+    JudgedVersion,
+    policies_in,
+    read_policies,
+)
 from onnxreg.registry.log.commit import commit
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import consult, find
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.log.log import Log, mirror_error
+from onnxreg.registry.log.lookup import consult, find, load, log_of
+from onnxreg.registry.signing import line_signer
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.checked_reader import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.requirements import unauthorized_policies
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import ConflictError, GateError, InputError, NotFoundError
-from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import RolloutStep, Tag, check_channel
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    GateError,
+    InputError,
+    LostRaceError,
+    NotFoundError,
+    RegError,
+)
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
+from onnxreg.schema.gates.policy import Policy, PolicyLog
+from onnxreg.schema.log.events import PolicyEvent, RolloutStep, Tag, check_channel
+from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
+from onnxreg.schema.signing.dsse import SignLine, sign_line
+
+
+def with_policy(
+    log: PolicyLog,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
+    sign: SignLine | None = None,
+) -> PolicyLog:
+    """The log with a further policy; nothing is written."""
+    event = PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
+    return PolicyLog(log.registry, (*log.lines, line))
+
+
+class BlockedChannel(NamedTuple):
+    """A channel that will not resolve any more, and why. Of a model that cannot be read, channel and version are None."""
+
+    name: str
+    channel: str | None
+    version: str | None
+    why: str
+
+
+def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[BlockedChannel]:
+    """Yield the channels whose version a policy refuses, or whose version was not promoted.
+
+    Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
+    """
+    policies = with_policy(read_policies(reader), policy)
+    for name in reader.names():
+        try:
+            index = reader.read_index(name)
+            channels = log_of(reader, name, index).state.channels
+            governed = [tag for tag in sorted(channels) if policies.policy.covering(name, tag)]
+            gates = []
+            if governed:
+                log = load(reader, name, index=index)
+                gates = [ChannelGate(log, policies, channel) for channel in governed]
+        except RegError as error:
+            yield BlockedChannel(name, None, None, error.message)
+            continue
+        for gate in gates:
+            try:
+                gate.check()
+            except RegError as error:
+                version = channels[gate.channel].version
+                yield BlockedChannel(name, gate.channel, str(version), error.message)
+
+
+def set_policy(
+    store: RegistryStore, policy: Policy, actor: str | None = None, reason: str | None = None
+) -> LogLine | None:
+    """Put a policy in force; the new line, None if just that policy is in force.
+
+    Raise ConflictError in a mirror, or if another user sets a policy meanwhile. Raise GateError if the policy in force
+    names keys, and none of them signs the line.
+    """
+    if store.is_mirror:
+        raise mirror_error(store.registry_id)
+    index = store.read_index(POLICY_LOG)
+    log = policies_in(index, store.registry_id)
+    if log.lines and log.policy == policy:
+        return None
+    signer = line_signer()
+    sign = partial(sign_line, store.registry_id, signer) if signer else None
+    longer = with_policy(log, policy, actor, reason, sign)
+    for _, problem in unauthorized_policies(load_trust(), longer.registry, longer.lines[-2:]):
+        raise GateError(
+            problem,
+            "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY",
+        )
+    _publish(store, longer, index)
+    return longer.lines[-1]
+
+
+def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
+    """Put a log in the place of the file that was read before. ConflictError if another one is there."""
+    data = b"".join(line.raw + b"\n" for line in log.lines)
+    try:
+        with store.push() as push:
+            push.publish(POLICY_LOG, data, before.token if before else None)
+    except LostRaceError as error:
+        raise ConflictError(
+            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+        ) from error
+
+
+def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
+    """Copy a log of policies to a mirror, verbatim. Raise ForkError if the mirror has other lines."""
+    index = destination.read_index(POLICY_LOG)
+    copy = policies_in(index, original.registry)
+    if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
+        raise ForkError(
+            f"two copies of registry {original.registry} have different policy logs",
+            "one of them was rewritten; nothing was changed",
+        )
+    if len(original.lines) > len(copy.lines):
+        _publish(destination, original, index)
 
 
 class Promotion(NamedTuple):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from shlex import join, quote
 
-from onnxreg.registry.gates.enforce import audit_gates
-from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.enforce import audit_gates, read_policies
 from onnxreg.registry.log.lookup import read_log
 from onnxreg.registry.maintain.verification import LEFTOVER, is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes, remotes_file

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.registry import support
-from onnxreg.registry.gates.enforce import audit_gates
-from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.enforce import audit_gates, read_policies
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError
 from onnxreg.registry.log.lookup import find, log_of, read_log, unknown_model

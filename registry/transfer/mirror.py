@@ -11,7 +11,8 @@ from functools import cached_property
 from shlex import quote
 from typing import Any
 
-from onnxreg.registry.gates.policy_log import copy_policies, read_policies
+from onnxreg.registry.gates.enforce import read_policies
+from onnxreg.registry.gates.promotion import copy_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions

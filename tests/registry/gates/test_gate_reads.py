@@ -15,7 +15,7 @@ from support.trust.attack_operations import attack
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import enforce
-from onnxreg.registry.gates.policy_log import read_policies
+from onnxreg.registry.gates.enforce import read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path

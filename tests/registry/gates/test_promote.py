@@ -10,8 +10,8 @@ from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.enforce import ChannelGate, JudgedVersion
-from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
+from onnxreg.registry.gates.enforce import ChannelGate, JudgedVersion, read_policies
+from onnxreg.registry.gates.promotion import copy_policies, set_policy
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest

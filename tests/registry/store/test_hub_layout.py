@@ -19,7 +19,7 @@ from support.registries.gated import draft as judged_draft
 from support.servers.hub import Hub, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.policy_log import with_policy
+from onnxreg.registry.gates.promotion import with_policy
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.open import open_url

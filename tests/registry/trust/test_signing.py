@@ -154,9 +154,14 @@ class TestLines:
             assert all(line.sig is not None for line in place.log(NAME))
             assert owner.verify(place).damages == []
 
-    def test_without_a_key_nothing_is_signed(self, registry: Registry, make_draft: MakeDraft) -> None:
+    def test_without_a_key_nothing_is_signed(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path
+    ) -> None:
         registry.add(make_draft())
         assert [line.sig for line in registry.log(NAME)] == [None]
+        trust(own_user, "[[require]]", "lines = true", release=generate("ed25519"))
+        (damage,) = owner.verify(registry).damages
+        assert damage.detail == f"line 1 of {NAME} must be signed by a trusted key: it is unsigned"
 
     def test_a_key_that_cannot_be_had_writes_nothing(
         self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import policy_log, promotion, statements
+from onnxreg.registry.gates import enforce, promotion, statements
 from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
@@ -60,13 +60,13 @@ def set_policy(registry: Registry, policy: Any, reason: Any = None, remote: Any 
     store = remote or registry.store
     reader = CheckedReader(store, registry.heads)
     reader.read_index(POLICY_LOG)
-    line = policy_log.set_policy(store, policy, registry.actor, reason)
+    line = promotion.set_policy(store, policy, registry.actor, reason)
     reader.read_index(POLICY_LOG)
     return line
 
 
 def policies(registry: Registry, remote: Any = None) -> Any:
-    return policy_log.read_policies(CheckedReader(remote or registry.store, registry.heads))
+    return enforce.read_policies(CheckedReader(remote or registry.store, registry.heads))
 
 
 def untag(registry: Registry, name: str, tag: str, reason: Any = None, remote: Any = None) -> Any:
