@@ -6,7 +6,7 @@ execution provider, a shared asset a directory named by `directory_digest`.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import PurePosixPath
@@ -26,7 +26,6 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """The session option with the folder of external data, if that is not beside the model."""
 LOADABLE = (".onnx", ".ort")
 """The suffixes of model files that ONNX Runtime loads."""
-CPU = "CPUExecutionProvider"
 _PROVIDERS = (
     "CPU ACL Azure CANN CoreML CUDA Dml Dnnl Js MIGraphX Nnapi NvTensorRTRTX OpenVINO QNN Rknpu Tensorrt VSINPU "
     "VitisAI WebGpu WebNN Xnnpack"
@@ -87,50 +86,44 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
         files.update({f"shared_assets/sha256-{asset.hex}/{path}": entry for path, entry in entries.items()})
         return str(asset)
 
-    companions = share({entry.path: entry for entry in manifest.files}) if manifest.files else None
+    def free(name: str) -> str:
+        """The name of a variant, with a number after it if it is taken."""
+        choices = chain([name], (f"{name}-{number}" for number in count(2)))
+        return next(choice for choice in choices if choice not in bodies)
+
+    shared = (
+        {NAMESPACE: {"companions": share({item.path: item for item in manifest.files})}}
+        if manifest.files
+        else {}
+    )
     weights = {artifact.path: _weights(artifact) for artifact in chosen}
     uses = Counter(_digest(entries) for entries in weights.values() if entries)
     for artifact in chosen:
-        external = weights[artifact.path]
-        is_shared = bool(external) and uses[_digest(external)] > 1
         runtime: dict[str, Any] = {"model_file": artifact.path}
-        if is_shared:
+        own_files = {entry.path: entry for entry in artifact.all_files()}
+        if (external := weights[artifact.path]) and uses[_digest(external)] > 1:
             runtime["session_options"] = {WEIGHTS_FOLDER: share(external)}
-        own_files = {
-            entry.path: entry
-            for entry in artifact.all_files()
-            if not (is_shared and entry.role == "external-data")
-        }
+            own_files = {path: entry for path, entry in own_files.items() if entry.role != "external-data"}
         directory = _digest(own_files)
         has_precision = artifact.format.endswith(f"-{artifact.precision}")
-        name = _free(artifact.format if has_precision else f"{artifact.format}-{artifact.precision}", bodies)
+        name = free(artifact.format if has_precision else f"{artifact.format}-{artifact.precision}")
         files.update({f"model/{name}/{path}": entry for path, entry in own_files.items()})
+        facts = {"format": artifact.format, "precision": artifact.precision, "directory": str(directory)}
         for ep in _providers(artifact):
-            variant = _free(f"{name}-{provider(ep)}", bodies) if name in bodies else name
+            variant = free(f"{name}-{provider(ep)}") if name in bodies else name
             variants.append(PackageVariant(variant, ep, artifact, directory))
             bodies[variant] = {
                 "variant_directory": name,
                 "ep": ep,
-                "executor_info": {"ort": runtime}
-                | ({NAMESPACE: {"companions": companions}} if companions else {}),
-                "additional_metadata": {
-                    NAMESPACE: {
-                        "format": artifact.format,
-                        "precision": artifact.precision,
-                        "directory": str(directory),
-                    }
-                },
+                "executor_info": {"ort": runtime} | shared,
+                "additional_metadata": {NAMESPACE: facts},
             }
     documents = {"model/component.json": _encode({"component_name": component, "variants": bodies})}
     with about("a model package cannot hold this"):
         entries = tuple(entry.model_copy(update={"path": check_path(path)}) for path, entry in files.items())
     digests = {entry.path: entry.digest for entry in entries}
     digests |= {path: Digest.of(data) for path, data in documents.items()}
-    facts = {
-        "name": manifest.name,
-        "manifest": str(digest),
-        "files": {path: str(digests[path]) for path in sorted(digests)},
-    }
+    listed = {path: str(digests[path]) for path in sorted(digests)}
     documents[MANIFEST] = _encode(
         {
             "schema_version": "1.0",
@@ -138,7 +131,9 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
             "package_version": version,
             "layout": "portable",
             "components": {component: "model"},
-            "additional_metadata": {NAMESPACE: facts},
+            "additional_metadata": {
+                NAMESPACE: {"name": manifest.name, "manifest": str(digest), "files": listed}
+            },
         }
     )
     left_out = tuple(artifact.path for artifact in artifacts if artifact not in chosen)
@@ -157,25 +152,18 @@ def packaged_files(manifest: bytes) -> set[str]:
 def _weights(artifact: Artifact) -> Files:
     """The external data by its path relative to the model's folder; empty if not all of it belongs to the main file."""
     home = PurePosixPath(artifact.path).parent
-    files = [entry for entry in artifact.files if entry.role == "external-data"]
-    is_elsewhere = not all(PurePosixPath(entry.path).is_relative_to(home) for entry in files)
+    files = {PurePosixPath(entry.path): entry for entry in artifact.files if entry.role == "external-data"}
+    is_elsewhere = not all(path.is_relative_to(home) for path in files)
     if is_elsewhere or any(entry.role == "model" for entry in artifact.files):
         return {}
-    return {PurePosixPath(entry.path).relative_to(home).as_posix(): entry for entry in files}
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """The name, with a number after it if it is taken."""
-    choices = chain([name], (f"{name}-{number}" for number in count(2)))
-    return next(choice for choice in choices if choice not in taken)
+    return {path.relative_to(home).as_posix(): entry for path, entry in files.items()}
 
 
 def _providers(artifact: Artifact) -> list[str]:
     """The providers it runs on, as resolve has it: the CPU and what it names; of the format `webgpu` only what it names."""
     preferred = [provider(name) for name in artifact.metadata.execution_providers]
     every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
-    supported = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS]
-    return supported or [CPU]
+    return [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [PROVIDERS["cpu"]]
 
 
 def _digest(files: Files) -> Digest:
