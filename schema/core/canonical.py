@@ -108,27 +108,31 @@ def _check_tree(value: Any, label: str) -> bool:
         path, container = containers.pop()
         if container and len(path) >= MAX_DEPTH:
             raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels")
-        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
+        is_object = isinstance(container, dict)
+        is_plain = is_plain and (not is_object or {str}.issuperset(map(type, container)))
+        for key, item in container.items() if is_object else enumerate(container):
             kind = item.__class__
             if kind is str or kind is bool or item is None:
                 continue
-            if isinstance(item, dict | list | tuple):
+            if kind is dict or kind is list or kind is tuple:
                 containers.append(((*path, key), item))
-                is_plain = is_plain and (
-                    all(name.__class__ is str for name in item) if kind is dict else kind in (list, tuple)
-                )
-            elif not isinstance(item, int | float):
-                is_plain = False
-            elif -MAX_INTEGER <= item <= MAX_INTEGER:
-                is_plain = is_plain and (
-                    kind is int or (1e-3 < abs(item) < 1e15 and not float(item).is_integer())
-                )
-            elif isinstance(item, float) and 1e21 <= abs(item) < inf:
-                is_plain = False
+            elif isinstance(item, int | float):
+                if -MAX_INTEGER <= item <= MAX_INTEGER:
+                    is_plain = is_plain and (kind is int or _is_written_alike(item))
+                elif isinstance(item, float) and 1e21 <= abs(item) < inf:
+                    is_plain = False
+                else:
+                    number = item if isinstance(item, float) else "beyond 2**53 - 1"
+                    keys = ".".join(ascii(key).strip("'")[:80] for key in (*path, key)[1:])
+                    place = f" at {keys[:200]}" if keys else ""
+                    raise InputError(f"{label} holds a number out of range: {number}{place}")
             else:
-                number = item if isinstance(item, float) else "beyond 2**53 - 1"
-                keys = ".".join(ascii(key).strip("'")[:80] for key in (*path, key)[1:])
-                raise InputError(
-                    f"{label} holds a number out of range: {number}{f' at {keys[:200]}' if keys else ''}"
-                )
+                is_plain = False
+                if isinstance(item, dict | list | tuple):
+                    containers.append(((*path, key), item))
     return is_plain
+
+
+def _is_written_alike(number: float) -> bool:
+    """True for a float that every JSON writer writes as ECMA-262 does: neither whole nor with an exponent."""
+    return 1e-3 < abs(number) < 1e15 and not number.is_integer()
