@@ -124,8 +124,8 @@ def _check_tree(value: Any, label: str) -> bool:
                 else:
                     number = item if isinstance(item, float) else "beyond 2**53 - 1"
                     keys = ".".join(ascii(key).strip("'")[:80] for key in (*path, key)[1:])
-                    place = f" at {keys[:200]}" if keys else ""
-                    raise InputError(f"{label} holds a number out of range: {number}{place}")
+                    location = f" at {keys[:200]}" if keys else ""
+                    raise InputError(f"{label} holds a number out of range: {number}{location}")
             else:
                 is_plain = False
                 if isinstance(item, dict | list | tuple):
