@@ -54,13 +54,11 @@ MAX_WORKERS = 16
 HEADS_PER_PAGE = 8
 """Requests for single objects that cost as much as a page of a listing."""
 KEYS_PER_PAGE = 1000
-CONNECT_SECONDS = 10
 WRITE_PATIENCE = 10
 """A write may take as many times the seconds of a silent server (`REG_READ_TIMEOUT`)."""
 FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
-Passing = Callable[[Exception], bool]
 Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 
@@ -71,16 +69,8 @@ class BucketStore:
     def __init__(self, location: BucketUrl) -> None:
         self._location = location
         self.url = location.url
-        self.host = (
-            urlsplit(location.option("endpoint") or "").netloc or f"{location.scheme}://{location.bucket}"
-        )
+        self.host = urlsplit(location.option("endpoint")).netloc or f"{location.scheme}://{location.bucket}"
         self._memory = threading.Semaphore(MAX_BUFFERED)
-
-    def _client(self, silence: float | None, limit: float, retries: int = 0) -> Any:
-        timeouts = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
-        if silence:
-            timeouts["read_timeout"] = f"{silence * 1000:.0f}ms"
-        return self._location.client(self._settings, timeouts, retries)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -94,18 +84,18 @@ class BucketStore:
 
     @cached_property
     def _reads(self) -> Any:
-        return self._client(requests.timeout(), setting("REG_READ_DEADLINE") or FOREVER_SECONDS)
+        limit = setting("REG_READ_DEADLINE") or FOREVER_SECONDS
+        return self._location.client(self._settings, limit, silence=requests.timeout())
 
     @cached_property
     def _writes(self) -> Any:
         """A write has no limit of silence: that would begin with its first byte, and the server may be slow to take it."""
-        return self._client(None, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
+        return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property
     def _parts(self) -> Any:
-        return self._client(
-            None, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS), requests.MAX_TRIES
-        )
+        limit = WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS)
+        return self._location.client(self._settings, limit, retries=requests.MAX_TRIES)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -159,28 +149,19 @@ class BucketStore:
                 pages = self._pages("blobs/", most_pages + 1)
                 if len(pages) <= most_pages:
                     return set(key_list) & {item["path"] for page in pages for item in page}
-        return {
-            key
-            for key, is_present in zip(key_list, self._pool.map(self._exists, key_list), strict=True)
-            if is_present
-        }
+        present = self._pool.map(self._exists, key_list)
+        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if there is an object. If the HEAD is refused, which has no message, a GET of one byte decides."""
-        doing = f"looking for {key}"
+        """True if there is an object. If the HEAD is refused, which has no message, a GET decides."""
         try:
-            self._token(self._ask(doing, lambda: obstore.head(self._reads, key)))
+            self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
-            if error.status == 404:
-                return False
-            if error.status not in (400, 403, 405, 501):
+            if error.status in (400, 403, 405, 501):
+                return self.open(key) is not None
+            if error.status != 404:
                 raise
-            try:
-                self._ask(doing, lambda: obstore.get_range(self._reads, key, start=0, end=1))
-            except RefusedError as refusal:
-                if not self._is_absence(refusal) and refusal.status != 416:
-                    raise
-                return refusal.status == 416
+            return False
         return True
 
     def _is_absence(self, error: RefusedError) -> bool:
@@ -192,14 +173,16 @@ class BucketStore:
 
         False if not even registry.json is read here.
         """
-        statuses = []
-        for key in ("registry.json", f"absent-{secrets.token_hex(8)}"):
-            try:
-                self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
-                statuses.append(200)
-            except RefusedError as error:
-                statuses.append(error.status)
-        return statuses == [200, 403]
+        try:
+            self._ask("reading registry.json", partial(obstore.get, self._reads, "registry.json"))
+        except RefusedError:
+            return False
+        key = f"absent-{secrets.token_hex(8)}"
+        try:
+            self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
+        except RefusedError as error:
+            return error.status == 403
+        return False
 
     def create(self, key: str, source: BinaryIO) -> bool:
         head = bytearray()
@@ -264,12 +247,9 @@ class BucketStore:
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
         """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
+        put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
-            self._ask(
-                f"writing {key}",
-                lambda: obstore.put(self._writes, key, data, mode=mode, use_multipart=False),
-                is_write=True,
-            )
+            self._ask(f"writing {key}", put, is_write=True)
         except RefusedError as error:
             if error.status in (409, 412) or (is_absence(error) and mode != "create"):
                 return False
@@ -283,7 +263,7 @@ class BucketStore:
         """Delete an object. An unanswered request for a blob is not repeated: it might take effect at any time later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
-            self._ask(f"deleting {key}", lambda: obstore.delete(self._writes, key), True, passing)
+            self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
         except RefusedError as error:
             if not is_absence(error):
                 raise
@@ -301,13 +281,12 @@ class BucketStore:
 
     def _pages(self, prefix: str, limit: int = sys.maxsize) -> Pages:
         """The first pages of the objects below a prefix, which ends with a slash or is empty, in the server's order."""
-        doing = f"listing {prefix or 'the registry'}"
 
         def read() -> Pages:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
 
         try:
-            return self._ask(doing, read)
+            return self._ask(f"listing {prefix or 'the registry'}", read)
         except RefusedError as error:
             if error.status != 403:
                 raise
@@ -339,7 +318,11 @@ class BucketStore:
         )
 
     def _ask(
-        self, doing: str, request: Callable[[], Result], is_write: bool = False, passing: Passing = is_passing
+        self,
+        doing: str,
+        request: Callable[[], Result],
+        is_write: bool = False,
+        passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
         """Make a request, and repeat it after a failure that is `passing`. `doing` completes 'while ...'.
 
@@ -361,12 +344,12 @@ class BucketStore:
             yield
         except RegError:
             raise
-        except (FileNotFoundError, BaseError, OSError, ValueError) as error:
-            of_server = isinstance(error, BaseError) or type(error) in (FileNotFoundError, OSError)
-            if not of_server:
-                raise requests.unanswered(f"{doing} at {self.url} failed: {why(error)}", error) from error
-            failure = translated(f"{doing} at {self.url} failed", str(error), is_write)
-            raise failure from (TimeoutError() if "TimedOut" in str(error) else error)
+        except (BaseError, OSError, ValueError) as error:
+            failure = f"{doing} at {self.url} failed"
+            if isinstance(error, BaseError) or type(error) in (FileNotFoundError, OSError):
+                is_silence = "TimedOut" in str(error)
+                raise translated(failure, str(error), is_write) from TimeoutError() if is_silence else error
+            raise requests.unanswered(f"{failure}: {why(error)}", error) from error
 
 
 async def _until_stopped(request: Awaitable[int]) -> None:
@@ -396,13 +379,14 @@ def bucket_remote(
 ) -> ObjectRegistry:
     """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
     store = BucketStore(BucketUrl.parse(url))
+    guarded = CasGuardedStore(store, store.server)
     if create and store.get("registry.json") is None:
         if store.has_foreign_objects():
             raise InputError(
                 f"{store.url} is not a registry and not empty",
                 "name a registry, or a prefix with nothing below it",
             )
-        return ObjectRegistry.create(CasGuardedStore(store, store.server), mirror_of, mirror_of is not None)
-    remote = ObjectRegistry(CasGuardedStore(store, store.server), known_id)
+        return ObjectRegistry.create(guarded, mirror_of, mirror_of is not None)
+    remote = ObjectRegistry(guarded, known_id)
     remote.check_exists()
     return remote

@@ -28,6 +28,7 @@ SCHEMES: dict[str, tuple[str, ...]] = {
 }
 """The options of each kind of URL."""
 SERVERS = {"s3": "", "gs": "https://storage.googleapis.com", "az": "https://blob.core.windows.net"}
+CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
 MAX_PREFIX_BYTES = 800
@@ -87,40 +88,50 @@ class BucketUrl:
         """The setting of obstore for the server's address."""
         return "base_url" if self.scheme == "gs" else "endpoint"
 
-    def option(self, name: str) -> str | None:
-        return dict(self.options).get(name)
+    def option(self, name: str) -> str:
+        """The value of an option; empty if the URL does not have it."""
+        return dict(self.options).get(name, "")
 
     def flag(self, name: str) -> bool:
-        return (self.option(name) or "no").lower() in YES
+        return self.option(name).lower() in YES
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of obstore's client. InputError, HostError or RemoteError for those that cannot work."""
+        is_signed = not self.flag("anonymous")
         if self.scheme == "s3":
             options = dict(self.options)
-            settings = aws.settings(
-                self.url, self.bucket, options, self.flag("path_style"), not self.flag("anonymous")
-            )
+            settings = aws.settings(self.url, self.bucket, options, self.flag("path_style"), is_signed)
         else:
             named = {"account_name": self.option("account"), self.endpoint_setting: self.option("endpoint")}
             settings = {name: value for name, value in named.items() if value}
         endpoint = settings.get(self.endpoint_setting) or SERVERS[self.scheme]
         http_rules.check_proxy(endpoint)
-        if self.flag("anonymous"):
+        if not is_signed:
             settings["skip_signature"] = True
         settings.setdefault("client_options", {})["allow_http"] = endpoint.startswith("http:")
         return settings
 
-    def client(self, settings: dict[str, Any], timeouts: dict[str, str], retries: int) -> Any:
-        """Make a client of obstore whose keys are below the prefix; `timeouts` are of `obstore.store.ClientConfig`."""
+    def client(
+        self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
+    ) -> Any:
+        """Make a client of obstore whose keys are below the prefix.
+
+        A request may take `limit` seconds, its answer may be silent for `silence` seconds (None: no limit).
+        """
         from obstore import store as stores
 
-        backoff = {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=5),
-            "base": 2,
+        options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
+        if silence:
+            options["read_timeout"] = f"{silence * 1000:.0f}ms"
+        second = timedelta(seconds=1)
+        backoff = {"init_backoff": 0.1 * second, "max_backoff": 5 * second, "base": 2}
+        limits = {
+            "client_options": settings["client_options"] | options,
+            "retry_config": {
+                "max_retries": retries,
+                "retry_timeout": timedelta(hours=1),
+                "backoff": backoff,
+            },
         }
-        retry = {"max_retries": retries, "retry_timeout": timedelta(hours=1), "backoff": backoff}
-        options = settings["client_options"] | timeouts
         kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.scheme]
-        limits = {"client_options": options, "retry_config": retry}
         return kind(self.bucket, prefix=self.prefix or None, **(settings | limits))

@@ -150,8 +150,11 @@ class FileStore:
 
 
 def check_url(url: str) -> bool:
-    """True if the URL promises a single writer. InputError if it holds a password or an unknown option."""
+    """True if the URL promises a single writer. InputError if no driver reads it, or it has a password or unknown option."""
     parts = urlsplit(url)
+    if parts.scheme not in PROTOCOLS:
+        schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)
+        raise InputError(f"no backend for {parts.scheme}:", f"name a path or a URL of one of {schemes}")
     if parts.password is not None:
         raise InputError(
             "the URL holds a password, which would be written to disk and shown", "use a key file"

@@ -154,7 +154,7 @@ class HttpStore(ReadOnlyStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _is_there(self, key: str) -> bool:
-        """True if there is a file. A server that refuses HEAD is asked for one byte."""
+        """True if there is a file. If a server refuses HEAD, a GET decides."""
         try:
             headers = self.ask("HEAD", key, {}, lambda answer: answer.headers)
         except RefusedError as error:
@@ -162,12 +162,10 @@ class HttpStore(ReadOnlyStore):
                 return False
             if error.status not in NO_HEAD_STATUS:
                 raise
-            try:
-                headers = self.ask("GET", key, {"Range": "bytes=0-0"}, lambda answer: answer.headers)
-            except RefusedError as refusal:
-                if not self._is_absence(refusal) and refusal.status != 416:
-                    raise
-                return refusal.status == 416
+            stream = self.open(key)
+            if stream is not None:
+                stream.close()
+            return stream is not None
         return not self._is_absence_page(key, headers)
 
     @cached_property

@@ -12,6 +12,7 @@ from onnxreg.registry.support.disk import path_text
 from onnxreg.schema.core.errors import InputError, hub_library, missing_extra, why
 
 BUCKETS = ("s3", "gs", "az")
+SPELLINGS = "write a path, s3://bucket/prefix or hf://org/repo"
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
 
@@ -43,39 +44,23 @@ def open_url(
         with hub_library("a registry on the Hugging Face Hub"):
             from onnxreg.registry.store.hub.hub import open_hub
         return open_hub(url, create, mirror_of, known_id)
-    check_scheme(url)
     path = path_of(url)
     if path is None:
         from onnxreg.registry.store.fsspec_store import file_remote
 
         return file_remote(url, create, mirror_of)
     try:
-        return _open_path(path, create, mirror_of)
+        if path.is_file():
+            from onnxreg.registry.store.archive_reader import open_archive
+
+            return open_archive(path)
+        if create and path.suffix == ".onnxreg" and not path.exists():
+            raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
+        return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise InputError(f"{url[:80]}... is too long for a path", "name a shorter path") from error
-
-
-def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore:
-    """The registry in a directory, or in an archive."""
-    if path.is_file():
-        from onnxreg.registry.store.archive_reader import open_archive
-
-        return open_archive(path)
-    if create and path.suffix == ".onnxreg" and not path.exists():
-        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
-    return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
-
-
-def _check_secret(url: str) -> None:
-    """InputError if a URL holds a password or token: it would be written to disk and shown. It is not repeated."""
-    parts = urlsplit(url)
-    if len(parts.scheme) > 1 and (parts.password is not None or _SECRET.search(parts.query)):
-        raise InputError(
-            "the URL holds credentials, which would be written to disk and shown",
-            "leave them out: each kind of place finds them where its own tools do",
-        )
 
 
 def check_scheme(url: str) -> None:
@@ -98,28 +83,22 @@ def check_scheme(url: str) -> None:
         from onnxreg.registry.store import memory
 
         memory.check_shared(url)
-    elif scheme not in ("", "file") and len(scheme) > 1:
+    elif path_of(url) is None:
         from onnxreg.registry.store import fsspec_store
 
-        if scheme not in fsspec_store.PROTOCOLS:
-            schemes = "s3, gs, az, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
-            raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {schemes}")
         fsspec_store.check_url(url)
 
 
 def path_of(address: str) -> Path | None:
     """The path that a `file://` URL or a path names; None if a URL names another kind of place."""
-    is_path = _scheme(address) == "file" or len(_scheme(address)) <= 1
-    return _path(address) if is_path else None
-
-
-def _path(address: str) -> Path:
-    parts = urlsplit(address)
-    if parts.scheme != "file":
+    scheme, parts = _scheme(address), urlsplit(address)
+    if len(scheme) <= 1:  # no scheme, or the drive of Windows
         try:
             return Path(address).expanduser()
         except RuntimeError as error:
             raise InputError(f"{address}: {error}", "write the directory out in full") from error
+    if scheme != "file":
+        return None
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise InputError(f"{address} names the host {parts.netloc!r}", "write file:///absolute/path")
     return Path(unquote(parts.path, errors="surrogateescape"))
@@ -128,33 +107,30 @@ def _path(address: str) -> Path:
 def _scheme(address: str) -> str:
     """The scheme of a URL, "" for a path. InputError for what is neither."""
     if "\0" in address:
-        raise InputError(
-            f"not a path or URL: {address[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
-        )
+        raise InputError(f"not a path or URL: {address[:80]!r}", SPELLINGS)
     try:
         return urlsplit(address).scheme
     except ValueError as error:
-        raise InputError(
-            f"not a URL: {address[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
-        ) from error
+        raise InputError(f"not a URL: {address[:80]!r}: {why(error)}", SPELLINGS) from error
 
 
 def absolute(address: str) -> str:
-    """Make a path absolute, so that a remote means the same from every working directory; normalize a URL."""
-    if len(_scheme(address)) > 1:
-        _check_secret(address)
-        return one_spelling(address)
-    return path_text(Path(os.path.abspath(_path(address))))  # noqa: PTH100
+    """Make a path absolute, so that a remote means the same from every working directory; normalize a URL.
 
-
-def one_spelling(address: str) -> str:
-    """Return a URL without the slash at its end, which does not matter; a path as it is."""
-    scheme = _scheme(address)
-    if scheme in BUCKETS:
+    InputError if a URL holds a password or token, which is not repeated: it would be written to disk and shown.
+    """
+    parts = urlsplit(address) if len(_scheme(address)) > 1 else None
+    if parts and (parts.password is not None or _SECRET.search(parts.query)):
+        raise InputError(
+            "the URL holds credentials, which would be written to disk and shown",
+            "leave them out: each kind of place finds them where its own tools do",
+        )
+    path = path_of(address)
+    if parts is None and path is not None:
+        return path_text(Path(os.path.abspath(path)))  # noqa: PTH100
+    if parts and parts.scheme in BUCKETS:
         from onnxreg.registry.store.bucket_url import BucketUrl
 
         return BucketUrl.parse(address).url
-    if len(scheme) <= 1:
-        return address
     base, mark, options = address.partition("?")
     return re.sub(r"(?<=[^:/])/+$", "", base) + mark + options

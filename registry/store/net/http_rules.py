@@ -27,8 +27,6 @@ from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 
 MAX_HOPS = 10
-MAX_BODY_BYTES = 2**20
-"""Bytes of an answer that redirects."""
 
 
 def target(url: str, location: str | None) -> str:
@@ -51,12 +49,6 @@ def target(url: str, location: str | None) -> str:
     if not is_private(destination.hostname) or is_private(source.hostname or ""):
         return destination.geturl()
     raise _refused(source, f"into a private network, to {destination.hostname}")
-
-
-def check_size(url: str, size: int) -> None:
-    """RemoteError if an answer that redirects has too many bytes."""
-    if size > MAX_BODY_BYTES:
-        raise _refused(urlsplit(url), "and does not come to an end")
 
 
 def _refused(source: SplitResult, reason: str) -> RemoteError:
