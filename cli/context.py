@@ -63,7 +63,7 @@ class Session:
 
         root = self.registry or default_root()
         if remote is None and not offline:
-            from onnxreg.registry.trust.checked_reader import CheckedReader
+            from onnxreg.registry.trust.known_heads import CheckedReader
 
             own = DirectoryRegistry.open(root)
             return CheckedReader(own, self.heads()) if checked else own

@@ -26,8 +26,7 @@ from onnxreg.registry.transfer.exchange import SkippedVersion, TransferResult, e
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.merge import ExchangeRequest, MakeRestore
 from onnxreg.registry.transfer.pushed import record_push
-from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -161,12 +160,11 @@ class Registry:
         _ = store.is_mirror
         if names is None:
             names = {*self.heads.models(store.registry_id), *(remote.names() if remote else ())}
-        if remote is None:
-            check_no_rollback(store, self.heads, sorted(names))
-            return
-        reader = CheckedReader(remote, self.heads)
         for name in sorted(names):
-            reader.read_index(name)
+            if remote is None:
+                self.heads.check_own(store, name)
+            else:
+                self.heads.read_index(remote, name)
 
     def names(self) -> list[str]:
         return list(self.store.names())

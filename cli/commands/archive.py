@@ -95,7 +95,7 @@ def verify(
     from onnxreg.cli.commands.verify import fail
     from onnxreg.registry.maintain.verification import verify_watched
     from onnxreg.registry.store.archive_reader import open_archive
-    from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
+    from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
 
     session: Session = context.obj
     archive = open_archive(file)

@@ -45,8 +45,8 @@ def command(
     """
     from onnxreg.registry.gates.statements import words
     from onnxreg.registry.read.versions import read_log
-    from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.signatures import SignatureJudge
+    from onnxreg.registry.trust.trust_file import load_trust
 
     session: Session = context.obj
     reader = session.limited(max_age).reader(remote, offline)

@@ -124,7 +124,7 @@ def set_policy(
     """
     from onnxreg.registry.gates.enforce import read_policies
     from onnxreg.registry.gates.promotion import blocked_channels, set_policy
-    from onnxreg.registry.trust.checked_reader import CheckedReader
+    from onnxreg.registry.trust.known_heads import CheckedReader
     from onnxreg.schema.core.given_file import read_given
 
     session: Session = context.obj

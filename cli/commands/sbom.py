@@ -61,7 +61,7 @@ def command(
     from onnxreg.registry.gates.statements import latest_proofs
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.read.versions import read_version
-    from onnxreg.registry.trust.checked_reader import load_trust
+    from onnxreg.registry.trust.trust_file import load_trust
     from onnxreg.schema.formats.sbom import BomSubject, bill, provenance
 
     if timestamp is not None and form == "slsa-v1":

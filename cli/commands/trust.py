@@ -30,8 +30,8 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.support.environment import trust_file
-    from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.edit import heads_json, trust_json
+    from onnxreg.registry.trust.trust_file import load_trust
 
     session: Session = context.obj
     trust, heads = trust_json(load_trust()), heads_json(session.heads())

@@ -14,8 +14,8 @@ from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
-from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

@@ -8,8 +8,8 @@ from onnxreg.registry.dossier.cells import BLANK, Cell, Row, Source, Table, tabl
 from onnxreg.registry.gates.enforce import check_evidence, compared_with, read_policies
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signed_statements
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest

@@ -24,9 +24,9 @@ from onnxreg.registry.log.lookup import consult, find, load, log_of
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.registry.trust.requirements import unauthorized_policies
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,

@@ -11,8 +11,8 @@ from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import sign_statement
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import BENCHMARK, PROOF, RecordedStatement, SignatureJudge, judge_for
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag

@@ -26,7 +26,7 @@ from onnxreg.registry.store.promises import CasGuardedStore, Swapper
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
-from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.units import counted
 

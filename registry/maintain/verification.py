@@ -23,9 +23,9 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.support import parallel
-from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
-from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
+from onnxreg.registry.trust.requirements import audit_signatures, enforce_policies
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress, count_cores
@@ -161,7 +161,7 @@ def verify_watched(
 
     def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
         if known_heads is not None:
-            yield from audit_head(store, known_heads, log.name, index)
+            yield from known_heads.audit(store, log.name, index)
         yield from audit_signatures(rules, log)
         yield from audit_gates(store, log, rules)
 

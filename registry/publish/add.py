@@ -21,7 +21,6 @@ from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.trust.checked_reader import check_no_rollback
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
@@ -55,7 +54,7 @@ class Publisher:
 
     def add(self, draft: Draft) -> Release:
         """Publish a draft; see `Registry.add`."""
-        check_no_rollback(self.store, self.known_heads, [check_name(draft.name)])
+        self.known_heads.check_own(self.store, check_name(draft.name))
         with self.store.push() as push:
             known_files = KnownFiles(state_directory() / "known-files" / f"{self.store.registry_id}.json")
             files = _DraftFiles(self.store, push, draft, known_files)
@@ -92,7 +91,7 @@ class Publisher:
         try:
             data = read_blob(self.store, digest)
             manifest = Manifest.decode(data)
-            check_no_rollback(self.store, self.known_heads, [manifest.name])
+            self.known_heads.check_own(self.store, manifest.name)
             with self.store.push() as push:
                 return self._publish(push, manifest, data)
         except NotFoundError:
@@ -103,7 +102,7 @@ class Publisher:
     ) -> Release:
         """Publish a manifest from elsewhere. `fetch` puts blobs that it names into a push."""
         manifest = Manifest.decode(data)
-        check_no_rollback(self.store, self.known_heads, [check_name(manifest.name)])
+        self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
             bring = partial(fetch, push, manifest)
             files = {file.digest for file in manifest.all_files()}

@@ -20,8 +20,7 @@ from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.checked_reader import CheckedReader
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
@@ -134,7 +133,7 @@ class RemoteReader(CheckedReader):
         copy: RemoteCopy,
         offline: TellAge | None = None,
     ) -> None:
-        super().__init__(source if offline is None else self, known_heads, copy.store)
+        super().__init__(source if offline is None else self, known_heads)
         self.copy = copy
         self._offline = offline
         self._remote = source
@@ -168,7 +167,7 @@ class RemoteReader(CheckedReader):
             if index is not None and name != POLICY_LOG:
                 self._offline(name, self.copy.age(name))
             return index
-        index = super().read_index(name, cached or index)
+        index = self._known_heads.read_index(self.source, name, cached or index, [self.copy.store])
         if index is not None:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:

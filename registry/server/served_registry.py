@@ -31,8 +31,8 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.trust.checked_reader import CheckedReader, trust_digest
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
+from onnxreg.registry.trust.trust_file import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

@@ -32,8 +32,8 @@ from onnxreg.registry.transfer.exchange import (
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.transfer.pushed import record_push
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -4,6 +4,6 @@
 index file with it, `requirements` applies the user's trust file, `signatures` checks each signature against
 the keys in it.
 
-Start with `checked_reader.py`, then `known_heads.py`. The threats: docs/threat-model.md.
+Start with `known_heads.py`, then `observe.py`. The threats: docs/threat-model.md.
 Must not import: `gates`, `transfer` or anything above them.
 """

@@ -10,8 +10,8 @@ import msgspec
 from onnxreg.registry.signing import read_rotation
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey, read_trust

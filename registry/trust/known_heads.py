@@ -6,21 +6,24 @@ same moment, one observation may be lost; a false one is never saved.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader
 from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
+from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
     IntegrityError,
+    RegError,
+    fault,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
 
@@ -86,41 +89,83 @@ class KnownHeads:
         """Return True if anything of a model was seen before."""
         return self._path(registry_id, name).is_file()
 
+    def read_index(
+        self,
+        reader: RegistryReader,
+        name: str,
+        cached: IndexFile | None = None,
+        near: Sequence[BlobReader] = (),
+        is_own: bool = False,
+    ) -> IndexFile | None:
+        """Read an index file and `check` it; if it fails, read and check the newest one. Return the one that passes.
+
+        A cache in between, or a commit that was pinned before another writer's, is not a rollback.
+        """
+        before = self.read(reader.registry_id, name)
+        index = reader.read_index(name, cached)
+        try:
+            self.check(reader, name, index, before, near, is_own)
+        except IntegrityError:
+            index, former = reader.read_fresh(name), index
+            if index == former:
+                raise
+            self.check(reader, name, index, before, near, is_own)
+        return index
+
+    def check_own(self, store: RegistryReader, name: str) -> None:
+        """Raise IntegrityError or ForkError, before a change, if a registry of the user contradicts its known head."""
+        if self.knows(store.registry_id, name):
+            self.read_index(store, name, is_own=True)
+
     def check(
         self,
         reader: RegistryReader,
         name: str,
         index: IndexFile | None,
         before: KnownHead | None,
-        trust: str = "",
         near: Sequence[BlobReader] = (),
-    ) -> bool:
-        """Accept an index file as `observe` does, and remember it.
+        is_own: bool = False,
+    ) -> None:
+        """Accept an index file as `observe` does, and if it is new, by the trust file; remember it.
 
-        Return True if the same bytes were accepted before with this trust file. A place that is behind another one is
-        only reported.
+        A place that is behind another one is only reported. Raise ForkError or IntegrityError if the file contradicts its
+        known head or lacks a required signature.
 
         Args:
             before: the answer of `read` before the index file was read.
             near: further places where the sealed parts of the log may be read.
+            is_own: the trust file does not count, since it is about what others write.
         """
         data = None if index is None else index.data
         origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         served = ServedIndex(reader.registry_id, name, origin, data, fetcher(*near, reader), reader.url)
         after = observe(before, served)
-        if after is None or data is None:
-            return True
+        if after is None or index is None:
+            return
         self._keep(reader.registry_id, name, before, after)
-        if after.index != Digest.of(data):
+        if after.index != Digest.of(index.data):
             with suppress(OSError):
                 age = abs(time.time() - self._path(reader.registry_id, name).stat().st_mtime)
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[served.url], age))
-            return False
-        return before is not None and (before.index, before.trust) == (after.index, trust)
+        trust = "" if is_own else trust_digest()
+        if trust and (before is None or (before.index, before.trust) != (Digest.of(index.data), trust)):
+            _enforce(reader, name, index)
+            self._add(reader.registry_id, name, index, trust=trust)
 
-    def approve(self, reader: RegistryReader, name: str, index: IndexFile, trust: str) -> None:
-        """Remember that the newest index file meets the trust file. Ignore an older one."""
-        self._add(reader.registry_id, name, index, trust=trust)
+    def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
+        """Yield the contradiction between an index file and its known head, if any; see `verify.Audit`.
+
+        If the log grew meanwhile, the newest index file counts.
+        """
+        try:
+            try:
+                self.check(reader, name, index, self.read(reader.registry_id, name), is_own=True)
+            except IntegrityError:
+                if reader.read_index(name) == index:
+                    raise
+                self.read_index(reader, name, is_own=True)
+        except RegError as error:
+            yield fault("history", error)
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
@@ -191,3 +236,33 @@ class KnownHeads:
                 self._warn(
                     f"known heads cannot be kept in {self._root}: {error.strerror}; a rollback will go unnoticed"
                 )
+
+
+def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
+    """Raise IntegrityError if a log does not meet the trust file."""
+    trust = trust_if_any()
+    if trust is not None and (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
+        from onnxreg.registry.trust import requirements
+        from onnxreg.schema.gates.policy import PolicyLog
+
+        if name == POLICY_LOG:
+            requirements.enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
+        else:
+            requirements.enforce(trust, reader, name, index)
+
+
+class CheckedReader(ReaderWrapper):
+    """A reader that refuses an index file which contradicts its known head or lacks a required signature."""
+
+    def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
+        super().__init__(source)
+        self._known_heads = known_heads
+
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        """Read an index file, and check it; see `KnownHeads.read_index`."""
+        return self._known_heads.read_index(self.source, name, cached)
+
+
+def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryReader:
+    """Wrap a reader so that index files are checked. Return it unchanged if it is wrapped already."""
+    return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)

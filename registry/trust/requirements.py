@@ -6,7 +6,6 @@ from itertools import pairwise
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import (
     SignatureVerdict,
     SignedStatement,
@@ -100,26 +99,6 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
             SIGNERS_ADVICE,
         )
     return anchor.seq
-
-
-def audit_head(
-    reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile
-) -> Iterator[tuple[str, str]]:
-    """Yield the contradiction between a model's index file and its known head, if any; see `verify.Audit`.
-
-    If the log grew meanwhile, the newest index file counts.
-    """
-    try:
-        try:
-            known_heads.check(reader, name, index, known_heads.read(reader.registry_id, name))
-        except IntegrityError:
-            before = known_heads.read(reader.registry_id, name)
-            fresh = reader.read_index(name)
-            if fresh == index:
-                raise
-            known_heads.check(reader, name, fresh, before)
-    except RegError as error:
-        yield fault("history", error)
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:

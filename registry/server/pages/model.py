@@ -14,9 +14,9 @@ from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
-from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.registry.trust.signatures import SignatureJudge
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, suggest

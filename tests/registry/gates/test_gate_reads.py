@@ -20,7 +20,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.gates.policy import read_policy
 
 STABLE = f"{NAME}:stable"

@@ -15,8 +15,8 @@ from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient, OciServer, OciTarget
 from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref

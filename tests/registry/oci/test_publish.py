@@ -20,8 +20,8 @@ from onnxreg.registry.oci.documents import MODEL_PACK
 from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, fetch_version, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,

@@ -36,7 +36,7 @@ from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support import parallel
 from onnxreg.registry.transfer.mirror import mirror, open_both
-from onnxreg.registry.trust.checked_reader import CheckedReader
+from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     HostError,

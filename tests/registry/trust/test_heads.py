@@ -26,8 +26,7 @@ from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.trust import observe as observing
-from onnxreg.registry.trust.checked_reader import CheckedReader
-from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import read_policy

@@ -8,8 +8,7 @@ import pytest
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.registry.trust.checked_reader import CheckedReader
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 

@@ -13,8 +13,7 @@ from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.trust.checked_reader import CheckedReader
-from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES

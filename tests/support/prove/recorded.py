@@ -4,7 +4,7 @@ from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.read.versions import read_version
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.checked_reader import load_trust
+from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import RecordedProof
 
