@@ -16,7 +16,7 @@ from onnxreg.cli.reports import deep_diff as inside
 from onnxreg.cli.reports import diff_report
 from onnxreg.cli.reports.deep_diff import DiffSide
 from onnxreg.schema.compare.graphs import DeepDiff
-from onnxreg.schema.compare.manifests import ManifestDiff, diff
+from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES, kind_words
 from onnxreg.schema.core.errors import GateError, InputError
@@ -87,12 +87,11 @@ def command(
     reader = session.reader(remote)
     sides = [_read(reader if source is None else session.reader(source), old), _read(reader, new)]
     before, after = (side.version for side in sides)
-    changes = diff(before.manifest, after.manifest)
+    changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
     opened = None
     if deep:
         with session.progress("reading what differs") as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
-    screen = overview(before.manifest, after.manifest, changes, (before.states, after.states))
     proofs = [_proofs(side) for side in sides]
     if as_json:
         later = {"old": _overruled(before), "new": _overruled(after)}

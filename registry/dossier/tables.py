@@ -199,10 +199,10 @@ class VersionTables:
         if before is None or not {before, after}.isdisjoint(self.ledger.tombstones):
             return rows
         sources = self._blob(before), self._blob(after)
-        for change, places in located_changes(self._manifest(before), self._manifest(after)):
+        for change, delta in located_changes(self._manifest(before), self._manifest(after)):
             if change.severity == "cosmetic":
                 continue
-            sides = list(zip(sources, places, strict=True))
+            sides = list(zip(sources, delta.pointers, strict=True))
             cites = tuple(side.cite(location) for side, location in sides if location is not None)
             words = [Cell(word, "diff", cites) for word in (change.severity, change.kind, change.path)]
             values = [BLANK if location is None else side.quote(location) for side, location in sides]

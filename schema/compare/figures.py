@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import hypot, isfinite, sqrt
 from typing import Any, Literal, get_args
 
-from onnxreg.schema.compare.json_changes import parsed_path
-from onnxreg.schema.compare.manifests import Change, paired
+from onnxreg.schema.compare.manifests import LocatedChange, paired
 from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction, check_key
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
@@ -143,16 +142,16 @@ def suite_of(artifact: Artifact | None) -> Digest | None:
     return evidence.suite if evidence else None
 
 
-def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[str, str], FigureRow]:
+def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
     """The rows by the names of artifact and check: of each quality and loss, and of each check that must be shown.
 
     A check is shown if a change of it is severe, or its verdict changed. Artifacts that one side lacks have none.
     """
     shown = {
-        parsed_path(change.path)[1][:2]
-        for change in changes
-        if change.kind.startswith("check-")
-        and (change.severity in SEVERE or change.path.endswith("].verdict"))
+        delta.at.names[:2]
+        for change, delta in changes
+        if delta.at.pattern.startswith("artifacts[].checks[]")
+        and (change.severity in SEVERE or delta.at.pattern.endswith("[].verdict"))
     }
     rows = {}
     for artifact, (old, new) in pairs.items():

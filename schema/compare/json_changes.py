@@ -17,7 +17,6 @@ Namer = Callable[[Any, int], str]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
-_BRACKETS = re.compile(r"\[(\"(?:[^\"\\]|\\.)*\"|[^\[\]]*)\]")
 _ABSENT = object()
 
 
@@ -73,6 +72,12 @@ class JsonChange(NamedTuple):
     op: Op
     old: Any
     new: Any
+
+    @property
+    def pointers(self) -> tuple[str | None, str | None]:
+        """The JSON pointers of both values; None for a missing one."""
+        before, after = self.at.pointers
+        return None if self.op == "added" else before, None if self.op == "removed" else after
 
 
 def same(old: Any, new: Any) -> bool:
@@ -178,14 +183,3 @@ def _join(path: str, key: str) -> str:
     if not _PLAIN.fullmatch(key):
         return f"{path}[{json.dumps(key)}]"
     return f"{path}.{key}" if path else key
-
-
-def parsed_path(path: str) -> tuple[str, tuple[str, ...]]:
-    """The pattern of a change's path, and the names in its brackets.
-
-    A key in brackets, such as `opset_imports["com.microsoft"]`, counts as a name.
-    """
-    names = _BRACKETS.findall(path)
-    return _BRACKETS.sub("[]", path), tuple(
-        json.loads(name) if name.startswith('"') else name for name in names
-    )

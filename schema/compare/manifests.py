@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -13,10 +13,7 @@ from onnxreg.schema.compare.severity import LISTS, SEVERITIES, Severity, artifac
 from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
-Pointers = tuple[str | None, str | None]
-"""JSON pointers (RFC 6901) of a value before and after; None if there is none."""
 Part = TypeVar("Part", bound=Document)
-_MEMBER = re.compile(r"model_family\.members\[([^\]]+)\]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -40,13 +37,12 @@ class Change(Document):
     message: str
     note: str | None = None
 
-    @property
-    def subject(self) -> str:
-        """The message without its kind, artifact and note: `license "MIT"`."""
-        where = "" if self.artifact is None else f" in {_clip(self.artifact)}"
-        head = self.kind.replace("-", " ")
-        text = self.message.removeprefix(head).removeprefix(where).removeprefix(": ")
-        return text.removesuffix(f" ({self.note})") if self.note else text
+
+class LocatedChange(NamedTuple):
+    """A change, and the difference of the two JSON values that it is about."""
+
+    change: Change
+    delta: JsonChange
 
 
 class ManifestDiff(Document):
@@ -71,7 +67,19 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
     severity and message are of the direction.
     """
-    changes = [change for change, _ in located_changes(old, new)]
+    return diff_of(located_changes(old, new), old, new)
+
+
+def located_changes(old: Manifest, new: Manifest) -> list[LocatedChange]:
+    """The changes of `diff`, each with its places in the two manifests."""
+    lists = {**LISTS, "artifacts": artifact_list(_owners(old, new))}
+    changes = [LocatedChange(_change(delta), delta) for delta in compare(old.to_json(), new.to_json(), lists)]
+    return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
+
+
+def diff_of(located: Sequence[LocatedChange], old: Manifest, new: Manifest) -> ManifestDiff:
+    """The document of these changes."""
+    changes = tuple(change for change, _ in located)
     counts = Counter(change.severity for change in changes)
     return ManifestDiff(
         format="onnxreg-diff",
@@ -79,20 +87,9 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
         compatible=not counts["breaking"],
         summary=_summary(changes, counts),
         counts={severity: counts[severity] for severity in SEVERITIES},
-        changes=tuple(changes),
-        **({"members": _members(changes, old, new)} if old.model_family and new.model_family else {}),
+        changes=changes,
+        **({"members": _members(located, old, new)} if old.model_family and new.model_family else {}),
     )
-
-
-def located_changes(old: Manifest, new: Manifest) -> list[tuple[Change, Pointers]]:
-    """The changes of `diff`, each with the JSON pointers of its old and new value in the two manifests."""
-    lists = {**LISTS, "artifacts": artifact_list(_owners(old, new))}
-    changes: list[tuple[Change, Pointers]] = []
-    for delta in compare(old.to_json(), new.to_json(), lists):
-        before, after = delta.at.pointers
-        pointers = (None if delta.op == "added" else before, None if delta.op == "removed" else after)
-        changes.append((_change(delta), pointers))
-    return sorted(changes, key=lambda pair: (SEVERITIES.index(pair[0].severity), pair[0].path, pair[0].kind))
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> dict[str, tuple[Artifact | None, Artifact | None]]:
@@ -121,7 +118,7 @@ def _owners(old: Manifest, new: Manifest) -> dict[str, str] | None:
     return {path: name for path, name in (before | after).items() if before.get(path, name) == name}
 
 
-def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[str, list[str]]:
+def _members(located: Sequence[LocatedChange], old: Manifest, new: Manifest) -> dict[str, list[str]]:
     """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of
     routes from or to it."""
     members = old.members, new.members
@@ -130,10 +127,10 @@ def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[st
         for name, pair in artifact_pairs(old, new).items()
     }
     kinds: dict[str, dict[str, None]] = {}
-    for change in changes:
-        if entry := _MEMBER.match(change.path):
-            touched = {entry[1]}
-        elif change.path.startswith("model_family.routing"):
+    for change, delta in located:
+        if delta.at.pattern.startswith("model_family.members[]"):
+            touched = {delta.at.names[0]}
+        elif delta.at.pattern.startswith("model_family.routing"):
             touched = {head for head in (change.old, change.new) if isinstance(head, str)}
         else:
             touched = owners.get(change.artifact or "", set())
@@ -145,32 +142,37 @@ def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[st
 def _change(delta: JsonChange) -> Change:
     at, rule = delta.at, rule_for(delta.at.pattern)
     kind, note = rule.kind(delta), rule.remark(delta)
-    head, path = kind.replace("-", " "), at.path
-    if at.pattern.startswith("artifacts[]") and at.pattern != "artifacts[]":
-        head, path = f"{head} in {_clip(at.names[0])}", path.removeprefix(f"artifacts[{at.names[0]}].")
+    artifact = at.names[0] if at.pattern.startswith("artifacts[]") else None
+    inside = f" in {_clip(artifact)}" if artifact is not None and at.pattern != "artifacts[]" else ""
     return Change(
         kind=kind,
         path=at.path,
         severity=rule.severity(delta),
         old=delta.old,
         new=delta.new,
-        message=f"{head}: {_subject(delta, path)}" + (f" ({note})" if note else ""),
-        **({"artifact": at.names[0]} if at.pattern.startswith("artifacts[]") else {}),
+        message=f"{kind.replace('-', ' ')}{inside}: {subject(delta)}" + (f" ({note})" if note else ""),
+        **({} if artifact is None else {"artifact": artifact}),
         **({"note": note} if note else {}),
     )
 
 
-def _subject(delta: JsonChange, path: str) -> str:
+def subject(delta: JsonChange) -> str:
     """The changed thing with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
     at, op, old, new = delta
     if op == "reordered":
         index = next(i for i, pair in enumerate(zip(old, new, strict=False)) if not same(*pair))
         return f"[{index}] {_show(old[index])} -> {_show(new[index])}"
     if op == "changed":
-        return f"{_clip(path)} {_show(old)} -> {_show(new)}"
+        return f"{_clip(field(delta))} {_show(old)} -> {_show(new)}"
     if at.pattern.endswith("[]"):
         return _clip(at.names[-1])
-    return f"{_clip(path)} {_show(old if op == 'removed' else new)}"
+    return f"{_clip(field(delta))} {_show(old if op == 'removed' else new)}"
+
+
+def field(delta: JsonChange) -> str:
+    """The path of a field, inside its artifact if it has one."""
+    is_inside = delta.at.pattern.startswith("artifacts[].")
+    return delta.at.path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else delta.at.path
 
 
 def _show(value: Any) -> str:

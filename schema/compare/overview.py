@@ -14,8 +14,15 @@ from onnxreg.schema.compare.figures import (
     figure_rows,
     suite_of,
 )
-from onnxreg.schema.compare.json_changes import parsed_path
-from onnxreg.schema.compare.manifests import Change, ManifestDiff, artifact_pairs
+from onnxreg.schema.compare.manifests import (
+    LocatedChange,
+    ManifestDiff,
+    artifact_pairs,
+    diff_of,
+    field,
+    located_changes,
+    subject,
+)
 from onnxreg.schema.compare.severity import (
     ARTIFACT,
     BYTES,
@@ -135,16 +142,18 @@ class DiffOverview(Document):
 
 
 def overview(
-    old: Manifest,
-    new: Manifest,
-    diff: ManifestDiff,
-    states: tuple[ArtifactStates, ArtifactStates] = ((), ()),
-) -> DiffOverview:
-    """Group the changes of a diff by what an auditor asks. `states` are those of both versions, after later evaluations."""
+    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
+) -> tuple[ManifestDiff, DiffOverview]:
+    """Compare two manifests, and group the changes of the diff by what an auditor asks.
+
+    `states` are those of the artifacts of both versions, after later evaluations.
+    """
+    changes = located_changes(old, new)
+    diff = diff_of(changes, old, new)
     pairs = artifact_pairs(old, new)
-    rows = figure_rows(pairs, diff.changes)
+    rows = figure_rows(pairs, changes)
     positions: dict[Place, list[int]] = defaultdict(list)
-    for position, spot in enumerate(_places(diff.changes, pairs, rows)):
+    for position, spot in enumerate(_places(changes, pairs, rows)):
         positions[spot].append(position)
     figures = sorted(
         (
@@ -155,7 +164,7 @@ def overview(
     )
     uncompared = Counter(row.artifact for row in figures if row.verdict == "uncompared")
     artifacts = tuple(_artifact_rows((old, new), states, pairs, positions))
-    return DiffOverview(
+    screen = DiffOverview(
         verdict=tuple(_sentences(old, new, diff, artifacts, figures)),
         artifacts=artifacts,
         figures=tuple(row for row in figures if row.changes or row.verdict != "uncompared"),
@@ -171,7 +180,7 @@ def overview(
             for name, (before, after) in pairs.items()
             if after is not None and name in uncompared
         ),
-        facts=tuple(sorted(_facts(diff.changes, positions, pairs), key=lambda row: row.rank)),
+        facts=tuple(sorted(_facts(changes, positions, pairs), key=lambda row: row.rank)),
         folded=tuple(
             FoldedChanges(
                 cause=spot[1],
@@ -182,10 +191,11 @@ def overview(
             if spot[0] == FOLLOWS
         ),
     )
+    return diff, screen
 
 
 def _places(
-    changes: Sequence[Change], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
+    changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
     """The place of each change. A severe one is folded only if its cause is shown with the same severity."""
     causes = {
@@ -195,10 +205,10 @@ def _places(
     }
     first_cause = next(iter(causes.values()), None)
     uncompared = {row.artifact for row in rows.values() if row.verdict == "uncompared"}
-    severe = [change.path for change in changes if change.severity in SEVERE and change.artifact]
+    severe = [change.path for change, _ in changes if change.severity in SEVERE and change.artifact]
     mirrored = {key for key, end in _MIRRORS.items() if any(path.endswith(end) for path in severe)}
-    for change in changes:
-        pattern, names = parsed_path(change.path)
+    for change, delta in changes:
+        pattern, names = delta.at.pattern, delta.at.names
         section = rule_for(pattern).section
         spot: Place = (FACT, section)
         if section == CHECK:
@@ -390,34 +400,37 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _facts(changes: Sequence[Change], positions: Positions, pairs: ArtifactPairs) -> Iterator[FactRow]:
+def _facts(changes: Sequence[LocatedChange], positions: Positions, pairs: ArtifactPairs) -> Iterator[FactRow]:
     """The facts of each section, severity and kind."""
     groups: dict[tuple[str, Severity, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():
         for position in members if spot[0] == FACT else ():
-            change = changes[position]
+            change = changes[position].change
             groups[spot[1], change.severity, change.kind].append(position)
     for (section, severity, kind), members in groups.items():
         text = _fact_text([changes[position] for position in members], pairs)
         yield FactRow(section=section, severity=severity, kind=kind, text=text, changes=tuple(members))
 
 
-def _fact_text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
+def _fact_text(changes: Sequence[LocatedChange], pairs: ArtifactPairs) -> str:
     """`opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`"""
-    artifacts = list(dict.fromkeys(change.artifact for change in changes if change.artifact))
-    subjects = list(dict.fromkeys(_subject(change, pairs) for change in changes))
+    first = changes[0].change
+    artifacts = list(dict.fromkeys(change.artifact for change, _ in changes if change.artifact))
+    subjects = list(dict.fromkeys(_subject(item, pairs) for item in changes))
     if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
-        subjects = list(dict.fromkeys(map(_field, changes)))
+        names = (d.at.names[-1] if d.at.pattern.endswith("[]") else field(d) for _, d in changes)
+        subjects = list(dict.fromkeys(names))
     inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
     if len(artifacts) == 1:
         inside = next(f" in {side.path}" for side in reversed(pairs[artifacts[0]]) if side)
-    note = f" ({changes[0].note})" if changes[0].note else ""
-    return f"{kind_words(changes[0].kind)}{inside}: {_named(subjects)}{note}"
+    note = f" ({first.note})" if first.note else ""
+    return f"{kind_words(first.kind)}{inside}: {_named(subjects)}{note}"
 
 
-def _subject(change: Change, pairs: ArtifactPairs) -> str:
+def _subject(item: LocatedChange, pairs: ArtifactPairs) -> str:
     """The changed thing with its values: of a companion its role and path, of a tensor its shapes."""
-    pattern, names = parsed_path(change.path)
+    change, delta = item
+    pattern, names = delta.at.pattern, delta.at.names
     if pattern.startswith("files[]"):
         return names[0]
     if change.kind.endswith("-reshaped"):  # `ids [batch, 3] -> [batch, 5]`
@@ -427,10 +440,4 @@ def _subject(change: Change, pairs: ArtifactPairs) -> str:
         shapes = [spec.shape_text for spec in specs if spec.name == names[1]]
         if len(shapes) == 2:
             return f"{names[1]} {' -> '.join(shapes)}"
-    return change.subject
-
-
-def _field(change: Change) -> str:
-    """The path of a field inside its artifact; of an item of a list its name."""
-    pattern, names = parsed_path(change.path)
-    return names[-1] if pattern.endswith("[]") else change.path.removeprefix(f"artifacts[{change.artifact}].")
+    return subject(delta)

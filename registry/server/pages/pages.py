@@ -31,7 +31,6 @@ from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
@@ -228,8 +227,7 @@ class Pages:
         def make(model: ModelPage) -> bytes:
             other = ModelPage(self._registry, old.name, self._registry.read_index(old.name))
             before, after = _side(other, old), _side(model, new)
-            difference = diff(before.manifest, after.manifest)
-            screen = overview(before.manifest, after.manifest, difference, (before.states, after.states))
+            difference, screen = overview(before.manifest, after.manifest, (before.states, after.states))
             return self._page("diff.html", old=before, new=after, diff=difference, screen=screen)
 
         return await self._of_model(new.name, make, "diff", old, new, token)

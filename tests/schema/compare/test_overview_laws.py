@@ -25,8 +25,8 @@ def folded(found: DiffOverview) -> list[int]:
 
 
 def check_laws(old: Manifest, new: Manifest) -> tuple[ManifestDiff, DiffOverview]:
-    changes = diff(old, new)
-    found = overview(old, new, changes)
+    changes, found = overview(old, new)
+    assert changes == diff(old, new)
     positions = shown(found) + folded(found)
     assert sorted(positions) == list(range(len(changes.changes)))
     mirrored = {"certified", "quant_recall_delta"}

@@ -35,7 +35,8 @@ def test_the_places_hold_the_values(full: dict[str, Any], back: bool) -> None:
     changes = located_changes(*manifests)
     assert [change for change, _ in changes] == list(diff(*manifests).changes)
     assert len(changes) > 15
-    for change, (before, after) in changes:
+    for change, delta in changes:
+        before, after = delta.pointers
         for side, place, value in ((old, before, change.old), (new, after, change.new)):
             assert value is None if place is None else pointer.find(side, place) == value, change.path
         assert (before is None) == change.kind.endswith("added")
