@@ -174,11 +174,8 @@ def verify_watched(
     reader = store if known_heads is None else CheckedReader(store, known_heads)
     try:
         policies = read_policies(reader)
-        if policies.lines:
-            _ = policies.policy
-            enforce_policies(rules, policies)
-        elif rules.governs(reader.registry_id):
-            report.damages.append(Damage("policy", POLICIES, "it has no policy, and must have one"))
+        _ = policies.policy
+        enforce_policies(rules, policies)
     except RegError as error:
         report.add("policy", POLICIES, error)
     return report

@@ -136,12 +136,9 @@ def _verbatim(
     """Compare every model, then copy the ones that are behind, and delete what the source gave up."""
     trust = load_trust()
     policies = read_policies(source)
-    if policies.lines:
-        enforce_policies(trust, policies)
-    files = innermost(
-        source
-    )  # the catalog is read before the models, so that the copy has every version that it names
-    catalog = files.read_file(CATALOG)
+    enforce_policies(trust, policies)
+    # The catalog is read before the models, so that the copy has every version that it names.
+    catalog = innermost(source).read_file(CATALOG)
     copy_policies(policies, destination)
     behind: dict[str, Log | None] = {}
     frees_blobs = False

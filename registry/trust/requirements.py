@@ -33,11 +33,13 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
 
 
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
-    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say.
+    """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or is missing.
 
     A policy that names keys counts if lines must be signed, or if the trust file has all these keys, none revoked: a
     reader without them cannot judge the next line.
     """
+    if not log.lines and trust.governs(log.registry):
+        raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
     check_lines(trust, log.registry, POLICY_LOG, log.lines)
     is_demanded = any(need.lines for need in trust.required(log.registry, POLICY_LOG))
     valid = {name for key in trust.keys.values() if key.revoked is None for name in (key.name, key.key.id)}

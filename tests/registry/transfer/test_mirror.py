@@ -23,11 +23,19 @@ from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
+from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import MirrorResult, mirror, open_both, unfinished_warning
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RemoteError,
+)
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
@@ -448,6 +456,16 @@ def test_a_version_that_left_by_mirror_is_not_dropped(filled: Registry, other: R
     mirror(filled.store, other.store)
     with pytest.raises(ConflictError, match="known to other registries"):
         owner.drop(filled, "small:0.1.0")
+
+
+def test_a_source_without_the_policies_that_it_must_have_is_refused(
+    filled: Registry, copied: RegistryStore
+) -> None:
+    trust_file().parent.mkdir(parents=True, exist_ok=True)
+    trust_file().write_text('[[require]]\nmodels = [".policy"]\nlines = true\n')
+    with pytest.raises(IntegrityError, match="must have"):
+        mirror(filled.store, copied)
+    assert list(copied.names()) == []
 
 
 def test_opening_both(filled: Registry, other: Registry, tmp_path: Path) -> None:
