@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load_own
@@ -19,13 +19,18 @@ from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
 from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.hub import check_layout
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
-from onnxreg.registry.transfer.exchange import SkippedVersion, TransferResult, exchange, exchange_possible
-from onnxreg.registry.transfer.layout_choice import LayoutChoice
+from onnxreg.registry.transfer.exchange import (
+    SkippedVersion,
+    TransferResult,
+    exchange,
+    exchange_possible,
+    record_push,
+)
 from onnxreg.registry.transfer.merge import ExchangeRequest, MakeRestore
-from onnxreg.registry.transfer.pushed import record_push
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RemoteError
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
     from onnxreg.registry.publish.add import Publisher
     from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.store.hub.hub import HubRegistry
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.log.state import State
     from onnxreg.schema.manifest.draft import Draft
@@ -216,22 +222,25 @@ class Registry:
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
-        layout: LayoutChoice | None = None,
+        layout: str | None = None,
     ) -> TransferResult:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
         expired there. `channels` move there to the versions that they hold here, which are copied too. If a
         remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
-        remote is always checked. `layout` writes the usual files of the model into a repository on the Hub.
+        remote is always checked. `layout` (`hub`, or `hub:CHANNEL`) writes the usual files of the
+        model into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
         log = lookup.read_log(home, ref.name)
         located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
         versions = [located.version, *_held_by(log, channels, located.version)]
+        channel = None if layout is None else check_layout(layout, self.remotes.url_of(to))
         remote = self._destination(to)
-        if layout is not None:
-            layout.begin(remote, log.name)
+        hub = None if layout is None else cast("HubRegistry", remote)
+        if hub is not None:
+            hub.choose_layout(log.name, channel)
         record_push(home, log, versions, remote.registry_id)
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
@@ -245,8 +254,8 @@ class Registry:
             yanked_bytes=self.yanked_bytes,
         )
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
-        if layout is not None:
-            layout.end(remote, log.name)
+        if hub is not None:
+            hub.refresh_layout(log.name)
         with suppress(*_LATE_ERRORS):
             if result.log is not None:
                 copy.keep_log(result.log)

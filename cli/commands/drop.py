@@ -14,7 +14,7 @@ def command(context: typer.Context, ref: ExactRefArgument, reason: Reason = None
 
     The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
     """
-    from onnxreg.registry.transfer.pushed import was_pushed
+    from onnxreg.registry.transfer.exchange import was_pushed
 
     session: Session = context.obj
     registry, target = session.open(), Ref.parse(ref)

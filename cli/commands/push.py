@@ -25,7 +25,6 @@ from onnxreg.cli.reports.transfer_report import (
     yanked_to_json,
 )
 from onnxreg.registry.log import lookup
-from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, is_name
 
@@ -112,8 +111,7 @@ def command(
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
     session: Session = context.obj
-    choice = None if layout is None else LayoutChoice.parse(layout)
-    if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
+    if layout is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
         _push_many(session, ref, destination, every, channels, restore, heal, deltas, yanked_bytes)
@@ -122,7 +120,7 @@ def command(
     registry.yanked_bytes = yanked_bytes
     check_model_first("push", ref, remote, registry)
     with resumable(), session.progress(f"pushing {ref}") as progress:
-        result = registry.push(ref, destination, progress, restore, heal, channels, choice)
+        result = registry.push(ref, destination, progress, restore, heal, channels, layout)
     url = registry.remotes.url_of(destination)
     report_transfer(session, "pushed", result, url, watch, channels, heal=heal)
     if deltas:

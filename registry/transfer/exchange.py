@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.registry.delta import Arrival, DeltaPlan, plan_deltas
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, files
-from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -235,3 +235,16 @@ def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
         return next(ranks, len(ERRORS_BY_SEVERITY))
 
     return min((item.error for item in skipped if item.error is not None), key=rank, default=None)
+
+
+def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
+    """Record on this machine, before a push begins, that another registry will know these versions: `reg drop` then refuses."""
+    for version in versions:
+        path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
+        if store.read_local(path) is None:
+            store.write_local(path, f"{registry_id}\n".encode())
+
+
+def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
+    """True if a push of the version ever began."""
+    return store.read_local(f"pushed/{located.name}/{located.entry.manifest.hex}") is not None

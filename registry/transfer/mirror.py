@@ -29,9 +29,9 @@ from onnxreg.registry.transfer.exchange import (
     exchange,
     exchange_possible,
     list_errors,
+    record_push,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
-from onnxreg.registry.transfer.pushed import record_push
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest

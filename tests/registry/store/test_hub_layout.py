@@ -23,7 +23,6 @@ from onnxreg.registry.gates.promotion import with_policy
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.gates.policy import PolicyLog, read_policy
 from onnxreg.schema.manifest.draft import DraftFile
@@ -32,7 +31,7 @@ from onnxreg.schema.manifest.draft import DraftFile
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 REPO, NAME = "acme/pii", "acme/pii"
 URL = f"hf://{REPO}"
-NEWEST, STABLE = LayoutChoice.parse("hub"), LayoutChoice.parse("hub:stable")
+NEWEST, STABLE = "hub", "hub:stable"
 LAYOUT = {
     "config.json",
     "tokenizer.json",
@@ -187,7 +186,7 @@ def test_only_the_hub_has_a_layout(registry: Registry, tmp_path: Path) -> None:
         registry.push(NAME, str(tmp_path / "remote"), layout=NEWEST)
     for text in ("hug", "hub:", "hub:a b"):
         with pytest.raises(InputError):
-            LayoutChoice.parse(text)
+            registry.push(NAME, URL, layout=text)
 
 
 def test_the_card_says_what_the_manifest_says(hub: Hub, registry: Registry, tmp_path: Path) -> None:

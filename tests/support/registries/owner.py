@@ -11,7 +11,7 @@ from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space
 from onnxreg.registry.maintain.verification import verify_watched
 from onnxreg.registry.signing import sign_release
-from onnxreg.registry.transfer.pushed import was_pushed
+from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.signing.dsse import MEDIA_TYPE
