@@ -23,17 +23,20 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    about,
     missing_extra,
 )
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import (
     PAYLOAD_TYPE,
     Envelope,
-    KeyRotation,
     Sign,
     Signature,
+    Statement,
     pae,
     release_statement,
+    rotated_keys,
+    rotation_statement,
 )
 from onnxreg.schema.signing.keys import SPKI, PublicKey
 
@@ -246,37 +249,35 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
     return True
 
 
-def sign_statement(payload: bytes, *keys: PrivateKey) -> Envelope:
+def sign_statement(statement: Statement, *keys: PrivateKey) -> Envelope:
     """An in-toto statement, signed by each key."""
+    payload = statement.encode()
     return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))
 
 
 def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
     """A key states that the manifest with these bytes is this version of a model."""
-    return sign_statement(release_statement(name, version, manifest).encode(), key)
+    return sign_statement(release_statement(name, version, manifest), key)
 
 
 def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
     """The statement that a key replaces another, signed by both. InputError if they are the same key."""
     if old.public == new.public:
         raise InputError("a key cannot replace itself", "name two different keys")
-    return sign_statement(KeyRotation(old.public, new.public).encode(), old, new)
+    return sign_statement(rotation_statement(old.public, new.public), old, new)
 
 
-def read_rotation(data: bytes, label: str) -> KeyRotation:
-    """Read a statement. InputError if it is malformed, IntegrityError unless both keys signed it."""
-    try:
-        envelope = Envelope.decode(data, label)
-        rotation = KeyRotation.decode(envelope.payload)
-    except InputError as error:
-        raise InputError(f"{label} is not a rotation: {error.message}", error.hint) from error
-    for word, key in (("old", rotation.old), ("new", rotation.new)):
+def read_rotation(data: bytes, label: str) -> tuple[PublicKey, PublicKey]:
+    """The old key and the new one. InputError if the statement is malformed, IntegrityError unless both keys signed it."""
+    with about(f"{label} is not a rotation"):
+        envelope = Envelope.decode(data, "it")
+        keys = rotated_keys(envelope.payload)
+    for word, key in zip(("old", "new"), keys, strict=True):
         own = [item.sig for item in envelope.signatures if item.keyid == key.id]
-        if envelope.payload_type != PAYLOAD_TYPE or not any(
-            is_valid(key, sig, envelope.signed) for sig in own
-        ):
+        is_signed = any(is_valid(key, signature, envelope.signed) for signature in own)
+        if envelope.payload_type != PAYLOAD_TYPE or not is_signed:
             raise IntegrityError(
                 f"{label} is not signed by the {word} key {key}",
                 "ask the owner of the key for the file that `reg key rotate` wrote",
             )
-    return rotation
+    return keys

@@ -78,7 +78,7 @@ def attest(
         )
     if key is not None:
         signed = Statement(EVALUATED, artifact.digest, canonical.decode(report, label))
-        media_type, report = ENVELOPE, sign_statement(signed.encode(), key).encode()
+        media_type, report = ENVELOPE, sign_statement(signed, key).encode()
     decisions.attest(published.ref, report, media_type, reason, (artifact.digest, evaluation.state))
     before = next(item.state for item in published.states if item.path == artifact.path)
     state = effective_state(before, evaluation.state)
@@ -111,7 +111,7 @@ def attest_proof(
     media_type, data = PROOF, report.encode()
     if key is not None:
         signed = Statement(PROVEN, report.artifact, report.to_json())
-        media_type, data = ENVELOPE, sign_statement(signed.encode(), key).encode()
+        media_type, data = ENVELOPE, sign_statement(signed, key).encode()
     decisions.attest(published.ref, data, media_type, reason)
 
 

@@ -25,15 +25,15 @@ def add_rotated_key(name: str, statement: Path) -> tuple[Path, TrustedKey]:
 
     Raise NotFoundError if the old key is not trusted, IntegrityError if it is revoked or did not sign the statement.
     """
-    rotation, trust = read_rotation(read_given(statement), str(statement)), load_trust()
-    old = trust.keys.get(rotation.old.id)
+    replaced, new = read_rotation(read_given(statement), str(statement))
+    old = load_trust().keys.get(replaced.id)
     if old is None:
-        raise NotFoundError(f"{trust_file()} has no key {rotation.old}", CONFIRM)
+        raise NotFoundError(f"{trust_file()} has no key {replaced}", CONFIRM)
     if old.revoked is not None:
         raise IntegrityError(
             f"key {old.name} is revoked: what it says of another key does not count", CONFIRM
         )
-    return add_key(name, str(rotation.new), old.models if old.models != ("*",) else (), old.name), old
+    return add_key(name, str(new), old.models if old.models != ("*",) else (), old.name), old
 
 
 def add_key(name: str, text: str, models: Collection[str], replaces: str | None = None) -> Path:

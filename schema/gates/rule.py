@@ -12,13 +12,13 @@ from inspect import isfunction
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, First, Items, Table, Text, WrittenDocument
+from onnxreg.schema.core.document import Document, First, Items, JsonObject, Table, Text, WrittenDocument
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
@@ -29,7 +29,7 @@ from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.parts import Check, Evidence
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
-from onnxreg.schema.query.expression import Expression, parse
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
@@ -219,14 +219,14 @@ def _evidence(artifact: Artifact) -> Evidence:
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Figures are those of the manifest; a later evaluation counts by its state."""
     artifacts = candidate.evaluated(rule)
-    if not artifacts or rule.where is None:
+    if not artifacts:
         yield False, NOT_EVALUATED
-        return
+    expression = parse(rule.where or "")
     for artifact in artifacts:
         states = [evaluation.state for evaluation in candidate.later(artifact)]
         summary = candidate.full_summary.after({artifact.digest: worst(states)} if states else {})
         fields = next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
-        is_met = rule.where.matches(fields)
+        is_met = expression.matches(fields)
         yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
 
 
@@ -257,7 +257,7 @@ def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
 def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.summary
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
-    for device, (part, member) in product(rule.devices, stages):
+    for device, (part, member) in product(map(_device, rule.devices), stages):
         needs = device.requirements(candidate.operators.__getitem__)
         best = judge(summary, [*member, presence(candidate.held), needs]).best
         answer = f"nothing{part}" if best is None else summary.artifacts[best].path
@@ -344,33 +344,26 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
     return words
 
 
-def _expression(text: Any) -> Expression:
+def _check_where(text: str) -> str:
     """An expression about an artifact; not about the status of its version, which a promotion changes."""
-    if not isinstance(text, str):
-        raise InputError("not a text")
-    expression = parse(text)
-    for name in sorted(expression.fields() - {*ARTIFACT_FIELDS}):
+    for name in sorted(parse(text).fields() - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
-    return expression
+    return text
 
 
-def _device(value: Any) -> Device:
+def _check_device(value: str | JsonObject) -> str | JsonObject:
+    _device(value)
+    return value
+
+
+def _device(value: str | JsonObject) -> Device:
     return preset(value) if isinstance(value, str) else Device.read(value)
-
-
-def _device_to_json(device: Device) -> str | dict[str, Any]:
-    try:
-        return device.name if preset(device.name) == device else device.to_json()
-    except InputError:
-        return device.to_json()
 
 
 Words = Annotated[tuple[str, ...], AfterValidator(_different)]
 Digests = Annotated[tuple[Digest, ...], AfterValidator(_different)]
-Where = Annotated[Expression, PlainValidator(value_error(_expression)), PlainSerializer(str)]
-Devices = tuple[
-    Annotated[Device, PlainValidator(value_error(_device)), PlainSerializer(_device_to_json)], ...
-]
+Where = Annotated[str, AfterValidator(value_error(_check_where))]
+Devices = tuple[Annotated[str | JsonObject, AfterValidator(value_error(_check_device))], ...]
 Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
 Planned = Annotated[
     tuple[Severity | Annotated[str, Field(pattern=f"^{PLANNED_KIND}$")], ...], AfterValidator(_different)
@@ -431,7 +424,7 @@ class Rule(WrittenDocument):
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value, without absent demands. A preset is written by its name."""
+        """The JSON value, without absent demands."""
         demanded = self.model_dump(mode="json", exclude_defaults=True)
         return {"channel": self.channel, "models": list(self.models), **demanded}
 

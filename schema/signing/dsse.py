@@ -170,27 +170,19 @@ def released_version(release: Statement) -> Version:
     return Version.parse(str(predicate.get("version", "")))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRotation:
-    """The statement that the key `new` replaces the key `old`."""
+def rotation_statement(old: PublicKey, new: PublicKey) -> Statement:
+    """The statement that a key replaces another."""
+    return Statement(ROTATION, Digest(new.id), {"replaces": str(old)}, str(new))
 
-    old: PublicKey
-    new: PublicKey
 
-    def encode(self) -> bytes:
-        """The canonical bytes of the statement, the payload to be signed."""
-        predicate = {"replaces": str(self.old)}
-        return Statement(ROTATION, Digest(self.new.id), predicate, str(self.new)).encode()
-
-    @classmethod
-    def decode(cls, payload: bytes) -> "KeyRotation":
-        """Read a statement. InputError if it is malformed or says anything else."""
-        statement = Statement.decode(payload)
-        old = PublicKey.parse(convert(statement.predicate, dict[str, str], "predicate").get("replaces", ""))
-        rotation = cls(old, PublicKey.parse(statement.name or ""))
-        if rotation.encode() != payload:
-            raise InputError("not the statement of a rotation, or it has other parts than the two keys")
-        return rotation
+def rotated_keys(payload: bytes) -> tuple[PublicKey, PublicKey]:
+    """The old key and the new one of a rotation. InputError if it is malformed or says anything else."""
+    statement = Statement.decode(payload)
+    old = PublicKey.parse(convert(statement.predicate, dict[str, str], "predicate").get("replaces", ""))
+    new = PublicKey.parse(statement.name or "")
+    if rotation_statement(old, new).encode() != payload:
+        raise InputError("not the statement of a rotation, or it has other parts than the two keys")
+    return old, new
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:

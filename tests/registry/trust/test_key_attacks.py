@@ -137,7 +137,7 @@ def test_a_key_that_replaces_another_counts_where_that_is_named_and_as_one(
     for number, keys in enumerate(((office.keys["release"], new), (new, newer))):
         statement = tmp_path / str(number)
         statement.write_bytes(sign_rotation(*keys).encode())
-        assert read_rotation(statement.read_bytes(), "statement").new == keys[1].public
+        assert read_rotation(statement.read_bytes(), "statement")[1] == keys[1].public
         add_rotated_key(f"release-{number}", statement)
     assert main(own) == 0
     trust = load_trust()

@@ -39,7 +39,14 @@ from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, PROVEN, Envelope, KeyRotation, Statement
+from onnxreg.schema.signing.dsse import (
+    PAYLOAD_TYPE,
+    PROVEN,
+    Envelope,
+    Statement,
+    rotated_keys,
+    rotation_statement,
+)
 from onnxreg.schema.signing.keys import PublicKey
 from support.fuzz import specimens
 
@@ -84,7 +91,7 @@ def readers(directory: Path) -> dict[str, Reader]:
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
     table = encode_table([delta])
-    rotation = KeyRotation(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
+    rotation = rotation_statement(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
     proof = FaithfulnessReport.from_json(
         {
@@ -134,7 +141,7 @@ _FACTS = b'{"facts":1,"name":"acme/pii","statements":{"limitations":["a","b"],"p
 
 
 def _rotation(data: bytes) -> None:
-    assert KeyRotation.decode(data).encode() == data
+    assert rotation_statement(*rotated_keys(data)).encode() == data
 
 
 def _delta(data: bytes, old: list[str]) -> None:
