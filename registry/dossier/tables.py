@@ -20,7 +20,6 @@ from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.gates.rule import is_planned
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.manifest.manifest import Manifest
 
 MOVES = {
     "Line": "/seq",
@@ -64,10 +63,7 @@ class VersionTables:
             if isinstance(line.event, Tag | RolloutStep) and line.event.manifest == self.digest
         }
         self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else sorted(pointed)
-        self.manifest = self._manifest(self.digest)
-
-    def _manifest(self, digest: Digest) -> Manifest:
-        return self.ledger.read_manifest(digest)
+        self.manifest = self.ledger.read_manifest(self.digest)
 
     def _blob(self, digest: Digest) -> Source:
         return Source.of_blob(digest, self.ledger.fetch(digest))
@@ -199,7 +195,8 @@ class VersionTables:
         if before is None or not {before, after}.isdisjoint(self.ledger.tombstones):
             return rows
         sources = self._blob(before), self._blob(after)
-        for change, delta in located_changes(self._manifest(before), self._manifest(after)):
+        changes = located_changes(self.ledger.read_manifest(before), self.ledger.read_manifest(after))
+        for change, delta in changes:
             if change.severity == "cosmetic":
                 continue
             sides = list(zip(sources, delta.pointers, strict=True))
