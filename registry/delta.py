@@ -10,7 +10,7 @@ import importlib.util
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -32,29 +32,16 @@ from onnxreg.schema.delta.delta_format import (
     read_spans,
 )
 
-NO_NUMPY = "deltas need numpy, which is not installed"
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so."""
-
-    path: str
-    digest: Digest
-    size: int
-    moved: int
-    since: Version | None = None
-    reason: str = ""
-    is_doubt: bool = False
-    """True if a delta was there, and could not be used or gave wrong bytes."""
-
 
 @dataclass(frozen=True)
 class DeltaPlan:
-    """The delta of each file of a transfer that has one. `reason` says why the others have none; empty if none is asked for."""
+    """The delta of each file of a transfer that has one. `reason` says why the others have none; it is a doubt if the
+    user can do something about it.
+    """
 
-    chosen: Mapping[Digest, Delta] = field(default_factory=dict)
-    reason: str = ""
+    chosen: Mapping[Digest, Delta]
+    reason: str
+    is_doubt: bool = False
 
 
 def plan_deltas(
@@ -67,11 +54,12 @@ def plan_deltas(
     """Choose the deltas of the files to fetch (`sizes`: their bytes) of versions. `has` asks which blobs are here."""
     url = urlsplit(innermost(source).url)
     if not url.scheme or not url.netloc:
-        return DeltaPlan(reason="the registry is on this machine")
+        return DeltaPlan({}, "the registry is on this machine")
     tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
     if deltas and importlib.util.find_spec("numpy") is None:
-        return DeltaPlan(reason=f"{NO_NUMPY}: {pip_command('onnx')}")
+        reason = f"deltas need numpy, which is not installed: {pip_command('onnx')}"
+        return DeltaPlan({}, reason, is_doubt=True)
     present = has({old for delta in deltas for old in delta.old}) if deltas else set()
     return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")
 

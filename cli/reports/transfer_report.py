@@ -11,7 +11,7 @@ from onnxreg.cli.render import output
 from onnxreg.registry.log.yanked_bytes import words_of
 
 if TYPE_CHECKING:
-    from onnxreg.registry.delta import Arrival
+    from onnxreg.registry.transfer.blobs import Arrival
     from onnxreg.registry.transfer.exchange import TransferResult
 
 

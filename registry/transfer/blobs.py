@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaPlan, open_made
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.net.waits import one_file
@@ -16,7 +15,25 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Descriptor, Digest, Piece
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.progress import Advance, Progress
-from onnxreg.schema.delta.delta_format import Delta
+from onnxreg.schema.core.ref import Version
+
+if TYPE_CHECKING:
+    from onnxreg.registry.delta import DeltaPlan
+    from onnxreg.schema.delta.delta_format import Delta
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so."""
+
+    path: str
+    digest: Digest
+    size: int
+    moved: int
+    since: Version | None = None
+    reason: str = ""
+    is_doubt: bool = False
+    """True if a delta was there, and could not be used or gave wrong bytes."""
 
 
 @dataclass
@@ -28,7 +45,7 @@ class BlobMover:
 
     source: BlobReader
     progress: Progress
-    deltas: DeltaPlan = field(default_factory=DeltaPlan)
+    deltas: "DeltaPlan | None" = None
     arrivals: list[Arrival] = field(default_factory=list)
     """The arrival of each blob so far."""
 
@@ -42,8 +59,9 @@ class BlobMover:
         """Fetch a blob by a delta, or else whole."""
         with self.progress.file(file.path, file.size) as advance, one_file():
             blob = BlobTransfer(self.source, file, advance)
-            delta, reason = self.deltas.chosen.get(file.digest), self.deltas.reason
-            since, is_doubt = None, reason.startswith(NO_NUMPY)
+            since, delta, reason, is_doubt = None, None, "", False
+            if (plan := self.deltas) is not None:
+                delta, reason, is_doubt = plan.chosen.get(file.digest), plan.reason, plan.is_doubt
             if delta is not None:
                 blob.make = blob.maker(delta, push)
                 try:
@@ -114,8 +132,10 @@ class BlobTransfer:
         stream = self.source.open_blob(self.digest, start)
         return metered(stream, self._receive, self._action(self.digest), self.size - start)
 
-    def maker(self, delta: Delta, push: Push) -> Callable[[int], BinaryIO]:
+    def maker(self, delta: "Delta", push: Push) -> Callable[[int], BinaryIO]:
         """A function that opens the bytes of this blob from an offset on, as a delta makes them of files that are here."""
+
+        from onnxreg.registry.delta import open_made
 
         def open_delta() -> BinaryIO:
             stream = self.source.open_blob(delta.digest)

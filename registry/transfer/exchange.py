@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onnxreg.registry.delta import Arrival, DeltaPlan, plan_deltas
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, files
 from onnxreg.registry.log.log import LocatedVersion, Log
@@ -17,7 +16,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader, RegistryStore
-from onnxreg.registry.transfer.blobs import BlobMover
+from onnxreg.registry.transfer.blobs import Arrival, BlobMover
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, check_yanked, merge
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -116,8 +115,10 @@ def exchange(
     present = destination.has(merged.blobs) if merged.blobs else set()
     moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     sizes = {digest: file.size or 0 for digest, file in moving.items()}
-    deltas = DeltaPlan()
+    deltas = None
     if request.deltas and isinstance(destination, DirectoryRegistry):
+        from onnxreg.registry.delta import plan_deltas
+
         deltas = plan_deltas(source, source_log, request.versions, sizes, destination.has)
     mover, events = BlobMover(source, progress, deltas), 0
 
