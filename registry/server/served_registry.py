@@ -28,13 +28,13 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.registry.trust.trust_file import trust_digest
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.query.expression import limited
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -95,30 +95,18 @@ class ServedRegistry(DirectoryRegistry):
         """The path of a blob on this server: its plain key, which finds every blob."""
         return f"/{blob_path(digest)}"
 
-    def open_key(self, key: BlobKey) -> BinaryIO:
-        with host_errors(f"reading blob {key.digest}"):
-            try:
-                return open_beneath(self.root, key.path)
-            except FileNotFoundError:
-                self.check_readable()
-                raise MissingBlobError(key.digest, self.url) from None
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a file of the tree. FileNotFoundError if it is absent; HostError if the whole registry is gone."""
+        try:
+            return open_beneath(self.root, path)
+        except FileNotFoundError:
+            self.check_readable()
+            raise
 
     def check_readable(self) -> bytes:
         """Read `registry.json`. HostError if the whole registry is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
-
-    def read(self, path: str) -> bytes | None:
-        with host_errors(f"reading {path}"):
-            try:
-                with open_beneath(self.root, path) as file:
-                    data = file.read(MAX_DOCUMENT_BYTES + 1)
-            except FileNotFoundError:
-                self.check_readable()
-                return None
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise IntegrityError(f"{path} is larger than {MAX_DOCUMENT_BYTES} bytes")
-        return data
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""

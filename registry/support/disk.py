@@ -306,9 +306,14 @@ def open_regular(path: Path) -> BinaryIO:
 def read_bounded(path: Path, limit: int) -> bytes:
     """Read a regular file whole. IntegrityError if it has more than `limit` bytes, or is not regular."""
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise IntegrityError(f"{path.name} is larger than {limit} bytes")
-        return file.read()  # with a size, Python would take memory for all of it
+        return read_all(file, path.name, limit)
+
+
+def read_all(file: BinaryIO, name: str, limit: int) -> bytes:
+    """Read an open file whole. IntegrityError if it has more than `limit` bytes."""
+    if os.fstat(file.fileno()).st_size > limit:
+        raise IntegrityError(f"{name} is larger than {limit} bytes")
+    return file.read()  # with a size, Python would take memory for all of it
 
 
 def check_outfile(target: Path) -> None:

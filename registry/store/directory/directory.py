@@ -45,6 +45,7 @@ from onnxreg.registry.support.disk import (
     is_regular,
     open_regular,
     path_text,
+    read_all,
     read_bounded,
     refuse_unlisted,
     set_mode,
@@ -185,9 +186,13 @@ class DirectoryRegistry(RegistryStore):
     def open_key(self, key: BlobKey) -> BinaryIO:
         with host_errors(f"reading blob {key.digest}"):
             try:
-                return open_regular(self.root / key.path)
+                return self.open_file(key.path)
             except (FileNotFoundError, NotADirectoryError):
                 raise MissingBlobError(key.digest, self.url) from None
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a regular file of the tree. FileNotFoundError if it is absent."""
+        return open_regular(self.root / path)
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         try:
@@ -202,7 +207,8 @@ class DirectoryRegistry(RegistryStore):
         """A small file of the tree or of `local/`; None if it is absent."""
         with host_errors(f"reading {path} of {self.url}"):
             try:
-                return read_bounded(self.root / path, MAX_DOCUMENT_BYTES)
+                with self.open_file(path) as file:
+                    return read_all(file, path, MAX_DOCUMENT_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 

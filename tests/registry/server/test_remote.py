@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
-from support.servers.regserve import Site
+from support.servers.regserve import Site, wait
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -25,11 +25,10 @@ def test_pull(site: Site, filled: Registry, other: Registry) -> None:
     assert other.get("acme/pii").digest == filled.get("acme/pii").digest
     assert not owner.verify(other).damages
     manifest = filled.get("acme/pii").manifest
-    asked = site.log(len(manifest.artifacts) + len(manifest.files) + 3)
-    for file in (*manifest.artifacts, *manifest.files):
-        path = f"/{blob_path(file.digest)}"
-        statuses = [line["status"] for line in asked if line["path"] == path]
-        assert statuses == [200], file.path
+    paths = [f"/{blob_path(file.digest)}" for file in (*manifest.artifacts, *manifest.files)]
+    wait(lambda: all(any(path in line for line in site.lines) for path in paths))
+    requests = [(line["path"], line["status"]) for line in site.log(0) if line["path"] in paths]
+    assert sorted(requests) == sorted((path, 200) for path in paths)
 
 
 def test_an_index_is_asked_for_with_its_tag(site: Site, filled: Registry) -> None:
