@@ -35,22 +35,19 @@ Row = tuple[Cell, ...]
 
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Rows of cells. A table without columns is one cell. `about` are cells that belong to the caption."""
+    """Rows of cells. A table without columns is one cell."""
 
     rows: tuple[Row, ...]
     columns: tuple[str, ...] = ()
     caption: str | None = None
-    about: Row = ()
 
 
-def table(
-    columns: Iterable[str], rows: Iterable[Row], caption: str | None = None, about: Row = ()
-) -> list[Table]:
+def table(columns: Iterable[str], rows: Iterable[Row], caption: str | None = None) -> list[Table]:
     """The table of some rows, without columns that are blank in every row; none if all are."""
     body, header = list(rows), tuple(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = tuple(tuple(row[index] for index in shown) for row in body)
-    return [Table(cells, tuple(header[index] for index in shown), caption, about)] if shown else []
+    return [Table(cells, tuple(header[index] for index in shown), caption)] if shown else []
 
 
 class Source(NamedTuple):

@@ -97,7 +97,7 @@ def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
     """Every cell of a dossier, in the order of the page."""
     for field in (field for section in dossier["sections"] for field in section["fields"]):
         for table in field.get("tables", ()):
-            yield from (cell for row in (table.about, *table.rows) for cell in row)
+            yield from (cell for row in table.rows for cell in row)
 
 
 def profile_names() -> list[str]:

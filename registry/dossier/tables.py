@@ -144,13 +144,12 @@ class VersionTables:
         return table(CHANGES, self._changes(before, self.digest, []))
 
     def _history(self) -> list[Table]:
-        """The moves of its channels, then the findings and the changes of each promotion.
+        """The moves of its channels, then the findings of all promotions, and the changes that they brought.
 
         GateError or IntegrityError if evidence is not about its move, or says of planned changes what does not hold.
         """
         judge = judge_for(self.ledger, self.trust)
-        rows: list[Row] = []
-        details: list[Table] = []
+        moves, verdicts, changes = list[Row](), list[Row](), list[Row]()
         past: list[Tag] = []
         for line in self.lines:
             event, source, findings = line.event, Source.of_line(line), list[Row]()
@@ -161,23 +160,27 @@ class VersionTables:
                 findings = self._blob(event.evidence).rows("/findings/*", FINDINGS.values())
             plan = next((row[1] for row in findings if row[0].value == "planned"), BLANK)
             signer = self._signer(line, judge.line(line), source, "/sig")
-            rows.append((*map(source.quote, MOVES.values()), plan, signer))
+            moves.append((*map(source.quote, MOVES.values()), plan, signer))
             if not isinstance(event, Tag):
                 continue
             before = compared_with([tag for tag in past if tag.tag == event.tag], event.manifest)
-            changes = self._changes(before, event.manifest, self._plans(event))
-            unplanned = [row[1].value for row in changes if row[-1].value == "no"]
+            brought = self._changes(before, event.manifest, self._plans(event))
+            unplanned = [row[1].value for row in brought if row[-1].value == "no"]
             if event.evidence is not None and unplanned and plan.value != "fail":
                 raise GateError(
                     f"line {line.seq} of {line.name} promoted a version with a change that was not planned: "
                     f"{unplanned[0]}",
                     "do not use it until you know why; `reg promote` by somebody who may puts it right",
                 )
-            about = source.quote("/event/version"), source.quote("/seq")
-            details += table(FINDINGS, findings, "Findings", about)
-            details += table(CHANGES, changes, "Changes from the version before", about)
+            about = source.quote("/seq"), source.quote("/event/version")
+            verdicts += [(*about, *row) for row in findings]
+            changes += [(*about, *row) for row in brought]
             past.append(event)
-        return [*table((*MOVES, "Within the plan", "Signed by"), rows, "Moves"), *details]
+        return [
+            *table((*MOVES, "Within the plan", "Signed by"), moves, "Moves"),
+            *table(("Line", "Version", *FINDINGS), verdicts, "Findings"),
+            *table(("Line", "Version", *CHANGES), changes, "Changes from the version before"),
+        ]
 
     def _plans(self, event: Tag) -> list[dict[str, Any]]:
         """The citations of the lists of planned changes that governed a move."""

@@ -108,7 +108,7 @@ class Judge:
         tables = [(field["label"], table) for field in fields for table in field.get("tables", [])]
         cells, wrong = 0, []
         for label, table in tables:
-            for row in [table.get("about", []), *table["rows"]]:
+            for row in table["rows"]:
                 words = {k: cell["value"] for k, cell in zip(table.get("columns", []), row, strict=False)}
                 for cell in row:
                     cells += bool(cell.get("sources"))
