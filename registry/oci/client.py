@@ -31,9 +31,11 @@ MAX_LIST_BYTES, MAX_PAGES = 16 * 2**20, 1000
 """Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
-_URL = re.compile(r"oci://([^/@\s?#]+)/([^:@\s?#]+)(?::([^@/\s]+))?(?:@(\S+))?")
-_REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/@\s?#:\[\]]+)"
+_URL = re.compile(
+    rf"oci://({_HOST}(?::[0-9]{{1,5}})?)/({_PART}(?:/{_PART})*)(?::([A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}))?(?:@(\S+))?"
+)
 _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
 
 
@@ -52,20 +54,10 @@ class OciTarget:
         match = _URL.fullmatch(url)
         if match is None:
             raise InputError(
-                f"not the URL of an OCI repository: {url[:80]!r}", "write oci://host/repository:tag"
+                f"not the URL of an OCI repository: {url[:80]!r}",
+                "write oci://host[:port]/repository:tag; a repository has lower-case letters, digits and single . _ - between them",
             )
         host, repository, tag, digest = match.groups()
-        try:
-            _ = urlsplit(f"//{host}").port
-        except ValueError:
-            raise InputError(f"not a host: {host[:80]!r}", "write oci://host:port/repository") from None
-        if not _REPOSITORY.fullmatch(repository):
-            raise InputError(
-                f"not the name of an OCI repository: {repository[:80]!r}",
-                "it has lower-case letters, digits and single . _ - between them",
-            )
-        if tag is not None and not _TAG.fullmatch(tag):
-            raise InputError(f"not an OCI tag: {tag[:80]!r}", "it has letters, digits and . _ -")
         return cls(host, repository, tag, None if digest is None else Digest.parse(digest))
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.manifest.manifest import FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -21,11 +21,13 @@ CONFIG = "application/vnd.cncf.model.config.v1+json"
 WEIGHTS = "application/vnd.cncf.model.weight.v1.raw"
 WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
 DOC = "application/vnd.cncf.model.doc.v1.raw"
-_DOC_ROLES = frozenset({"report", "readme", "license", "golden"})
+ROLE_TYPES = {"artifact": WEIGHTS, "external-data": WEIGHTS} | dict.fromkeys(
+    ("report", "readme", "license", "golden"), DOC
+)
+"""The media type of a file by its role; `WEIGHT_CONFIG` for every other one."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
-TITLE = "org.opencontainers.image.title"
-VERSION = "org.opencontainers.image.version"
+TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
 WHOLE = "org.onnxreg.manifest"
 """The annotation of a version: the digest of our manifest."""
 
@@ -44,48 +46,32 @@ class OciDocument:
 
     def descriptor(self) -> dict[str, Any]:
         more = {"artifactType": self.artifact_type} if self.artifact_type else {}
-        return {**descriptor(self.media_type, self.digest, len(self.data)), **more}
+        return {**_descriptor(self.media_type, self.digest, len(self.data)), **more}
 
 
-def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
-    """The descriptor of a blob or document; `size` in bytes."""
+def _descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": str(digest), "size": size}
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """The OCI manifest of a version, and its config. `data` are the bytes of our manifest."""
-    digest = Digest.of(data)
-    layers = [_titled(descriptor(WEIGHT_CONFIG, digest, len(data)), FILENAME)]
-    facts = {item.path: item for item in manifest.artifacts}
+    """The OCI manifest of a version, and its config. `data` are the bytes of our manifest.
+
+    The config states a format or precision only if all artifacts have the same.
+    """
+    files = {FILENAME: _descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
-        layer = _titled(descriptor(_media_type(file), file.digest, file.size), file.path)
-        if (artifact := facts.get(file.path)) is not None:
-            layer["annotations"] |= {
-                "org.onnxreg.format": artifact.format,
-                "org.onnxreg.precision": artifact.precision,
-                "org.onnxreg.certification": artifact.certification.state,
-            }
-        layers.append(layer)
-    stated = {"licenses": manifest.license, "description": manifest.description}
-    texts = {key: text for key, text in stated.items() if text}
-    about = {TITLE: manifest.name, VERSION: str(version), WHOLE: str(digest)}
-    about |= {f"org.opencontainers.image.{key}": text for key, text in texts.items()}
-    config = _config(manifest, version, [layer["digest"] for layer in layers])
-    return _manifest(MODEL_PACK, config, layers, about), config
-
-
-def _media_type(file: FileEntry) -> str:
-    if file.role in ("artifact", "external-data"):
-        return WEIGHTS
-    return DOC if file.role in _DOC_ROLES else WEIGHT_CONFIG
-
-
-def _titled(layer: dict[str, Any], path: str) -> dict[str, Any]:
-    return {**layer, "annotations": {TITLE: path, "org.cncf.model.filepath": path}}
-
-
-def _config(manifest: Manifest, version: Version, layers: list[str]) -> OciDocument:
-    """The config of a ModelPack: it states a format or precision only if all artifacts have the same."""
+        files[file.path] = _descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
+    for path, layer in files.items():
+        layer["annotations"] = {TITLE: path, "org.cncf.model.filepath": path}
+    for artifact in manifest.artifacts:
+        files[artifact.path]["annotations"] |= {
+            "org.onnxreg.format": artifact.format,
+            "org.onnxreg.precision": artifact.precision,
+            "org.onnxreg.certification": artifact.certification.state,
+        }
+    about = {TITLE: manifest.name, VERSION: str(version), WHOLE: str(Digest.of(data))}
+    texts = {"licenses": manifest.license, "description": manifest.description}
+    about |= {f"org.opencontainers.image.{key}": text for key, text in texts.items() if text}
     model: dict[str, Any] = {"name": manifest.name, "version": str(version)}
     model |= {key: text for key in ("family", "description") if (text := getattr(manifest, key))}
     model |= {"licenses": [manifest.license]} if manifest.license else {}
@@ -94,16 +80,17 @@ def _config(manifest: Manifest, version: Version, layers: list[str]) -> OciDocum
     value = {
         "descriptor": model,
         "config": {key: next(iter(values)) for key, values in facts.items() if len(values) == 1},
-        "modelfs": {"type": "layers", "diffIds": layers},
+        "modelfs": {"type": "layers", "diffIds": [layer["digest"] for layer in files.values()]},
     }
-    return OciDocument(canonical.encode(value), CONFIG)
+    config = OciDocument(canonical.encode(value), CONFIG)
+    return _manifest(MODEL_PACK, config, [*files.values()], about), config
 
 
 def statement_document(
     subject: OciDocument, statement: Digest, size: int, media_type: str, about: Mapping[str, str]
 ) -> OciDocument:
     """The referrer that brings a statement about a version."""
-    layer = descriptor(media_type, statement, size)
+    layer = _descriptor(media_type, statement, size)
     return _manifest(media_type, OciDocument(EMPTY_CONFIG, EMPTY), [layer], about, subject)
 
 
@@ -129,5 +116,5 @@ def _manifest(
         "annotations": dict(annotations),
     }
     if subject is not None:
-        value["subject"] = descriptor(subject.media_type, subject.digest, len(subject.data))
+        value["subject"] = _descriptor(subject.media_type, subject.digest, len(subject.data))
     return OciDocument(canonical.encode(value), MANIFEST, artifact_type)

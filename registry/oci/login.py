@@ -1,17 +1,15 @@
-"""The login to an OCI repository, with the credentials that docker, skopeo, podman and oras keep.
+"""The credentials that docker, skopeo, podman and oras keep for an OCI registry.
 
 The files, in this order, are `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`,
 `~/.config/containers/auth.json`, and `config.json` of `$DOCKER_CONFIG` or `~/.docker`; they may name helper programs. The
 first file that has an entry counts. Of several entries of a file, the one for the longest part of `host/path` counts.
-The server demands Basic, or Bearer with a token endpoint.
 """
 
 import base64
 import json
-import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,14 +40,14 @@ def find_credential(host: str, repository: str) -> Credential | None:
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
-    for path in _credential_files():
-        document = _read_file(path)
-        helpers, auths = (_mapping(document.get(name)) for name in ("credHelpers", "auths"))
+    for path, document in _files_of_credentials():
+        helpers, auths = (
+            value if isinstance(value := document.get(name), dict) else {}
+            for name in ("credHelpers", "auths")
+        )
         entries = {_key_of(name): value for name, value in auths.items()}
         for key in keys:
-            helper, credential = helpers.get(key), None
-            if isinstance(helper, str):
-                credential = _ask_helper(helper, key)
+            credential = _ask_helper(helpers[key], key) if isinstance(helpers.get(key), str) else None
             if credential is None and isinstance(entries.get(key), dict):
                 credential = _of_entry(entries[key], path, key)
             if credential is not None:
@@ -60,35 +58,27 @@ def find_credential(host: str, repository: str) -> Credential | None:
     return None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _credential_files() -> list[Path]:
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111
+def _files_of_credentials() -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Each file that exists, and its content."""
     auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
     config, docker = environment.read("XDG_CONFIG_HOME"), environment.read("DOCKER_CONFIG")
-    return [
+    for path in (
         *([Path(auth_file)] if auth_file else []),
         *([Path(runtime) / "containers" / "auth.json"] if runtime else []),
-        (Path(config) if config else home / ".config") / "containers" / "auth.json",
-        (Path(docker) if docker else home / ".docker") / "config.json",
-    ]
-
-
-def _read_file(path: Path) -> Mapping[str, Any]:
-    """A file of credentials; empty if there is none."""
-    try:
-        value = json.loads(read_bounded(path, MAX_FILE_BYTES))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is not a file of credentials", "log in again: skopeo login HOST")
-    return value
+        Path(config or "~/.config").expanduser() / "containers" / "auth.json",
+        Path(docker or "~/.docker").expanduser() / "config.json",
+    ):
+        try:
+            value = json.loads(read_bounded(path, MAX_FILE_BYTES))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise InputError(f"{path} is not a file of credentials", "log in again: skopeo login HOST")
+        yield path, value
 
 
 def _key_of(name: str) -> str:
