@@ -98,7 +98,7 @@ def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
     Raise IntegrityError if something that is not an index file is in place of one: it may hide a model.
     """
     sizes: dict[BlobKey, int] = {}
-    for path, size in remote.files():
+    for path, size, _ in remote.files():
         is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None
         hides_model = path.startswith("index/") and (size is None or is_misnamed)
         if hides_model and not is_system_path(path):

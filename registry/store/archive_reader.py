@@ -21,7 +21,13 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Carried, MissingBlobError, StoredObject
+from onnxreg.registry.store.protocol import (
+    MAX_DOCUMENT_BYTES,
+    Carried,
+    MissingBlobError,
+    StoredObject,
+    TreeFile,
+)
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -121,10 +127,10 @@ class ArchiveStore(ReadOnlyStore):
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self._entries}
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         """List the files of the tree, without those that only an archive has."""
         tree = sorted(self._entries.keys() - {ABOUT, TRUST})
-        return ((key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
+        return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
 class ArchiveRegistry(ObjectRegistry):

@@ -35,7 +35,14 @@ from onnxreg.registry.store.net.requests import ObjectAnswer, ObjectStream, Refu
 from onnxreg.registry.store.net.waits import setting
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import CasGuardedStore
-from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
+from onnxreg.registry.store.protocol import (
+    CHUNK_BYTES,
+    MAX_DOCUMENT_BYTES,
+    ObjectStore,
+    StoredObject,
+    TreeFile,
+    UnlistedError,
+)
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError, why
 
@@ -63,7 +70,7 @@ Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 
 
-class BucketStore:
+class BucketStore(ObjectStore):
     """An `ObjectStore` below a prefix of a bucket. May be used from any number of threads."""
 
     def __init__(self, location: BucketUrl) -> None:
@@ -268,12 +275,9 @@ class BucketStore:
             if not is_absence(error):
                 raise
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        return iter(sorted((item["path"], item["size"]) for page in self._pages(prefix) for item in page))
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        for page in self._pages(prefix):
-            yield from ((item["path"], item["e_tag"] or "") for item in page)
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        items = (item for page in self._pages(prefix) for item in page)
+        return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         """An ETag of S3 is the MD5 of an object that one request wrote, unless a key of the customer encrypts it."""

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import StoredObject
+from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
@@ -32,7 +32,7 @@ SPOOL_BYTES = 2 * 2**20
 MAX_WORKERS = 8
 
 
-class FileStore:
+class FileStore(ObjectStore):
     """An `ObjectStore` for one writer: only threads of this process are kept apart.
 
     `root` is a path as the driver lists it, without a protocol (`fsspec.core.url_to_fs` returns it).
@@ -106,7 +106,7 @@ class FileStore:
                 except FileNotFoundError:
                     continue
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         directory = self._path(prefix).rpartition("/")[0]
         with self._asking(f"listing {prefix or 'the registry'}"):
             self._files.invalidate_cache()
@@ -115,14 +115,8 @@ class FileStore:
             except FileNotFoundError:
                 files = {}
         start = len(self._root) + 1
-        keys = {path[start:]: int(info["size"]) for path, info in files.items()}
-        return iter(sorted((key, size) for key, size in keys.items() if key.startswith(prefix)))
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return ((key, "") for key, _ in self.list(prefix))
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return False
+        listed = sorted(TreeFile(path[start:], int(info["size"])) for path, info in files.items())
+        return (file for file in listed if file.path.startswith(prefix))
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:

@@ -36,6 +36,7 @@ from onnxreg.registry.store.protocol import (
     MAX_DOCUMENT_BYTES,
     IndexFile,
     StoredObject,
+    TreeFile,
     UnlistedError,
 )
 from onnxreg.schema.core.errors import InputError, RemoteError, why
@@ -197,7 +198,7 @@ class HttpStore(ReadOnlyStore):
         except RemoteError:
             return False  # it is larger than a page
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         raise UnlistedError(
             f"a web server does not list what it has, so neither does {self.url}",
             "name the model, or work on the place that it is served from: there `reg index publish` makes it searchable",

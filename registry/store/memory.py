@@ -6,14 +6,14 @@ from io import BytesIO
 from typing import BinaryIO
 
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import StoredObject
+from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
 _shared: dict[str, ObjectRegistry | None] = {}
 
 
-class MemoryStore:
+class MemoryStore(ObjectStore):
     """Objects by key, which live as long as this Python object."""
 
     def __init__(self, url: str = "memory:") -> None:
@@ -32,9 +32,6 @@ class MemoryStore:
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self.objects}
 
-    def create(self, key: str, source: BinaryIO) -> bool:
-        return self.swap(key, source.read(), None)
-
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._lock:
             current = self.get(key)
@@ -47,12 +44,11 @@ class MemoryStore:
         for key in keys:
             self.objects.pop(key, None)
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        sizes = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
-        return iter(sorted(sizes.items()))
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return ((key, Digest.of(self.objects[key]).hex) for key, _ in self.list(prefix))
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        objects = sorted(self.objects.copy().items())
+        return (
+            TreeFile(key, len(data), Digest.of(data).hex) for key, data in objects if key.startswith(prefix)
+        )
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return token == Digest.of(data).hex

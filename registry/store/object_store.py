@@ -45,10 +45,9 @@ SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
 
 
-class ReadOnlyStore:
+class ReadOnlyStore(ObjectStore):
     """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
 
-    url: str
     description: str
     instead: str
 
@@ -60,15 +59,6 @@ class ReadOnlyStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         self.refuse("deleting")
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return ((key, "") for key, _ in self.list(prefix))
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return False
-
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        raise NotImplementedError
 
     def refuse(self, doing: str) -> NoReturn:
         """RemoteError. `doing` completes 'while ...'."""
@@ -177,18 +167,17 @@ class ObjectRegistry(RegistryStore):
         return self.store.swap(path, data, expected)
 
     def names(self) -> Iterator[str]:
-        names = (model_of(path) for path, _ in self.store.list("index/"))
-        return iter(sorted(name for name in names if name is not None))
+        return iter(sorted(self.index_tokens()))
 
     def index_tokens(self) -> dict[str, str]:
-        tokens = {model_of(path): token for path, token in self.store.tokens("index/")}
+        tokens = {model_of(file.path): file.token for file in self.store.list("index/")}
         return {name: token for name, token in tokens.items() if name is not None}
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return self.store.is_token_of(token, data)
 
     def files(self) -> Iterator[TreeFile]:
-        return (TreeFile(path, size) for path, size in self.store.list(""))
+        return self.store.list("")
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
         self.store.delete(key.path for key in keys)
@@ -201,7 +190,7 @@ class ObjectRegistry(RegistryStore):
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         prefix = note_path(kind, "")
-        names = [path.removeprefix(prefix) for path, _ in self.store.list(prefix)]
+        names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
         return {name: value[0] for name, value in contents if value is not None}
 
@@ -280,15 +269,12 @@ class ObjectPush(Push):
             raise LostRaceError(f"the index of {name} changed meanwhile")
 
 
-class StoreWrapper:
+class StoreWrapper(ObjectStore):
     """An `ObjectStore` that forwards every call to another one; subclasses override some."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
-
-    @property
-    def url(self) -> str:
-        return self.store.url
+        self.url = store.url
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(key, cached)
@@ -308,11 +294,8 @@ class StoreWrapper:
     def delete(self, keys: Iterable[str]) -> None:
         self.store.delete(keys)
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         return self.store.list(prefix)
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return self.store.tokens(prefix)
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return self.store.is_token_of(token, data)

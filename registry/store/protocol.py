@@ -45,10 +45,11 @@ class UnlistedError(RemoteError):
 
 
 class TreeFile(NamedTuple):
-    """A file of the tree: its path and its size in bytes, None if it is not a regular file."""
+    """A file of the tree: its path, its size in bytes (None: no regular file), its token ("": not known)."""
 
     path: str
     size: int | None
+    token: str = ""
 
 
 class Hasher(Protocol):
@@ -322,14 +323,12 @@ class RegistryStore(RegistryReader, Protocol):
 
 
 class ObjectStore(Protocol):
-    """A store of objects below a registry: nine methods. Each is one atomic step for each key, strongly consistent, and
-    may be called from several threads.
+    """A store of objects below a registry. Each method is one atomic step for each key, strongly consistent, and may be
+    called from several threads.
     """
 
-    @property
-    def url(self) -> str:
-        """The URL as people write it; without secrets."""
-        ...
+    url: str
+    """The URL as people write it; without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         """A small object and the token that a swap must bring to replace it; None if it is absent.
@@ -352,7 +351,7 @@ class ObjectStore(Protocol):
         The source is read to its end before anything is visible, and errors of reading are raised: then nothing is
         written. A large blob may replace one with equal bytes.
         """
-        ...
+        return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Replace an object by a small one if its token is the expected one (None: absent); False if it is not.
@@ -365,14 +364,10 @@ class ObjectStore(Protocol):
         """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
         ...
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Keys below a prefix, which ends with a slash or is empty, sorted, and their sizes in bytes."""
-        ...
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Keys with this prefix, and the token of each; "" if it is unknown."""
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        """The objects below a prefix, which ends with a slash or is empty, sorted."""
         ...
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         """True if a token says that the object has these bytes; False also if it says nothing."""
-        ...
+        return False

@@ -230,7 +230,7 @@ class _Copies:
         present = set(map(index_path, self._tokens))
         if len(set(names) - self._tokens.keys()) > len(self._tokens):
             prefixes.append("blobs/")
-            present.update(key for key, _ in store.list("blobs/"))
+            present.update(file.path for file in store.list("blobs/"))
         return self.destination.through(ListingStore(store, prefixes, present))
 
 

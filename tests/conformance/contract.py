@@ -187,7 +187,7 @@ class ObjectContract(StoreContract):
         for number in range(8):
             key = f"gc/trial-list/{number}"
             remote.store.create(key, BytesIO(b"listed"))
-            assert list(remote.store.list("gc/trial-list/")) == [(key, 6)]
+            assert [file[:2] for file in remote.store.list("gc/trial-list/")] == [(key, 6)]
             remote.store.delete([key])
             assert list(remote.store.list("gc/trial-list/")) == []
 

@@ -23,7 +23,7 @@ with the live Hub.
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -37,7 +37,6 @@ from onnxreg.registry.store.hub.hub_client import (
     IDENTITY,
     CommitSnapshot,
     HubClient,
-    HubFile,
     HubUrl,
     NoRepositoryError,
     Operation,
@@ -58,7 +57,7 @@ from onnxreg.registry.store.layout import (
 )
 from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, Push, StoredObject
+from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, ObjectStore, Push, StoredObject, TreeFile
 from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.registry.support import environment, parallel
 from onnxreg.schema.core.digest import Digest
@@ -77,17 +76,14 @@ Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
 """Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
 
 
-class HubStore:
+class HubStore(ObjectStore):
     """The files of a repository as an `ObjectStore`, read at a pinned commit; each write is one commit."""
 
     def __init__(self, hub: HubClient) -> None:
         self.hub = hub
+        self.url = hub.location.url
         self._pin: CommitSnapshot | None = None
         self._lock = threading.RLock()
-
-    @property
-    def url(self) -> str:
-        return self.hub.location.url
 
     @property
     def revision(self) -> str | None:
@@ -150,9 +146,6 @@ class HubStore:
     def has(self, keys: Iterable[str]) -> set[str]:
         return self.now().blobs(keys)
 
-    def create(self, key: str, source: BinaryIO) -> bool:
-        return self.swap(key, source.read(), None)
-
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
             entry = at.entries([key]).get(key)
@@ -177,21 +170,13 @@ class HubStore:
                 lambda at, _: [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)],
             )
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        return ((entry.path, entry.size or 0) for entry in self._listed(prefix))
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return ((entry.path, entry.oid) for entry in self._listed(prefix))
-
-    def _listed(self, prefix: str) -> Sequence[HubFile]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         """The files of the newest commit below a prefix, but for those of people and of a layout."""
         at = self.refresh()
         layout = None if prefix else RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
-        entries = at.tree(prefix.rstrip("/"))
-        return sorted(
-            entry for entry in entries if entry.path.startswith(prefix) and entry.path not in others
-        )
+        entries = sorted(entry for entry in at.tree(prefix.rstrip("/")) if entry.path.startswith(prefix))
+        return (TreeFile(entry.path, entry.size, entry.oid) for entry in entries if entry.path not in others)
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return token in token_of(data).split("-")

@@ -22,7 +22,7 @@ from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
-from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
+from onnxreg.registry.store.protocol import RegistryStore, TreeFile, UnlistedError
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
@@ -125,7 +125,7 @@ class BusyStore(MemoryStore):
         super().__init__()
         self.write: Callable[[], object] | None = None
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         found = super().list(prefix)
         if prefix == "blobs/" and self.write is not None:
             write, self.write = self.write, None
@@ -168,15 +168,9 @@ class PageStore(growing.CountingStore):
         super().__init__()
         self.pages: Counter[str] = Counter()
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         before = self.requests
         found = super().list(prefix)
-        self.pages[prefix] += self.requests - before
-        return found
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        before = self.requests
-        found = super().tokens(prefix)
         self.pages[prefix] += self.requests - before
         return found
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from unittest.mock import patch
 
 from onnxreg.registry.store.memory import MemoryStore
+from onnxreg.registry.store.protocol import TreeFile
 
 Contents = Mapping[str, bytes]
 Answer = Hashable
@@ -65,7 +66,7 @@ class Step:
                 store.delete([self.key])
                 return None
             case "list":
-                return tuple(key for key, _ in store.list(self.key))
+                return tuple(file.path for file in store.list(self.key))
             case _:
                 raise ValueError(self.kind)
 
@@ -167,11 +168,11 @@ class Replay:
         for key in keys:
             self._ask(Step("delete", key))
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         """Sizes are told as 0, for the sake of fewer different answers: nothing is decided by them."""
         keys = self._fixed.lists.get(prefix)
         keys = self._ask(Step("list", prefix)) if keys is None else keys
-        return iter([(key, 0) for key in keys])
+        return iter([TreeFile(key, 0) for key in keys])
 
 
 class Clock(datetime):

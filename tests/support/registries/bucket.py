@@ -20,7 +20,7 @@ def direct(url: str, server: Server) -> RegistryStore:
 def finished(url: str, server: Server) -> list[str]:
     """What lies below a URL; blobs without `blobs/`."""
     store = BucketStore(BucketUrl.parse(f"{url}?endpoint={server.endpoint}"))
-    return [key.removeprefix("blobs/") for key, _ in store.list("")]
+    return [file.path.removeprefix("blobs/") for file in store.list("")]
 
 
 def versions(remote: RegistryStore) -> set[str]:

@@ -29,7 +29,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.protocol import RegistryReader, TreeFile
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import mirror
@@ -96,13 +96,8 @@ class CountingStore:
         self._count(len(asked))
         self._store.delete(asked)
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def list(self, prefix: str) -> Iterator[TreeFile]:
         found = list(self._store.list(prefix))
-        self._count(1 + len(found) // self.PAGE)
-        return iter(found)
-
-    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
-        found = list(self._store.tokens(prefix))
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
