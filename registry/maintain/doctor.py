@@ -19,7 +19,7 @@ from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
-from onnxreg.registry.store.layout import LAYOUT_VERSION, UPGRADE, Kind, note_path, read_identity
+from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, check_writer, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import CasGuardedStore, Swapper
@@ -73,9 +73,10 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
         try:
             findings += check()
         except RegError as error:
-            findings.append(Diagnosis("access", False, error.message, error.hint, error.family))
-        if check is checks[0] and not all(finding.ok for finding in findings):
-            break
+            name = "registry.json" if check is checks[0] else "access"
+            findings.append(Diagnosis(name, False, error.message, error.hint, error.family))
+            if check is checks[0]:
+                break
     return findings
 
 
@@ -88,18 +89,11 @@ def _summary(check: str, faults: list[str], healthy: str, fix: str, family: str 
 
 
 def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """Layout and versions. NotFoundError if there is no registry."""
-    path = remote.root / "registry.json"
-    try:
-        remote.check_exists()
-    except IntegrityError as error:
-        fix = f'sed \'s/"mirror": true/"mirror": false/\' MIRROR/registry.json > {quote(str(path))}'
-        yield Diagnosis("registry.json", False, error.message, fix, "integrity")
-        return
-    writer = read_identity(path.read_bytes(), remote.url).get("min_writer", LAYOUT_VERSION)
-    faults = [f"only a newer onnxreg may write it (layout {writer})"] if writer > LAYOUT_VERSION else []
-    healthy = f"registry {remote.registry_id[:12]}..., layout {LAYOUT_VERSION}"
-    yield _summary("registry.json", faults, healthy, UPGRADE)
+    """Layout and versions. HostError if only a newer build may read or write it, NotFoundError if there is no registry."""
+    remote.check_exists()
+    check_writer(read_identity((remote.root / "registry.json").read_bytes(), remote.url), remote.url)
+    detail = f"registry {remote.registry_id[:12]}..., layout {LAYOUT_VERSION}"
+    yield Diagnosis("registry.json", True, detail)
 
 
 def _links(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -326,8 +320,8 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
     """
     files, chosen = list(remote.files()), []
     for path in paths:
-        below = [file for file in files if path[-1:] == "/" and file.path.startswith(path)]
-        matches = below or [file for file in files if file.path == path]
+        below = path if path.endswith("/") else f"{path}\0"
+        matches = [file for file in files if file.path == path or file.path.startswith(below)]
         if not matches:
             raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
         chosen += matches

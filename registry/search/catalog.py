@@ -216,15 +216,14 @@ class Catalog:
         pattern: str = "*",
         artifacts: bool = False,
         progress: Progress = SILENT,
-    ) -> int:
+    ) -> None:
         """Read the index files that changed; with `artifacts` also what is missing of the artifacts of models whose name fits.
 
-        Returns the number of models that differ. `names`: only these models, whatever others there are. A model or version
-        that cannot be read is recorded as damage, and read again at the next update.
+        `names`: only these models, whatever others there are. A model or version that cannot be read is recorded as damage,
+        and read again at the next update.
         """
         tokens = index_tokens(reader, self.models) if names is None else dict.fromkeys(names, UNSETTLED)
-        gone = self.models.keys() - tokens.keys()
-        for name in gone:
+        for name in self.models.keys() - tokens.keys():
             del self.models[name]
             self.pieces.pop(name, None)
             self.revision = next(REVISIONS)
@@ -232,15 +231,13 @@ class Catalog:
         stale = [
             name for name in sorted(tokens) if not self._is_current(name, tokens[name], name in complete)
         ]
-        changed = len(gone)
         for start in range(0, len(stale), BATCH_MODELS):
             progress.step(f"reading models {start + 1:,} of {len(stale):,}")
             batch = stale[start : start + BATCH_MODELS]
             contents = {name: self._contents(name) for name in batch if name in complete}
             read = partial(read_model, reader, tokens=tokens, contents=contents)
             for line, pieces in _run(reader, read, batch):
-                changed += self._set(line, pieces)
-        return changed
+                self._set(line, pieces)
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
         model, pieces = self.models.get(name), self.pieces.get(name)
@@ -259,9 +256,9 @@ class Catalog:
                 contents.setdefault(artifact.manifest, []).append(msgspec.structs.asdict(artifact))
         return contents
 
-    def _set(self, line: ModelLine, pieces: list[Piece] | None) -> bool:
-        """Replace what is known of a model. Return True if its history or its damages differ."""
-        before, gaps = self.models.get(line.name), self._gaps(line.name)
+    def _set(self, line: ModelLine, pieces: list[Piece] | None) -> None:
+        """Replace what is known of a model."""
+        before = self.models.get(line.name)
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
         if line != before or pieces not in (None, self.pieces.get(line.name)):
@@ -269,8 +266,10 @@ class Catalog:
         self.models[line.name] = line
         if pieces is not None:
             self.pieces[line.name] = pieces
-        is_same = before is not None and (before.head, before.damage) == (line.head, line.damage)
-        return not is_same or gaps != self._gaps(line.name)
+
+    def marks(self) -> dict[str, object]:
+        """The history and the damages of each model, to compare with those of another time."""
+        return {name: (line.head, line.damage, self._gaps(name)) for name, line in self.models.items()}
 
 
 Contents = dict[str, list[dict[str, Any]]]

@@ -221,7 +221,10 @@ def publish(
         raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
     except CatalogError:
         catalog = Catalog(store.registry_id)
-    changed = catalog.update(store, artifacts=True, progress=progress)
+    before = catalog.marks()
+    catalog.update(store, artifacts=True, progress=progress)
+    after = catalog.marks()
+    changed = sum(before.get(name) != after.get(name) for name in before | after)
     time, size = catalog.time, None
     if time is None or changed or not if_changed:
         time = datetime.now(UTC).strftime(TIME_FORMAT)

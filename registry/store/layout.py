@@ -135,7 +135,8 @@ def read_identity(data: bytes, url: str) -> dict[str, Any]:
         writer = value.get("min_writer", LAYOUT_VERSION)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(
-            f"registry.json of {url} is damaged", "restore it from a mirror or a backup"
+            f"registry.json of {url} is damaged",
+            "restore it from a backup, or copy a mirror's and write false for its `mirror`",
         ) from None
     are_integers = isinstance(reader, int) and isinstance(writer, int)
     has_id = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None

@@ -87,8 +87,8 @@ def _dead_scratch(root: Path) -> None:
 FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "registry.json is damaged": ("registry.json", lambda root: _file(root, "registry.json")),
     "a newer writer": ("registry.json", lambda root: _identity(root, min_writer=99)),
-    "a newer layout": ("access", lambda root: _identity(root, min_reader=99)),
-    "no registry": ("access", lambda root: (root / "registry.json").unlink()),
+    "a newer layout": ("registry.json", lambda root: _identity(root, min_reader=99)),
+    "no registry": ("registry.json", lambda root: (root / "registry.json").unlink()),
     "a stray file": ("stray files", lambda root: _file(root, "notes.txt")),
     "a link among the blobs": ("index and blobs", lambda root: (root / "blobs/x").symlink_to("/etc")),
     "a bad index name": ("index and blobs", lambda root: _file(root, "index/Bad Name.jsonl")),

@@ -476,7 +476,7 @@ def test_two_runs_do_not_overwrite_each_other(models: Registry, monkeypatch: pyt
     publish(models.store)
     update = Catalog.update
 
-    def late(self: Catalog, *arguments: Any, **options: Any) -> int:
+    def late(self: Catalog, *arguments: Any, **options: Any) -> None:
         monkeypatch.setattr(Catalog, "update", update)
         time.sleep(1.1)
         publish(models.store)
