@@ -59,7 +59,7 @@ def command(
 def _to_json(promotion: Promotion) -> dict[str, Any]:
     judged = promotion.judged
     return {
-        "ref": str(judged.located.ref),
+        "ref": judged.ref,
         "channel": judged.channel,
         "policy_holds": not judged.failed,
         "moved": promotion.moved,
@@ -69,16 +69,16 @@ def _to_json(promotion: Promotion) -> dict[str, Any]:
 
 
 def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
-    judged, located = promotion.judged, promotion.judged.located
+    judged = promotion.judged
     session.table(
         ("DEMAND", "VERDICT", "FOUND"),
         [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings],
     )
-    channel = f"{located.name}:{judged.channel}"
+    channel = f"{judged.name}:{judged.channel}"
     if promotion.moved:
         before = f", before {promotion.before}" if promotion.before else ""
-        session.say("", f"{channel} is {located.version}{before}")
+        session.say("", f"{channel} is {judged.version}{before}")
     elif not judged.failed and dry_run:
-        session.say("", f"{located.ref} may become {judged.channel}")
+        session.say("", f"{judged.ref} may become {judged.channel}")
     elif not judged.failed:
-        session.say("", f"nothing to do: {channel} is {located.version} under this policy")
+        session.say("", f"nothing to do: {channel} is {judged.version} under this policy")

@@ -20,7 +20,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
-from onnxreg.schema.gates.rule import GateFinding, PromotionCandidate, PromotionEvidence, Rule
+from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, Untag
 
@@ -44,34 +44,6 @@ def read_policies(reader: RegistryReader) -> PolicyLog:
 def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
     """The log of policies in an index file that was read."""
     return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
-
-
-@dataclass(frozen=True)
-class JudgedVersion:
-    """The finding of each demand on a version, the manifest compared with, and the statements that were read."""
-
-    located: LocatedVersion
-    channel: str
-    findings: tuple[GateFinding, ...]
-    before: Digest | None
-    statements: tuple[Digest, ...]
-
-    @property
-    def failed(self) -> tuple[GateFinding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "fail")
-
-    @property
-    def faults(self) -> str:
-        """The failed findings in words."""
-        return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
-
-    def refusal(self, reasons: str = "") -> GateError:
-        """The error if the version does not meet the policy; by default it names the demands."""
-        reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
-        hint = "the findings say what is missing; `reg policy show` shows what is demanded"
-        if any(finding.requirement == "signed_by" for finding in self.failed):
-            hint += "; `reg sign` signs a version, and `reg trust add` adds a key to your trust file"
-        return GateError(f"{self.located.ref} may not become {self.channel}: {reasons}", hint)
 
 
 @dataclass(frozen=True)
@@ -100,8 +72,8 @@ class ChannelGate:
         hours: float | None = None,
         past: Sequence[Tag] | None = None,
         rules: Sequence[Rule] | None = None,
-    ) -> JudgedVersion:
-        """Judge a version. Raise IntegrityError or NotFoundError if a document cannot be read.
+    ) -> PromotionEvidence:
+        """Judge a version, as evidence of its promotion. Raise IntegrityError or NotFoundError if a document cannot be read.
 
         Args:
             demands: the keys of the demands that count.
@@ -132,24 +104,22 @@ class ChannelGate:
             hours=hours,
             proofs=tuple(recorded_proofs(log, events, trust)) if "faithful" in counted else (),
         )
-        findings = dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate, demands))
-        statements = dict.fromkeys(event.statement for event in events)
-        located = LocatedVersion(log.name, version, entry)
-        return JudgedVersion(located, self.channel, tuple(findings), before, tuple(statements))
-
-    def record(self, judged: JudgedVersion) -> dict[str, Any]:
-        """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
-        evidence = PromotionEvidence(
-            name=self.log.name,
+        return PromotionEvidence(
+            name=log.name,
             channel=self.channel,
-            version=str(judged.located.version),
-            manifest=judged.located.entry.manifest,
+            version=str(version),
+            manifest=entry.manifest,
             policy=self.policies.head,
-            before=judged.before,
-            findings=judged.findings,
-            statements=judged.statements,
+            before=before,
+            findings=tuple(
+                dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate, demands))
+            ),
+            statements=tuple(dict.fromkeys(event.statement for event in events)),
         )
-        return {"policy": self.policies.head, "evidence": self.log.attach(evidence.encode())}
+
+    def record(self, evidence: PromotionEvidence) -> dict[str, Any]:
+        """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
+        return {"policy": evidence.policy, "evidence": self.log.attach(evidence.encode())}
 
     def hours(self, manifest: Digest, until: str) -> float | None:
         """The hours for which a version was rolled out without interruption, up to a time. None if it was not.
@@ -203,7 +173,7 @@ class ChannelGate:
             raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
         check_evidence(self.log, self.policies, move)
 
-    def _check_met(self, judged: JudgedVersion, subject: str) -> None:
+    def _check_met(self, judged: PromotionEvidence, subject: str) -> None:
         if judged.failed:
             raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
 

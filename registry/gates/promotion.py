@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from onnxreg.registry.gates.enforce import (
     STEP_DEMANDS,
     ChannelGate,
-    JudgedVersion,
     policies_in,
     read_policies,
 )
@@ -39,6 +38,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
+from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
@@ -148,7 +148,7 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 class Promotion(NamedTuple):
     """The judged version, and whether the channel moved. `before` is the version that it held, if any."""
 
-    judged: JudgedVersion
+    judged: PromotionEvidence
     moved: bool
     before: Version | None
 
@@ -185,19 +185,19 @@ def promote(
             f"`{moves_it}` moves it; `reg policy set FILE{f' --remote {url}' if is_remote else ''}` governs it",
         )
 
-    def judge(log: Log) -> tuple[JudgedVersion, Channel | None]:
+    def judge(log: Log) -> tuple[PromotionEvidence, Channel | None]:
         version = log.find(ref).version
         return ChannelGate(log, policies, channel).judge(version), log.channels.get(channel)
 
     judged, current = consult(source, ref.name, judge)
-    version, manifest = judged.located.version, judged.located.entry.manifest
+    version, manifest = Version.parse(judged.version), judged.manifest
 
     def change(log: Log) -> Collection[Digest]:
         """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
         gate = ChannelGate(log, policies, channel)
         latest = gate.judge(version)
         if latest.failed:
-            raise GateError(f"{judged.located.ref} no longer meets the policy", "run it again to see why")
+            raise GateError(f"{judged.ref} no longer meets the policy", "run it again to see why")
         log.append(
             Tag(
                 **stamp(ref.name, actor, reason),

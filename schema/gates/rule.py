@@ -19,7 +19,7 @@ from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, JsonObject, Table, Text, WrittenDocument
-from onnxreg.schema.core.errors import InputError, value_error
+from onnxreg.schema.core.errors import GateError, InputError, value_error
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
 from onnxreg.schema.log.events import check_channel
@@ -67,6 +67,27 @@ class PromotionEvidence(Document):
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def ref(self) -> str:
+        return f"{self.name}:{self.version}"
+
+    @property
+    def failed(self) -> tuple[GateFinding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict == "fail")
+
+    @property
+    def faults(self) -> str:
+        """The failed findings in words."""
+        return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
+
+    def refusal(self, reasons: str = "") -> GateError:
+        """The error if the version does not meet the policy; by default it names the demands."""
+        reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
+        hint = "the findings say what is missing; `reg policy show` shows what is demanded"
+        if any(finding.requirement == "signed_by" for finding in self.failed):
+            hint += "; `reg sign` signs a version, and `reg trust add` adds a key to your trust file"
+        return GateError(f"{self.ref} may not become {self.channel}: {reasons}", hint)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from support.registries.gated import LAX, NAME, POLICY, draft, filled, refusal
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates.enforce import ChannelGate, JudgedVersion, read_policies
+from onnxreg.registry.gates.enforce import ChannelGate, read_policies
 from onnxreg.registry.gates.promotion import copy_policies, set_policy
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
@@ -97,7 +97,7 @@ def test_a_channel_that_another_user_moves_meanwhile_stays_there(
 ) -> None:
     judge, calls = ChannelGate.judge, iter(range(100))
 
-    def judge_and_lose(gate: ChannelGate, *arguments: Any, **more: Any) -> JudgedVersion:
+    def judge_and_lose(gate: ChannelGate, *arguments: Any, **more: Any) -> PromotionEvidence:
         if next(calls) == 0:
             owner.promote(Registry(registry.store.root), f"{NAME}:1.1.0", "stable")
         return judge(gate, *arguments, **more)

@@ -30,7 +30,6 @@ def promote(
     )
     judged = promoted.judged
     return SimpleNamespace(
-        located=judged.located,
         findings=judged.findings,
         holds=not judged.failed,
         refuse=judged.refusal,
