@@ -30,11 +30,10 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.support.environment import trust_file
-    from onnxreg.registry.trust.edit import heads_json, trust_json
-    from onnxreg.registry.trust.trust_file import load_trust
+    from onnxreg.registry.trust.trust_file import load_trust, trust_json
 
     session: Session = context.obj
-    trust, heads = trust_json(load_trust()), heads_json(session.heads())
+    trust, heads = trust_json(load_trust()), session.heads().to_json()
     keys, needs = trust["keys"], trust["require"]
     if as_json:
         output.write_json({"file": str(trust_file()), **trust, "heads": heads})
@@ -88,7 +87,7 @@ def add(
     With --from-rotation a key that you trust already vouches for it: it counts for the same models, and
     wherever that key is named. A statement by a revoked key does not count.
     """
-    from onnxreg.registry.trust.edit import add_key, add_rotated_key
+    from onnxreg.registry.trust.trust_file import add_key, add_rotated_key
 
     session: Session = context.obj
     if rotation is not None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader
@@ -214,6 +214,15 @@ class KnownHeads:
     def registries(self) -> list[str]:
         """The ids of registries with a known head."""
         return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The known heads, in the order of registries and names."""
+        return [
+            {"registry": registry, "name": name, "seq": head.seq, "head": str(head.head)}
+            for registry in self.registries()
+            for name in self.names(registry)
+            if (head := self.read(registry, name)) is not None
+        ]
 
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"

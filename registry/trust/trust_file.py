@@ -1,15 +1,26 @@
-"""The trust file of the user, as it is on this machine. Light, since every resolve reads it."""
+"""The trust file of the user on this machine: read it, add keys to it, show it. Light, since every resolve reads it.
 
+Entries are appended: the lines of a person stay as they are.
+"""
+
+import json
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import read_given
 
 if TYPE_CHECKING:
-    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
+
+CONFIRM = "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY"
 
 
 def load_trust(path: Path | None = None) -> "Trust":
@@ -47,3 +58,63 @@ def trust_digest() -> str:
     """The digest (hex) of the user's trust file; "" if there is none."""
     path = trust_file()
     return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+
+
+def add_rotated_key(name: str, statement: Path) -> "tuple[Path, TrustedKey]":
+    """Trust the new key of a rotation, for the models of the old key. Return the file and the old key.
+
+    Raise NotFoundError if the old key is not trusted, IntegrityError if it is revoked or did not sign the statement.
+    """
+    from onnxreg.registry.signing import read_rotation
+
+    replaced, new = read_rotation(read_given(statement), str(statement))
+    old = load_trust().keys.get(replaced.id)
+    if old is None:
+        raise NotFoundError(f"{trust_file()} has no key {replaced}", CONFIRM)
+    if old.revoked is not None:
+        raise IntegrityError(
+            f"key {old.name} is revoked: what it says of another key does not count", CONFIRM
+        )
+    return add_key(name, str(new), old.models if old.models != ("*",) else (), old.name), old
+
+
+def add_key(name: str, text: str, models: Collection[str], replaces: str | None = None) -> Path:
+    """Trust a key. Raise ConflictError if the file has its name or the key already."""
+    from onnxreg.schema.inputs.trust_file import read_trust
+    from onnxreg.schema.signing.keys import PublicKey
+
+    public, trust, path = PublicKey.parse(text), load_trust(), trust_file()
+    key = trust.keys.get(public.id) or trust.named(name)
+    if key is not None:
+        raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
+    lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
+    lines += [f"models = {_toml(list(models))}"] if models else []
+    lines += [f"replaces = {_toml(replaces)}"] if replaces else []
+    with host_errors(f"writing {path}"):
+        before = path.read_text() if path.exists() else ""
+        after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
+        read_trust(after.encode(), str(path))
+        replace_file(path, after.encode())
+    return path
+
+
+def _toml(value: str | list[str]) -> str:
+    """A TOML basic string, or an array of them: JSON's escapes are among those of TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def trust_json(trust: "Trust") -> dict[str, list[dict[str, Any]]]:
+    """The keys and the requirements of a trust file."""
+    keys = [
+        {
+            "name": key.name,
+            "kind": key.key.kind,
+            "keyid": keyid,
+            "public": str(key.key),
+            "models": list(key.models),
+            **({"replaces": key.replaces} if key.replaces else {}),
+            "revoked": key.revoked and {"date": str(key.revoked.date), "reason": key.revoked.reason},
+        }
+        for keyid, key in trust.keys.items()
+    ]
+    return {"keys": keys, "require": [msgspec.to_builtins(need, enc_hook=str) for need in trust.requirements]}

@@ -14,8 +14,7 @@ from support.registries.drafts import write_draft
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey, generate, read_rotation, sign_rotation
-from onnxreg.registry.trust.edit import add_rotated_key
-from onnxreg.registry.trust.trust_file import load_trust
+from onnxreg.registry.trust.trust_file import add_rotated_key, load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.gates.policy import read_policy
