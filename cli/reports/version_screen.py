@@ -13,8 +13,8 @@ from onnxreg.schema.log.summary import RECALL, suite_checks
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import Release
-    from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
-    from onnxreg.schema.manifest.parts import Check
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest
+    from onnxreg.schema.manifest.parts import Check, TensorSpec
 
 MAX_FIGURES, MAX_LABELS, MAX_OPERATORS, MAX_NAMES = 8, 3, 8, 6
 """Figures of all artifacts, labels with the lowest recall of each, operators of a graph, artifacts in a line."""

@@ -16,7 +16,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest, TensorSpec
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.parts import TensorSpec
 from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
 EXPORTS = "exports/"

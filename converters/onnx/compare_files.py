@@ -28,7 +28,7 @@ from onnxreg.converters.onnx.stored_tensors import Arrays, StoredTensor, digest_
 from onnxreg.schema.compare.graphs import FactChange, GraphDiff, NodeChange, TensorChange, TensorForm
 from onnxreg.schema.compare.json_changes import match
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import TensorSpec
+from onnxreg.schema.manifest.parts import TensorSpec
 
 Item = tuple[str, Node, frozenset[str]]
 """A node with its digest and the names of the weights that it reads."""

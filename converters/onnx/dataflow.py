@@ -20,7 +20,7 @@ from onnxreg.converters.onnx.ort_file import text
 from onnxreg.converters.onnx.stored_tensors import OnnxTensor, OrtTensor, StoredTensor, digest_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.manifest import SemanticDigest, TensorSpec
+from onnxreg.schema.manifest.parts import SemanticDigest, TensorSpec
 
 Values = ChainMap[str, str]
 """The digest of each named value, an inner graph's before those of the graphs around it."""

@@ -30,7 +30,7 @@ from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
+from onnxreg.schema.manifest.parts import Operator, SemanticDigest, TensorSpec, WeightCount
 
 LABEL_OUTPUT = "logits"
 """The output of a classifier, whose static last axis counts the labels and is called `labels`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import Element
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import Operator
+from onnxreg.schema.manifest.parts import Operator
 from onnxreg.schema.query import runtimes
 
 DEFAULT_DOMAIN = "ai.onnx"

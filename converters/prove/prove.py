@@ -15,7 +15,7 @@ from onnxreg.schema.gates.faithfulness import (
     RuleCount,
     Verdict,
 )
-from onnxreg.schema.manifest.manifest import TensorSpec
+from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_CHARACTERS = 1000
 """Of a reason or a name in a report: those of a hostile file may be longer."""

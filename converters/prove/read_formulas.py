@@ -31,7 +31,7 @@ from onnxreg.converters.prove.formula import (
 from onnxreg.converters.prove.polynomial import Symbol, of_symbol
 from onnxreg.converters.prove.rewriter import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes
-from onnxreg.schema.manifest.manifest import TensorSpec
+from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_DEPTH = 32
 """Subgraphs inside each other."""

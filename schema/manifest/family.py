@@ -2,15 +2,14 @@
 
 Graphs that work together under names, such as a detector and a recognizer, are a family of stages: `pipeline_of`.
 
-The document checks what can be checked without opening a graph: `ModelFamily` alone that names, roles and routing fit each
-other, `check_artifacts` that the tensor contracts of the artifacts do.
+`ModelFamily` checks that names, roles and routing fit each other, and `Manifest` that the tensors of its artifacts do.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +17,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.parts import Tensor
 
 Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
@@ -29,16 +29,8 @@ MEMBERS_ADVICE = (
     "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
 )
 
-Tensor = tuple[str, tuple[int | None, ...]]
-"""An input or output: its type, and the size of each axis, None if that is dynamic."""
-
-
-class Graph(NamedTuple):
-    """The part of an artifact that a family needs: its digest, and its inputs and outputs by name."""
-
-    digest: Digest
-    inputs: Mapping[str, Tensor]
-    outputs: Mapping[str, Tensor]
+Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
+"""The inputs and the outputs of a graph, by name."""
 
 
 class Classes(Document):
@@ -183,70 +175,6 @@ class ModelFamily(Document):
         fed = {"backbone", "metadata", *(edge.target for edge in self.edges)}
         yield from (f"member {item.name} is fed by no edge" for item in self.members if item.role not in fed)
 
-    def check_artifacts(self, graphs: Mapping[str, Graph], files: Collection[str]) -> None:
-        """Raise ValueError, naming the member, if the family does not fit the artifacts and companions of its manifest.
-
-        Every artifact belongs to exactly one member; the classes are as many as their output has columns; both ends of
-        an edge have the same type and sizes, in every variant; a fused graph was stacked from heads that are there.
-
-        Args:
-            graphs: the artifacts by path.
-            files: the paths of the companions.
-        """
-        if fault := next(self._artifact_faults(graphs, set(files)), None):
-            raise ValueError(fault)
-
-    def _artifact_faults(self, graphs: Mapping[str, Graph], files: Collection[str]) -> Iterator[str]:
-        owned: set[str] = set()
-        for member in self.members:
-            for kind, paths, allowed in (
-                ("artifact", member.artifacts, graphs),
-                ("file", member.files, files),
-            ):
-                for path in paths:
-                    if path not in allowed:
-                        yield f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
-                    if path in owned:
-                        yield f"member {member.name} names {path[:80]}, which another member has"
-                    owned.add(path)
-        if orphans := sorted(graphs.keys() - owned):
-            yield f"artifact {orphans[0][:80]} belongs to no member of the family"
-        digests = {member.name: {graphs[path].digest for path in member.artifacts} for member in self.members}
-        for member in self.members:
-            for head in member.heads:
-                if head.digest not in digests[head.member]:
-                    yield f"member {member.name} was stacked from another {head.member} than is in this manifest"
-            for path in member.artifacts if member.classes else ():
-                assert member.classes is not None
-                output, classes = member.classes.output, len(member.classes.ids)
-                dims = _tensor(member, path, "output", output, graphs)[1]
-                if not dims or dims[-1] != classes:
-                    columns = dims[-1] if dims and dims[-1] is not None else "no fixed number of"
-                    yield f"member {member.name} has {classes} classes, and {output} of {path} {columns} columns"
-        for edge in self.edges:
-            source = self.member(edge.source)
-            assert source is not None
-            produced = {_tensor(source, path, "output", edge.output, graphs) for path in source.artifacts}
-            for member in self.of_role(edge.target):
-                for path in member.artifacts:
-                    accepted = _tensor(member, path, "input", edge.input, graphs)
-                    if unlike := sorted(produced - {accepted}, key=repr):
-                        ends = f"{_shown(accepted)}, and {edge.output} of {edge.source} {_shown(unlike[0])}"
-                        yield f"member {member.name}: {edge.input} of {path} is {ends}"
-
-
-def _tensor(member: Member, path: str, side: str, name: str, graphs: Mapping[str, Graph]) -> Tensor:
-    """The input or output of this name of one variant of a member."""
-    tensor = (graphs[path].inputs if side == "input" else graphs[path].outputs).get(name)
-    if tensor is None:
-        raise ValueError(f"member {member.name}: {path} has no {side} called {name[:80]}")
-    return tensor
-
-
-def _shown(tensor: Tensor) -> str:
-    dtype, dims = tensor
-    return f"{dtype}[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
-
 
 def _repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
@@ -275,9 +203,8 @@ def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may
     sizes: a variant may be of fixed shape.
     """
-    for (path, first), (other_path, second) in combinations(graphs.items(), 2):
-        sides = (("input", first.inputs, second.inputs), ("output", first.outputs, second.outputs))
-        for side, tensors, other_tensors in sides:
+    for (path, graph), (other_path, other_graph) in combinations(graphs.items(), 2):
+        for side, tensors, other_tensors in zip(("input", "output"), graph, other_graph, strict=True):
             if difference := _difference(tensors, other_tensors):
                 raise InputError(f"{path} and {other_path} are not alternatives: {side} {difference}", hint)
 

@@ -31,8 +31,19 @@ from onnxreg.schema.core.document import (
 )
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.paths import check_distinct
-from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor
-from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
+from onnxreg.schema.manifest.family import Member, ModelFamily
+from onnxreg.schema.manifest.parts import (
+    ArtifactCertification,
+    Check,
+    KvCache,
+    Operator,
+    Preprocessing,
+    Quantization,
+    Recipe,
+    SemanticDigest,
+    Tensor,
+    TensorSpec,
+)
 from onnxreg.schema.manifest.vocabulary import (
     ASIDE,
     DESCRIPTION,
@@ -106,110 +117,6 @@ class FileEntry(StoredFile):
         return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else ()
 
 
-class Dim(Document):
-    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
-
-    A dynamic axis without a name in the graph has the name "".
-    """
-
-    kind: Literal["dynamic", "static"]
-    name: Text | None = None
-    value: Count | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.kind == "static") != (self.value is not None):
-            raise ValueError("a static axis has a value, a dynamic axis has none")
-        return self
-
-
-class TensorSpec(Document):
-    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
-
-    name: Text
-    dtype: Text
-    axes: Items[Text] = ()
-    shape: Items[Dim] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.axes and len(self.axes) != len(self.shape):
-            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
-        return self
-
-    @property
-    def tensor(self) -> Tensor:
-        return self.dtype, tuple(dim.value for dim in self.shape)
-
-    @property
-    def shape_text(self) -> str:
-        """`[batch, 384]`; a dynamic axis without a name is `?`."""
-        axes = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in self.shape)
-        return f"[{', '.join(axes)}]"
-
-
-class Operator(Document):
-    """One operator that an artifact needs, read from the artifact itself, subgraphs and functions included.
-
-    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force (as an
-    operator config of ONNX Runtime states it); `inputs` and `outputs` map a position to the element types seen
-    there (ONNX Runtime's spelling: `float`, `int64_t`, ...).
-    """
-
-    domain: Text
-    name: Text
-    opset: Count
-    inputs: Table[Items[str]] = {}
-    outputs: Table[Items[str]] = {}
-
-
-class WeightCount(Document):
-    """The share of a graph's constant weights that a quantization reached, read from the file.
-
-    Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
-    """
-
-    weights_quantized: Count
-    weights_total: Count
-    bytes_quantized: Count
-    bytes_total: Count
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
-            raise ValueError("more is quantized than there is")
-        return self
-
-
-class Quantization(Document):
-    """The requested quantization and the measured result."""
-
-    requested: JsonObject
-    measured: WeightCount
-
-
-class SemanticDigest(Document):
-    """Digests of what a model computes, independent of how its file is written (docs/format.md).
-
-    `graph` covers operators, attributes and the flow of values, without names of values and nodes, and
-    without statements of tools about themselves; `weights` covers the stored tensors: names, types, shapes
-    and bytes. Equal digests mean the same computation; different digests do not prove a difference.
-    """
-
-    graph: Digest
-    weights: Digest
-
-
-class KvCache(Document):
-    """The memory that a decoder needs beside its weights: the keys and values of each token of its context.
-
-    `max_tokens` is the longest context.
-    """
-
-    bytes_per_token: Annotated[Count, Field(gt=0)]
-    max_tokens: Annotated[Count, Field(gt=0)]
-
-
 class ArtifactMetadata(Document):
     """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
 
@@ -276,13 +183,6 @@ class Artifact(StoredFile):
         """
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
-
-    @property
-    def graph(self) -> Graph:
-        """The part of it that a family needs."""
-        sides = (self.metadata.inputs, self.metadata.outputs)
-        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
-        return Graph(self.digest, inputs, outputs)
 
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
@@ -365,11 +265,9 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if fault := next(chain(self._file_faults(), self._artifact_faults(), self._claim_faults()), None):
+        rules = (self._file_faults(), self._artifact_faults(), self._claim_faults(), self._family_faults())
+        if fault := next(chain(*rules), None):
             raise ValueError(fault)
-        if self.model_family is not None:
-            graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
-            self.model_family.check_artifacts(graphs, {entry.path for entry in self.files})
         return self
 
     def _file_faults(self) -> Iterator[str]:
@@ -430,6 +328,66 @@ class Manifest(Document):
             most = limit if is_number(limit) else LIMIT
             if certified and loss > most:
                 yield f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}"
+
+    def _family_faults(self) -> Iterator[str]:
+        """Every artifact belongs to exactly one member of the family, and the graphs of its members fit each other.
+
+        The classes of a member are as many as their output has columns; both ends of an edge have the same type and
+        sizes, in every variant; a fused graph was stacked from heads that are there.
+        """
+        if self.model_family is None:
+            return
+        members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}
+        files = {entry.path for entry in self.files}
+        owned: set[str] = set()
+        for member in members:
+            for kind, paths, allowed in (
+                ("artifact", member.artifacts, by_path),
+                ("file", member.files, files),
+            ):
+                for path in paths:
+                    if path not in allowed:
+                        yield f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
+                    if path in owned:
+                        yield f"member {member.name} names {path[:80]}, which another member has"
+                    owned.add(path)
+        if orphans := sorted(by_path.keys() - owned):
+            yield f"artifact {orphans[0][:80]} belongs to no member of the family"
+
+        def tensor(member: Member, path: str, side: Literal["input", "output"], name: str) -> Tensor:
+            metadata = by_path[path].metadata
+            for spec in metadata.inputs if side == "input" else metadata.outputs:
+                if spec.name == name:
+                    return spec.tensor
+            raise ValueError(f"member {member.name}: {path} has no {side} called {name[:80]}")
+
+        def shown(end: Tensor) -> str:
+            return f"{end[0]}[{', '.join('?' if dim is None else str(dim) for dim in end[1])}]"
+
+        digests = {member.name: {by_path[path].digest for path in member.artifacts} for member in members}
+        for member in members:
+            for head in member.heads:
+                if head.digest not in digests[head.member]:
+                    yield f"member {member.name} was stacked from another {head.member} than is in this manifest"
+            if (classes := member.classes) is not None:
+                for path in member.artifacts:
+                    dims = tensor(member, path, "output", classes.output)[1]
+                    columns = dims[-1] if dims else None
+                    if columns != len(classes.ids):
+                        columns_text = "no fixed number of" if columns is None else columns
+                        yield (
+                            f"member {member.name} has {len(classes.ids)} classes, and {classes.output} of {path} "
+                            f"{columns_text} columns"
+                        )
+        for edge in self.model_family.edges:
+            (source,) = (member for member in members if member.name == edge.source)
+            produced = {tensor(source, path, "output", edge.output) for path in source.artifacts}
+            for member in self.model_family.of_role(edge.target):
+                for path in member.artifacts:
+                    accepted = tensor(member, path, "input", edge.input)
+                    if unlike := sorted(produced - {accepted}, key=repr):
+                        ends = f"{shown(accepted)}, and {edge.output} of {edge.source} {shown(unlike[0])}"
+                        yield f"member {member.name}: {edge.input} of {path} is {ends}"
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""

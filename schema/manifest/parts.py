@@ -1,4 +1,6 @@
-"""Parts of a manifest that other documents share: certification, the recorded recipe, and image preprocessing."""
+"""Parts of a manifest, some of which other documents share: image preprocessing, what is read from a graph, the recorded
+recipe, checks and certification.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -11,6 +13,8 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.vocabulary import CHANNELS, LOSS
 
 Pixels = Annotated[Count, Field(gt=0)]
+Tensor = tuple[str, tuple[int | None, ...]]
+"""An input or output: its type, and the size of each axis, None if that is dynamic."""
 
 
 class Preprocessing(Document):
@@ -54,6 +58,110 @@ class Preprocessing(Document):
                 f"the input has {channels} channels first, not {preprocessing.color} as {preprocessing.layout}"
             )
         return preprocessing
+
+
+class Dim(Document):
+    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
+
+    A dynamic axis without a name in the graph has the name "".
+    """
+
+    kind: Literal["dynamic", "static"]
+    name: Text | None = None
+    value: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "static") != (self.value is not None):
+            raise ValueError("a static axis has a value, a dynamic axis has none")
+        return self
+
+
+class TensorSpec(Document):
+    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
+
+    name: Text
+    dtype: Text
+    axes: Items[Text] = ()
+    shape: Items[Dim] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.axes and len(self.axes) != len(self.shape):
+            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
+        return self
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.dtype, tuple(dim.value for dim in self.shape)
+
+    @property
+    def shape_text(self) -> str:
+        """`[batch, 384]`; a dynamic axis without a name is `?`."""
+        axes = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in self.shape)
+        return f"[{', '.join(axes)}]"
+
+
+class Operator(Document):
+    """One operator that an artifact needs, read from the artifact itself, subgraphs and functions included.
+
+    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force (as an
+    operator config of ONNX Runtime states it); `inputs` and `outputs` map a position to the element types seen
+    there (ONNX Runtime's spelling: `float`, `int64_t`, ...).
+    """
+
+    domain: Text
+    name: Text
+    opset: Count
+    inputs: Table[Items[str]] = {}
+    outputs: Table[Items[str]] = {}
+
+
+class WeightCount(Document):
+    """The share of a graph's constant weights that a quantization reached, read from the file.
+
+    Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
+    """
+
+    weights_quantized: Count
+    weights_total: Count
+    bytes_quantized: Count
+    bytes_total: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
+            raise ValueError("more is quantized than there is")
+        return self
+
+
+class Quantization(Document):
+    """The requested quantization and the measured result."""
+
+    requested: JsonObject
+    measured: WeightCount
+
+
+class SemanticDigest(Document):
+    """Digests of what a model computes, independent of how its file is written (docs/format.md).
+
+    `graph` covers operators, attributes and the flow of values, without names of values and nodes, and
+    without statements of tools about themselves; `weights` covers the stored tensors: names, types, shapes
+    and bytes. Equal digests mean the same computation; different digests do not prove a difference.
+    """
+
+    graph: Digest
+    weights: Digest
+
+
+class KvCache(Document):
+    """The memory that a decoder needs beside its weights: the keys and values of each token of its context.
+
+    `max_tokens` is the longest context.
+    """
+
+    bytes_per_token: Annotated[Count, Field(gt=0)]
+    max_tokens: Annotated[Count, Field(gt=0)]
 
 
 class Step(Document):

@@ -32,8 +32,9 @@ from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftFile
-from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
+from onnxreg.schema.manifest.manifest import read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+from onnxreg.schema.manifest.parts import TensorSpec
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 PROFILE = "openmed-v1"

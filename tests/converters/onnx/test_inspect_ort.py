@@ -18,7 +18,7 @@ from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import inspect_onnx, inspect_ort
 from onnxreg.converters.onnx.graph_operators import read_operator_config
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import Operator
+from onnxreg.schema.manifest.parts import Operator
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 CONFIG = "model.required_operators_and_types.config"

@@ -20,7 +20,7 @@ from onnxreg.converters.onnx import inspect_onnx, inspect_ort
 from onnxreg.converters.onnx.dataflow import read_onnx, semantic_digest
 from onnxreg.converters.onnx.facts import onnx_spec
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import SemanticDigest
+from onnxreg.schema.manifest.parts import SemanticDigest
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 TEXT = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
