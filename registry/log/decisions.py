@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
-from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load, unknown_model
 from onnxreg.registry.store.protocol import RegistryStore
@@ -208,6 +207,8 @@ class Decisions:
             ref: {file.digest for file in logs[ref.name].manifest(target.version).all_files()}
             for ref, target in targets.items()
         }
+        from onnxreg.registry.log.delta_log import delta_blobs
+
         users = self._users(set[Digest]().union(*files_of.values()))
         outside = {digest: refs - targets.keys() for digest, refs in users.items() if refs - targets.keys()}
         events: list[Purge] = []
@@ -261,8 +262,11 @@ class Decisions:
             for event in events:
                 log.append(event)
             gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
-            blobs = withdraw_deltas(log, gone, self.actor) if gone else ()
-            return blobs if events else None
+            if not gone:
+                return () if events else None
+            from onnxreg.registry.log.delta_log import withdraw_deltas
+
+            return withdraw_deltas(log, gone, self.actor)
 
         name, first = (log, None) if isinstance(log, str) else (log.name, log)
         with self.store.push() as push:
