@@ -3,14 +3,22 @@
 The first line is a `Header`. Then follows one `ModelLine` for each model, and then the artifacts of the models in pieces
 (`Piece`), so that a list of models reads only the first part. A catalog is a hint, as old as its time: nothing that decides
 about a version reads it. Lines from elsewhere are bounded, and their types checked; docs/query.md has the format.
+
+An index file with the same token as before need not be read again. The token of a file here is its stat. An index file is
+replaced by a rename, so its inode changes with it. A file system's clock may tick coarsely: a file that changed just before
+the stat may change once more and look the same (git calls such a file racy), so it has no token yet.
 """
 
+import os
+import stat
+import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from operator import itemgetter
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -18,15 +26,15 @@ import msgspec
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.search.listing import total_size
-from onnxreg.registry.search.scan import UNSETTLED, index_tokens
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
+from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.record import Count, decode_json
-from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.ref import Version, is_name
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize
 from onnxreg.schema.query.expression import Expression, spend
@@ -41,6 +49,11 @@ PIECE_BYTES = 2**18
 BATCH_MODELS = 64
 """Models that are read at a time."""
 REVISIONS = count()
+TICK_NANOSECONDS = 2 * 10**9
+"""The coarsest clock of a file system."""
+SUFFIX = ".jsonl"
+UNSETTLED = ""
+"""The token of a file that must be read again; no other token equals it."""
 
 
 class CatalogError(Exception):
@@ -398,3 +411,45 @@ def _read_pieces(
             parts[-1].append(encoded)
     raws = [msgspec.Raw(b"[" + b",".join(part) + b"]") for part in parts]
     return [Piece(state.name, str(state.head), raw, gaps if raw is raws[0] else []) for raw in raws]
+
+
+def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> dict[str, str]:
+    """The token of each model's index file, by name. UnlistedError if the place cannot list its files."""
+    store = innermost(reader)
+    if isinstance(store, DirectoryRegistry):
+        with host_errors(f"listing {store.root / 'index'}"):
+            tokens = _scan(store.root / "index", "", time.time_ns())
+            return {name: token for name, token in tokens.items() if name in known_names or is_name(name)}
+    return store.index_tokens()
+
+
+def _scan(directory: Path | str, prefix: str, now: int) -> dict[str, str]:
+    tokens: dict[str, str] = {}
+    try:
+        entries = os.scandir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return tokens
+    with entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if name.endswith(SUFFIX):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    tokens[name[: -len(SUFFIX)]] = settled_mark(status, now)
+            elif not prefix and is_name(name) and entry.is_dir():
+                tokens.update(_scan(entry.path, f"{name}/", now))
+    return tokens
+
+
+def mark(status: os.stat_result) -> str:
+    """A text that changes with a file.
+
+    It includes the time of change (ctime): a copy can keep the time of modification, but not that one.
+    """
+    return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
+
+
+def settled_mark(status: os.stat_result, now: int) -> str:
+    """The token of a file with this stat, which was taken after `now`, in nanoseconds."""
+    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
+    return UNSETTLED if recent else mark(status)

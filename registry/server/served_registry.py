@@ -1,6 +1,6 @@
 """The served registry: a local registry as its clients see it.
 
-An index file is read again when its stat changed (`scan.mark`), and an answer that follows from it is kept while its
+An index file is read again when its stat changed (`mark`), and an answer that follows from it is kept while its
 digest is the same: a warm question costs one stat, and no cached value can be wrong. Errors name no local path, and
 no link below the root is followed. Questions that cost time run in threads of their own (`Queue`), with a bounded queue
 and a budget for each.
@@ -22,8 +22,7 @@ from onnxreg.registry.deliver.resolution import Resolution, check_version_trust,
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import read_consistently
-from onnxreg.registry.search import scan
-from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.catalog import Catalog, mark, settled_mark
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
@@ -111,7 +110,7 @@ class ServedRegistry(DirectoryRegistry):
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
         file = open_beneath(self.root, path)
-        return file, Digest.of(scan.mark(os.fstat(file.fileno())).encode()).hex
+        return file, Digest.of(mark(os.fstat(file.fileno())).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """The index file of a model, from the cache if its stat is the same; None if there is none."""
@@ -120,9 +119,9 @@ class ServedRegistry(DirectoryRegistry):
             status = os.lstat(f"{self.root}/{index_path(name)}")
         except OSError:
             return super().read_index(name)
-        index = self._indexes.get(name, scan.mark(status))
+        index = self._indexes.get(name, mark(status))
         if index is None and (index := super().read_index(name)) is not None:
-            self._indexes.put(name, scan.settled_mark(status, now), index, len(index.data))
+            self._indexes.put(name, settled_mark(status, now), index, len(index.data))
         return index
 
     def token(self, name: str) -> str:

@@ -22,8 +22,8 @@ from benchmarks.clients import REG
 from benchmarks.httpservers import reg
 from benchmarks.measure import Row, Run, row, run
 from onnxreg.registry import Registry
+from onnxreg.registry.search.catalog import TICK_NANOSECONDS
 from onnxreg.registry.search.catalogs import publish
-from onnxreg.registry.search.scan import TICK_NANOSECONDS
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import CATALOG

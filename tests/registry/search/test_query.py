@@ -26,7 +26,7 @@ from support.registries.opened import opened
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.search import catalog, scan, table_export
+from onnxreg.registry.search import catalog, table_export
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
 from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
@@ -59,7 +59,7 @@ def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
 
 
 def tick() -> None:

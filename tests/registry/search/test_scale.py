@@ -16,7 +16,7 @@ from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import Release
-from onnxreg.registry.search import scan
+from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.ref import Ref
@@ -84,7 +84,7 @@ def test_models_are_as_the_registry_itself_would_have_written_them(large: Regist
 def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
     (large.store.root / "local" / MODELS).unlink(missing_ok=True)
     with opened(large.store.root) as cold:
         models = LocalCatalog(large.store).refresh().readable()

@@ -13,7 +13,7 @@ from support.registries.opened import opened
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import scan
+from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
@@ -36,7 +36,7 @@ def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
 
 
 def tick() -> None:
@@ -201,8 +201,8 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
 ) -> None:
     """On a clock so coarse that nothing tells the file from the one before; without the wait it is missed."""
-    monkeypatch.setattr(scan, "TICK_NANOSECONDS", tick_length)
-    monkeypatch.setattr(scan, "mark", lambda status: "the same")
+    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", tick_length)
+    monkeypatch.setattr(catalog, "mark", lambda status: "the same")
     tick()
     ask(home)
     Registry(home.root).yank(f"{FIRST}:1.5.0")

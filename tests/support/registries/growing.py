@@ -23,7 +23,7 @@ import onnx.parser
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import scan
+from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
@@ -334,14 +334,14 @@ def search_new_index(size: int, root: Path) -> Counts:
 
 def search_one_changed(size: int, root: Path) -> Counts:
     """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
-    registry, tick = copy_of(make_models, size, root / "home"), scan.TICK_NANOSECONDS
-    scan.TICK_NANOSECONDS = 0
+    registry, tick = copy_of(make_models, size, root / "home"), catalog.TICK_NANOSECONDS
+    catalog.TICK_NANOSECONDS = 0
     try:
         _search(registry)
         registry.tag(f"{NAME}:1.0.0", "beta")
         return _search(registry)
     finally:
-        scan.TICK_NANOSECONDS = tick
+        catalog.TICK_NANOSECONDS = tick
 
 
 def _search(registry: Registry) -> Counts:
