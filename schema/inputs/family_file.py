@@ -29,10 +29,10 @@ from onnxreg.schema.core.units import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.family import ClassId
 from onnxreg.schema.manifest.manifest import Description
+from onnxreg.schema.manifest.parts import Pixels
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
-Pixels = Annotated[Count, Field(gt=0)]
 FACTORY_KEYS = frozenset({"factory", "arguments", "input", "outputs"})
 """The keys of a backbone that belong to a factory."""
 Above0 = Annotated[float, Field(gt=0)]

@@ -94,13 +94,9 @@ class LockChange:
             before, after = self.before.to_json(), self.after.to_json()
             key = next(key for key in after if before.get(key) != after[key])
             return f"{self.name}: {self.after}, {key} is another"
-        text, contracts = (
-            f"{self.name}: {self.before} -> {self.after}",
-            (self.before.artifact.contract, self.after.artifact.contract),
-        )
-        if None not in contracts and contracts[0] != contracts[1]:
-            text += "; its contract is another one: inputs, outputs, labels or tokenizer changed"
-        return text
+        contracts = {self.before.artifact.contract, self.after.artifact.contract} - {None}
+        remark = "; its contract is another one: inputs, outputs, labels or tokenizer changed"
+        return f"{self.name}: {self.before} -> {self.after}{remark if len(contracts) > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
