@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from onnxreg.registry.dossier.cells import RULES, Cell
-from onnxreg.registry.dossier.tables import VersionTables
+from onnxreg.registry.dossier.tables import RULES, Cell, VersionTables
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing
 from onnxreg.schema.core import canonical

@@ -19,9 +19,9 @@ from support.sampling import sampled
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.dossier.cells import Table
 from onnxreg.registry.dossier.dossier import cells as cells_of
 from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
+from onnxreg.registry.dossier.tables import Table
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
