@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, OptionalEvent, Publish
+from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command(
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Show every event of a model, in the order of the log, and verify the chain.
+    """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
 
     TIME says when a line came into this registry. WHAT also says when one that was pushed or pulled was
     written, and where. Times are as claimed; nothing is ordered by them.
@@ -113,6 +113,8 @@ def _about(line: LogLine, versions: Mapping[Digest, str], words: list[str]) -> l
     event = line.event
     if isinstance(event, Attest):
         return [versions.get(event.manifest, event.manifest.short), *words]
+    if isinstance(event, PolicyEvent):
+        return [f"{len(event.rules)} rule{'' if len(event.rules) == 1 else 's'}"]
     value = event.to_json()
     about = [str(value[key]) for key in ("tag", "version") if key in value]
     if "manifest" in value and not isinstance(event, OptionalEvent):

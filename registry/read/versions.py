@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.log import read_manifest
-from onnxreg.registry.log.lookup import load, log_of, read_blob, read_consistently
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import consult, load
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
@@ -58,24 +59,34 @@ class Release:
 def read_version(reader: RegistryReader, ref: Ref) -> Release:
     """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
 
-    def read(index: IndexFile | None) -> Release:
-        log = log_of(reader, ref.name, index)
+    def read(log: Log) -> Release:
         located = log.find(ref, gone=True)
         entry = located.entry
-        data = log.fetch(entry.manifest)
-        manifest = read_manifest(data, entry.manifest, log.name)
-        states = artifact_states(verdicts_of(manifest), entry.attested, log.state.refused)
+        manifest = log.read_manifest(entry.manifest)
         return Release(
-            log.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index
+            log.name,
+            located.version,
+            entry.manifest,
+            manifest,
+            log.fetch(entry.manifest),
+            held=entry.held,
+            states=artifact_states(verdicts_of(manifest), entry.attested, log.state.refused),
+            index=log.index,
         )
 
-    return read_consistently(reader, ref.name, read)
+    return consult(reader, ref.name, read)
 
 
 def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
-    log = load(reader, check_name(name))
-    return list(log.lines())
+    """Read a model's whole log, or with `.policy` that of policies, and verify its chain. NotFoundError if there is none."""
+    if name != POLICY_LOG:
+        return list(load(reader, check_name(name)).lines())
+    from onnxreg.schema.gates.policy import PolicyLog
+
+    index = reader.read_index(POLICY_LOG)
+    if index is None:
+        raise NotFoundError(f"{reader.url} never had a policy", "`reg policy set` makes one")
+    return list(PolicyLog.decode(index.data, reader.registry_id).lines)
 
 
 def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
@@ -84,16 +95,16 @@ def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryE
     Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
     """
     log = load(reader, check_name(name))
-    lines = {line.seq: line for line in log.lines()}
+    events = {line.seq: line.event for line in log.lines()}
     records = []
     for version in sorted(log.versions, reverse=True)[:limit]:
         entry, manifest = log.versions[version], None
         try:
-            manifest = read_manifest(read_blob(reader, entry.manifest), entry.manifest, name)
+            manifest = log.read_manifest(entry.manifest)
         except MissingBlobError:
             if entry.gone is None:
                 raise
-        event = lines[entry.seq].event
+        event = events[entry.seq]
         records.append(version_record(log.state, version, entry, manifest, event.time, event.actor))
     return records
 

@@ -44,6 +44,11 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     every = reg(*new, "show", "--all", "--json").json["policies"]
     assert every[0] == shown and [each["rules"][0]["channel"] for each in every] == ["stable", "beta"]
     assert reg(*new, "show", "--all").out.count("[[rule]]") == 2
+    log = reg(*new[:2], "log", ".policy", "--json").json
+    assert [line["event"]["kind"] for line in log["lines"]] == ["policy", "policy"]
+    assert log["lines"][0]["digest"] == shown["line"] and log["head"] == log["lines"][1]["digest"]
+    assert "1 rule" in reg(*new[:2], "log", ".policy").out
+    assert reg("--registry", Registry(tmp_path / "free").store.root, "log", ".policy").status == 3
 
 
 def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
