@@ -18,8 +18,9 @@ from onnxreg.registry.deliver.resolution import (
     resolve_in,
     version_candidates,
 )
-from onnxreg.registry.log.lookup import log_of, read_consistently
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import consult
+from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, choose_deltas
@@ -33,16 +34,23 @@ MEGABITS = (1, 10)
 
 @dataclass(frozen=True)
 class UpdateCost:
-    """The files that a device with files of version `since` lacks, and the delta by which each arrives, if any."""
+    """The files that a device with files of version `since` lacks, and the bytes of each that it must fetch.
+
+    `deltas` are the files that arrive by a delta.
+    """
 
     since: Version
     files: Sequence[FileSummary]
     deltas: Mapping[Digest, Delta]
 
+    def fetched(self, file: FileSummary) -> int:
+        """Bytes to fetch for a file."""
+        return self.deltas[file.digest].size if file.digest in self.deltas else file.size
+
     @property
     def size(self) -> int:
         """Bytes to fetch."""
-        return sum(self._bytes(file) for file in self.files)
+        return sum(map(self.fetched, self.files))
 
     @property
     def whole(self) -> int:
@@ -63,16 +71,13 @@ class UpdateCost:
             "files": [
                 {
                     "path": file.path,
-                    "bytes": self._bytes(file),
+                    "bytes": self.fetched(file),
                     "of": file.size,
                     "deltas": int(file.digest in self.deltas),
                 }
                 for file in self.files
             ],
         }
-
-    def _bytes(self, file: FileSummary) -> int:
-        return self.deltas[file.digest].size if file.digest in self.deltas else file.size
 
 
 def update_cost(answer: Resolution, before: Resolution | None, since: Version) -> UpdateCost:
@@ -133,8 +138,7 @@ def coverage(
         since: estimate also the update of a device that has its answer from this version.
     """
 
-    def read(index: IndexFile | None) -> list[DeviceCoverage]:
-        log = log_of(reader, ref.name, index)
+    def read(log: Log) -> list[DeviceCoverage]:
         newest = next(version_candidates(reader, log, ref, query), None)
         members = newest.summary.members if newest and query.member is None else ()
         questions = [replace(query, member=name) for name in members] or [query]
@@ -155,7 +159,7 @@ def coverage(
         if not answers and ref.tag is not None:
             answers = [log.find(ref)]
         for version in {answer.version: answer for answer in answers}.values():
-            check_version_trust(reader, ref, version, index)
+            check_version_trust(reader, ref, version, log.index)
         return rows
 
-    return read_consistently(reader, ref.name, read)
+    return consult(reader, ref.name, read)

@@ -6,12 +6,12 @@ query must keep the policy of its registry. Light, as `lookup`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import log_of, read_blob, read_consistently
+from onnxreg.registry.log.lookup import consult, read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -19,7 +19,7 @@ from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
+from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import (
     Rejection,
@@ -169,14 +169,13 @@ def resolve(
         seed: the device's random text in rollouts. A device without one takes part in none.
     """
 
-    def read(index: IndexFile | None) -> Resolution:
-        log = log_of(reader, ref.name, index)
+    def read(log: Log) -> Resolution:
         resolution = resolve_in(reader, log, ref, query, device, seed)
         if verify:
             log.check_summary(resolution.located)
-        return replace(resolution, index=index)
+        return resolution
 
-    resolution = read_consistently(reader, ref.name, read)
+    resolution = consult(reader, ref.name, read)
     check_version_trust(reader, ref, resolution.located, resolution.index, known_heads)
     return resolution
 
@@ -218,24 +217,23 @@ def check_channel_policy(
     """
     if ref.tag is None or located.channel is None:
         return
-    trust = trust_if_any()
-    needed = trust is not None and trust.governs(reader.registry_id)
-    local, known_heads = isinstance(innermost(reader), DirectoryRegistry), known_heads or KnownHeads()
-    suspected = needed or located.channel.policy is not None or look_for_policy or local
-    if not suspected and not known_heads.knows(reader.registry_id, POLICY_LOG):
+    trust, policy = trust_if_any(), located.channel.policy
+    is_needed = policy is not None or (trust is not None and trust.governs(reader.registry_id))
+    is_local, known_heads = isinstance(innermost(reader), DirectoryRegistry), known_heads or KnownHeads()
+    is_suspected = is_needed or look_for_policy or is_local
+    if not is_suspected and not known_heads.knows(reader.registry_id, POLICY_LOG):
         return
     policies = reader.read_index(POLICY_LOG)
+    if policies is None and is_needed:
+        raise GateError(
+            f"{reader.url} has no policy, and must have one",
+            "policy.jsonl was removed: ask the registry's owner",
+        )
     if policies is None:
-        if needed or located.channel.policy is not None:
-            raise GateError(
-                f"{reader.url} has no policy, and must have one",
-                "policy.jsonl was removed: ask the registry's owner",
-            )
         return
     proof = ""
-    if (
-        index is not None and not local
-    ):  # the documents by which a channel is judged; they name all others by digest
+    if index is not None and not is_local:
+        # The documents by which a channel is judged. They name all others by digest.
         digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
         proof = Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
     if proof and known_heads.passed(reader.registry_id, ref.name, ref.tag, proof):
@@ -276,23 +274,22 @@ def resolve_in(
         deltas = tuple((delta, reader.blob_url(delta.digest)) for delta in offered)
     located = LocatedVersion(log.name, version, entry, log.state.channels.get(ref.tag or ""))
     rollout = log.state.rollouts.get(ref.tag or "")
-    return Resolution(located, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
+    return Resolution(located, artifact, outcome.size, files, outcome, log.index, deltas, rollout)
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     """The contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
 
-    def read(index: IndexFile | None) -> tuple[LocatedVersion, VersionSummary]:
-        log = log_of(reader, ref.name, index)
+    def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
-        return located, log.summary(located)
+        contracts = [artifact.contract for artifact in log.summary(located).artifacts]
+        if not any(contracts):
+            raise NotFoundError(
+                f"{located.ref} has no recorded contract", "its inputs and outputs are not known"
+            )
+        return tuple(dict.fromkeys(contract for contract in contracts if contract is not None))
 
-    located, summary = read_consistently(reader, ref.name, read)
-    artifacts = summary.artifacts
-    recorded = dict.fromkeys(artifact.contract for artifact in artifacts if artifact.contract is not None)
-    if not recorded:
-        raise NotFoundError(f"{located.ref} has no recorded contract", "its inputs and outputs are not known")
-    return tuple(recorded)
+    return consult(reader, ref.name, read)
 
 
 def version_candidates(
