@@ -278,16 +278,19 @@ def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The files of a version that are held.
+    """The files of a version that are held, and the operator sets that summaries name, each once.
 
     Raise IntegrityError or NotFoundError if its manifest cannot be read.
     """
-    manifest = log.manifest(version)
-    named = {file.digest: file for file in manifest.all_files()}
-    for digest, size in refers_to(manifest, entry.held).items():
-        file = named.get(digest)
-        label = f"{log.name}:{version} {file.path if file else 'operators'}"
-        yield Reference(digest, size, label, file.spans() if file else ())
+    manifest, ref = log.manifest(version), f"{log.name}:{version}"
+    blobs = {
+        file.digest: Reference(file.digest, file.size, f"{ref} {file.path}", file.spans())
+        for file in held_files(manifest, entry.held)
+    }
+    for data in filter(None, map(operator_set, held_artifacts(manifest, entry.held))):
+        digest = Digest.of(data)
+        blobs.setdefault(digest, Reference(digest, len(data), f"{ref} operators"))
+    yield from blobs.values()
 
 
 def references(log: Log) -> Iterator[Reference]:
@@ -295,15 +298,3 @@ def references(log: Log) -> Iterator[Reference]:
     yield from documents(log)
     for version, entry in present_versions(log):
         yield from files(log, version, entry)
-
-
-def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, int]:
-    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name.
-
-    Of the artifacts only those that are held.
-    """
-    sets = [
-        operators for item in held_artifacts(manifest, paths) if (operators := operator_set(item)) is not None
-    ]
-    files = {entry.digest: entry.size for entry in held_files(manifest, paths)}
-    return files | {Digest.of(data): len(data) for data in sets}

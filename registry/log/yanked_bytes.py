@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.log import Log, read_manifest
+from onnxreg.registry.log.log import Log
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Version
@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 def yanks_of(log: Log, versions: Iterable[Version]) -> dict[Version, Yank]:
     """The first yank of each of these versions that was not taken back; the log is read once."""
     yanked = {version: yanks for version in versions if (yanks := log.versions[version].yanks)}
-    if not yanked:
-        return {}
-    events = list({event.id: event for _, event in log.events(Yank)}.items())
-    lines = {digest: number for number, (digest, _) in enumerate(events)}
-    first = {
-        version: min((lines[yank] for yank in yanks if yank in lines), default=None)
-        for version, yanks in yanked.items()
-    }
-    return {version: events[line][1] for version, line in first.items() if line is not None}
-
-
-def yank_of(log: Log, version: Version) -> Yank | None:
-    """The first yank of a version that was not taken back."""
-    return yanks_of(log, [version]).get(version)
+    first: dict[Version, Yank] = {}
+    for _, event in log.events(Yank) if yanked else ():
+        for version, yanks in yanked.items():
+            if event.id in yanks:
+                first.setdefault(version, event)
+    return first
 
 
 def words_of(yank: Yank) -> str:
@@ -51,17 +43,15 @@ def check_not_yanked(
     A manifest that is yanked itself passes: all its versions stay yanked. `ignored` are yanks that do not count;
     `suffix` completes the command that takes a yank back.
     """
-    if not any(entry.yanks for entry in log.versions.values()):
-        return
     entries = sorted(log.versions.items(), key=lambda item: item[0].precedence, reverse=True)
     if any(entry.yanked for _, entry in entries if entry.manifest == digest):
         return
-    yanked = {entry.manifest: version for version, entry in entries if not {*entry.yanks} <= {*ignored}}
     weights = {weight: path for path, weight in _weights(manifest)}
     withdrawn = {
         weight: version
-        for published, version in yanked.items()
-        for weight in _published(log, published) & weights.keys()
+        for version, entry in entries
+        if not {*entry.yanks} <= {*ignored}
+        for weight in _published(log, entry.manifest) & weights.keys()
     }
     for other in dict.fromkeys(entry.manifest for _, entry in entries if not entry.yanked):
         if not withdrawn:
@@ -69,7 +59,7 @@ def check_not_yanked(
         for weight in _published(log, other) & withdrawn.keys():
             del withdrawn[weight]
     for weight, version in withdrawn.items():
-        yank = yank_of(log, version)
+        yank = yanks_of(log, [version]).get(version)
         reason = f": {yank.reason}" if yank is not None and yank.reason else ""
         raise ConflictError(
             f"{weights[weight]} has the bytes of {log.name}:{version}, which is yanked{reason}",
@@ -80,7 +70,7 @@ def check_not_yanked(
 def _published(log: Log, digest: Digest) -> set[Digest]:
     """The weights of a manifest of the log; none if it was taken down."""
     with suppress(NotFoundError):
-        return {weight for _, weight in _weights(read_manifest(log.fetch(digest), digest, log.name))}
+        return {weight for _, weight in _weights(log.read_manifest(digest))}
     return set()
 
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from onnxreg.registry.log.commit import Bring, commit
-from onnxreg.registry.log.log import Log, read_manifest
-from onnxreg.registry.log.lookup import load, log_of, read_blob, read_consistently
-from onnxreg.registry.log.yanked_bytes import check_not_yanked, yank_of
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import consult, load, read_blob
+from onnxreg.registry.log.yanked_bytes import check_not_yanked, yanks_of
 from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, Push, RegistryReader
+from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
@@ -89,21 +89,19 @@ class Publisher:
     def add_again(self, digest: Digest) -> Release | None:
         """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""
         try:
-            data = read_blob(self.store, digest)
-            manifest = Manifest.decode(data)
-            self.known_heads.check_own(self.store, manifest.name)
-            with self.store.push() as push:
-                return self._publish(push, manifest, data)
+            return self.add_fetched(read_blob(self.store, digest))
         except NotFoundError:
             return None
 
     def add_fetched(
-        self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None]
+        self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest from elsewhere. `fetch` puts blobs that it names into a push."""
+        """Publish a manifest. `fetch` puts blobs that it names into a push; without it, NotFoundError if one is missing."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
+            if fetch is None:
+                return self._publish(push, manifest, data)
             bring = partial(fetch, push, manifest)
             files = {file.digest for file in manifest.all_files()}
             bring(files - push.has(files))
@@ -153,19 +151,17 @@ def find_existing(
         requested: the version to publish as; None: the next one after the newest, unless a version has this manifest.
     """
 
-    def find(index: IndexFile | None) -> Release | None:
-        log = log_of(reader, name, index).check()
+    def find(log: Log) -> Release | None:
         version = _published_as(log, manifest) if requested is None else requested
         entry = None if version is None else log.versions.get(version)
         if version is None or entry is None or entry.manifest != manifest:
             return None
         if entry.gone is not None or entry.held is not None:
             return None
-        data = log.fetch(manifest)
-        return _release(log, version, read_manifest(data, manifest, name), data, False)
+        return _release(log, version, log.manifest(version), log.fetch(manifest), False)
 
     with suppress(NotFoundError):
-        return read_consistently(reader, name, find)
+        return consult(reader, name, find)
     return None
 
 
@@ -180,7 +176,7 @@ def _release(log: Log, version: Version, manifest: Manifest, data: bytes, is_new
         data,
         is_new,
         states=artifact_states(verdicts_of(manifest), entry.attested, log.refused),
-        yank=yank_of(log, version),
+        yank=yanks_of(log, [version]).get(version),
         newer=None if latest == version else latest,
     )
 

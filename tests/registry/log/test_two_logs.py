@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load_own
-from onnxreg.registry.log.contents import EVERYTHING, Selection, refers_to
+from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
@@ -49,7 +49,7 @@ def publish(remote: RegistryStore, version: str, weights: bytes = WEIGHTS[0]) ->
 
     def change(ledger: Log) -> set[Digest]:
         ledger.append(event)
-        return {Digest.of(data), *refers_to(manifest)}
+        return {Digest.of(data), *(file.digest for file in manifest.all_files())}
 
     with remote.push() as push:
         for blob in (*files.values(), data):

@@ -12,7 +12,7 @@ from support.sampling import sampled
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.contents import refers_to
+from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import Release
@@ -145,7 +145,9 @@ def written(before: Files, after: Files) -> tuple[list[str], list[str]]:
 def blobs_of(registry: Registry, published: Release, sealed: int) -> set[str]:
     """Where the blobs of a version lie, and with it those of the history that was sealed since."""
     state = registry.state(NAME)
-    found = {published.digest, *refers_to(published.manifest), *state.segments[sealed:]}
+    log = lookup.read_log(registry.store, NAME)
+    needed = files(log, published.version, log.versions[published.version])
+    found = {published.digest, *(item.digest for item in needed), *state.segments[sealed:]}
     if len(state.segments) > sealed and state.checkpoint is not None:
         found.add(state.checkpoint)
     return {blob_path(digest) for digest in found}
