@@ -5,6 +5,7 @@ then into the checkpoint blob. Both follow from the log alone, so that a replay 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    about,
 )
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Drop, Event, Expire, Purge, Tag, Untag, check_channel
@@ -49,6 +51,7 @@ EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
+RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 MAX_CHECKPOINT_BYTES = 64 * 2**20
 
 
@@ -119,16 +122,11 @@ class Log:
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(
                 f"the index of {name}{where} cannot be read: it is cut short or too long",
-                "restore it from a mirror (reg verify shows more)",
+                RESTORE_ADVICE,
             )
         first, *lines = data[:-1].split(b"\n")
-        try:
+        with about(f"the index of {name}{where} cannot be read", StateError, RESTORE_ADVICE):
             state, log.more = State.decode(first, "its state line"), later_keys(first)
-        except InputError as error:
-            raise StateError(
-                f"the index of {name}{where} cannot be read: {error.message}",
-                "restore it from a mirror (reg verify shows more)",
-            ) from error
         log.tail = [read_line(line, name) for line in lines]
         if state.registry != registry:
             raise other_registry(url or "it", state.registry, registry)
@@ -146,13 +144,9 @@ class Log:
     def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> "Log":
         """The log with these lines, whose state follows from them alone. IntegrityError if one breaks a rule."""
         log = cls(registry, name, fetch)
-        try:
+        with _damage(name):
             for line in lines:
                 log.append_line(line)
-        except (ConflictError, InputError) as error:
-            raise IntegrityError(
-                f"the log of {name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
-            ) from error
         return log
 
     @property
@@ -167,23 +161,23 @@ class Log:
         """All tables. StateError if checkpoint and tail do not lead to the state line."""
         replay = self.replay_from(self._state.checkpoint, self.tail)
         if self._derive(replay) != self._state:
-            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
+            raise self._contradiction
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
         """The tables after some lines that follow a checkpoint (None: the start). IntegrityError if that cannot be."""
-        try:
+        with _damage(self.name):
             start = Checkpoint()
             if checkpoint is not None:
                 start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_CHECKPOINT_BYTES)
             replay = Replay(self.name, start)
             for line in lines:
                 replay.apply(line.event, line.seq)
-        except (ConflictError, InputError) as error:
-            raise IntegrityError(
-                f"the log of {self.name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
-            ) from error
         return replay
+
+    @property
+    def _contradiction(self) -> StateError:
+        return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
         """The state line after a replay.
@@ -199,10 +193,7 @@ class Log:
             if entry and summary and (summary.manifest, summary.size) == (entry.manifest, entry.size):
                 summaries[version] = summary
             elif entry is None or not is_new:
-                raise StateError(
-                    f"the state of {self.name} has no summary of {version} that is of its manifest",
-                    VERIFY_ADVICE,
-                )
+                raise self._contradiction
             else:
                 summaries[version] = self.summarize(entry.manifest)
         return State(
@@ -244,18 +235,18 @@ class Log:
             for line in self.tail:
                 replay.apply(line.event, line.seq)
         except (ConflictError, InputError) as error:
-            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE) from error
+            raise self._contradiction from error
         holders = [(item.version, item.manifest) for item in state.channels.values()]
         holders += [(item.to, item.manifest) for item in state.rollouts.values()]
-        if self._derive(replay) != state or any(
-            replay.versions[at].manifest != manifest for at, manifest in holders
-        ):
-            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
+        if self._derive(replay) != state:
+            raise self._contradiction
+        if any(replay.versions[version].manifest != manifest for version, manifest in holders):
+            raise self._contradiction
 
     def prove(self) -> None:
         """Replay the whole log, and read the manifests of its summaries. StateError if the state is not what they say."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
-            raise StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
+            raise self._contradiction
 
     @property
     def checkpoint(self) -> Digest | None:
@@ -524,7 +515,16 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 
 def read_line(raw: bytes, name: str) -> LogLine:
     """One line of a model's log. IntegrityError if it is malformed."""
-    try:
+    with about(f"the log of {name} cannot be read", IntegrityError):
         return LogLine.decode(raw)
-    except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+
+
+@contextmanager
+def _damage(name: str) -> Iterator[None]:
+    """Raise IntegrityError for lines that no log can have."""
+    try:
+        yield
+    except (ConflictError, InputError) as error:
+        raise IntegrityError(
+            f"the log of {name} cannot be read: {error.message}", error.hint or VERIFY_ADVICE
+        ) from error

@@ -27,6 +27,7 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    about,
     suggest,
 )
 from onnxreg.schema.core.record import Record
@@ -49,12 +50,8 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
                 data = read_bounded(path, MAX_DOCUMENT_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return cls()
-        try:
+        with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
             return cls.decode(data, str(path))
-        except InputError as error:
-            raise IntegrityError(
-                f"{path} is damaged: {error.message}", "remove it, then add the remotes again"
-            ) from error
 
 
 def remotes_file() -> Path:
