@@ -8,9 +8,6 @@ from typing import BinaryIO
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
-
-_shared: dict[str, ObjectRegistry | None] = {}
 
 
 class MemoryStore(ObjectStore):
@@ -59,26 +56,3 @@ def memory_remote(
 ) -> ObjectRegistry:
     """A fresh registry in memory, which may be a mirror of that with this id."""
     return ObjectRegistry.create(MemoryStore(url), registry_id, mirror)
-
-
-def share(url: str) -> str:
-    """Let a URL mean a registry in the memory of this process, and of no other: for tests. Returns the URL."""
-    _shared.setdefault(url, None)
-    return url
-
-
-def check_shared(url: str) -> None:
-    """InputError for a URL that was not shared: what is pushed there would be gone with the command."""
-    if url not in _shared:
-        raise InputError(
-            f"{url} is memory, which is lost when the command ends",
-            "name a directory, s3://bucket/prefix, hf://org/repo or another place that lasts",
-        )
-
-
-def open_shared(url: str, mirror_of: str | None = None) -> ObjectRegistry:
-    """The registry that a shared URL means, made at the first call. InputError for a URL that was not shared."""
-    check_shared(url)
-    remote = _shared[url] or memory_remote(mirror_of, url, mirror_of is not None)
-    _shared[url] = remote
-    return remote

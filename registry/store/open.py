@@ -25,10 +25,6 @@ def open_url(
     there before: a place that asks for it in a request may take it on trust until it reads an index file.
     """
     scheme = _scheme(url)
-    if scheme == "memory":
-        from onnxreg.registry.store import memory
-
-        return memory.open_shared(url, mirror_of)
     if scheme in BUCKETS:
         try:
             from onnxreg.registry.store.bucket import bucket_remote
@@ -79,10 +75,6 @@ def check_scheme(url: str) -> None:
             from onnxreg.registry.store.hub.hub_client import HubUrl as HubPlace
 
         HubPlace.parse(url)
-    elif scheme == "memory":
-        from onnxreg.registry.store import memory
-
-        memory.check_shared(url)
     elif path_of(url) is None:
         from onnxreg.registry.store import fsspec_store
 

@@ -13,7 +13,6 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.memory import share
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
@@ -182,12 +181,6 @@ def test_the_remote_of_a_push(registry: Registry, make_draft: MakeDraft, tmp_pat
         registry.push("acme/pii", str(registry.store.root))
 
 
-def test_memory_remotes(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
-    registry.push("acme/pii", share("memory:here"))
-    assert other.pull("acme/pii", "memory:here").events == 1
-
-
 @pytest.mark.parametrize("url", ["memory://a/b", "memory:x", "memory:///", "MEMORY://a"])
 def test_a_place_that_does_not_last_is_refused(
     registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[str], url: str
@@ -200,7 +193,7 @@ def test_a_place_that_does_not_last_is_refused(
         ["mirror", str(registry.store.root), url],
     ):
         assert main([*home, *words]) == 2
-        assert "lost when the command ends" in capfd.readouterr().err
+        assert "no backend for memory:" in capfd.readouterr().err
     assert not registry.remotes.urls and url not in registry.remotes.pins
 
 

@@ -1,6 +1,7 @@
 """Pushing many models at once, and channels that travel with their versions."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.memory import memory_remote, share
+from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.exchange import SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.errors import (
@@ -114,7 +115,9 @@ def test_a_glob_that_matches_nothing(filled: Registry, other: Registry, glob: st
     assert near in caught.value.hint
 
 
-def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_in_the_way_ends_the_work(
+    filled: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def broken(*_: object, **__: object) -> None:
@@ -123,7 +126,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
 
     monkeypatch.setattr("onnxreg.registry.transfer.exchange.exchange", broken)
     with pytest.raises(HostError):
-        filled.push_many(to=share("memory:broken"), every=True)
+        filled.push_many(to=str(tmp_path / "broken"), every=True)
     assert len(asked) == 1
 
 

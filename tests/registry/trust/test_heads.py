@@ -20,11 +20,12 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.store.archive_reader import open_archive
-from onnxreg.registry.store.memory import MemoryStore, share
-from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive
+from onnxreg.registry.transfer.exchange import exchange
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust import observe as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import IntegrityError
@@ -59,13 +60,12 @@ EVENTS, MORE = (0, 61, 62, 63, 126, 200), (1, 64, 130)
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RegistryStore]:
     """A registry in memory as it was after so many moves of a channel."""
-    root, url = tmp_path_factory.mktemp("history"), share("memory:history")
+    root, place = tmp_path_factory.mktemp("history"), memory_remote()
     registry = Registry(root / "home")
     for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
         registry.add(write_draft(root / seed, NAME, seed, 100), version)
-        registry.push(f"{NAME}:{version}", url)
-    place = registry.remotes.open(url)
-    assert isinstance(place, ObjectRegistry) and isinstance(place.store, MemoryStore)
+        exchange(registry.store, place, ExchangeRequest(NAME, [Version.parse(version)]))
+    assert isinstance(place.store, MemoryStore)
     objects, seen = place.store.objects, {0: place.store.objects.copy()}
     for number in range(max(EVENTS) + max(MORE)):
         Decisions(place).tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
