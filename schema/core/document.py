@@ -104,9 +104,11 @@ class InvalidValueError(InputError):
         for problem in problems[:MAX_LISTED_FAULTS]:
             path = ".".join(map(str, problem["loc"]))
             location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
-            words = problem["msg"].removeprefix("Value error, ")
+            words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
             if problem["type"] == UNKNOWN_KEY:
                 words = "there is no such key"
+            elif problem["type"] == "missing":
+                words = "it is missing"
             elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
                 words += ": write it in quotes"  # YAML reads some texts as numbers
             faults.append(f"{location}: {words[:200]}")

@@ -163,11 +163,11 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
         ),
         (
             [{**ROWS[1], "options": {"max_seq_length": "long"}}],
-            "row 1: an option of the profile android is not valid at max_seq_length: Input should be a valid integer",
+            "row 1: an option of the profile android is not valid at max_seq_length: it must be a valid integer",
         ),
         (
             [{**ROWS[1], "options": {"int8": "no"}}],
-            "row 1: an option of the profile android is not valid at int8: Input should be a valid boolean",
+            "row 1: an option of the profile android is not valid at int8: it must be a valid boolean",
         ),
         (
             [{**ROWS[1], "options": {"trust_remote_code": True}}],

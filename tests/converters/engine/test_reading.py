@@ -106,9 +106,9 @@ def test_unsafe_documents_are_refused(tmp_path: Path, text: str, said: str) -> N
         ),
         (
             "task: 1\nsteps: [{name: a, pass: b}]\n",
-            "line 1, is not valid at task: Input should be a valid string: write it in quotes",
+            "line 1, is not valid at task: it must be a valid string: write it in quotes",
         ),
-        ("task: onnx\n", "is not valid at steps: Field required"),
+        ("task: onnx\n", "is not valid at steps: it is missing"),
     ],
 )
 def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: str) -> None:

@@ -167,8 +167,8 @@ def test_an_import_that_fails_within_the_exporter_names_the_package(monkeypatch:
 @pytest.mark.parametrize(
     ("opset", "told"),
     [
-        (6, "Input should be greater than or equal to 7"),
-        (27, "Input should be less than or equal to 26"),
+        (6, "it must be greater than or equal to 7"),
+        (27, "it must be less than or equal to 26"),
         (24, "is above 23: add use_dynamo"),
     ],
 )

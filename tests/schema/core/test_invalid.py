@@ -24,19 +24,19 @@ def test_a_key_that_is_near_is_told() -> None:
 
 def test_several_faults_are_listed_and_the_unknown_key_is_first() -> None:
     message = refused({"steps": [], "task": 1, "profile": 2, "source": 3, "colour": 4}).message
-    assert message.startswith("r.yaml is not valid at colour: there is no such key; at profile: Input should")
+    assert message.startswith("r.yaml is not valid at colour: there is no such key; at profile: it must")
     assert message.endswith("(and 2 more)")
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"profile_version": "1"}, "profile_version: Input should be a valid integer"),
-        ({"options": []}, "options: Input should be an object"),
+        ({"profile_version": "1"}, "profile_version: it must be a valid integer"),
+        ({"options": []}, "options: it must be an object"),
         ({"steps": []}, "steps: Tuple should have at least 1 item"),
-        ({"checks": [{"metric": "speed", "max": 1}]}, "checks.0.metric: Input should be 'max_abs_diff'"),
-        ({"benchmark": {"runs": 0}}, "benchmark.runs: Input should be greater than 0"),
-        ({"steps": [{**STEP, "optional": 1}]}, "steps.0.optional: Input should be a valid boolean"),
+        ({"checks": [{"metric": "speed", "max": 1}]}, "checks.0.metric: it must be 'max_abs_diff'"),
+        ({"benchmark": {"runs": 0}}, "benchmark.runs: it must be greater than 0"),
+        ({"steps": [{**STEP, "optional": 1}]}, "steps.0.optional: it must be a valid boolean"),
     ],
 )
 def test_it_is_told_in_plain_words(value: dict[str, Any], told: str) -> None:
@@ -44,5 +44,5 @@ def test_it_is_told_in_plain_words(value: dict[str, Any], told: str) -> None:
 
 
 def test_a_number_that_was_meant_as_a_text() -> None:
-    with pytest.raises(InputError, match="at version: Input should be a valid string: write it in quotes"):
+    with pytest.raises(InputError, match="at version: it must be a valid string: write it in quotes"):
         JobRow.from_json({"source": "a", "task": "pooling", "version": 1.5}, "row 1")

@@ -523,7 +523,7 @@ BAD = {
     "not text": (b"\xff", "not TOML"),
     "another table": (b"[rules]", "no such key"),
     "an unknown word": (b'[[rule]]\nchannel="a"\nlicence=["MIT"]', "no such key"),
-    "no channel": (b'[[rule]]\nlicenses=["MIT"]', "channel: Field required"),
+    "no channel": (b'[[rule]]\nlicenses=["MIT"]', "channel: it is missing"),
     "a version for a channel": (b'[[rule]]\nchannel="1.0.0"\nlicenses=["MIT"]', "not a channel"),
     "nothing demanded": (b'[[rule]]\nchannel="a"', "demands nothing"),
     "an empty list": (b'[[rule]]\nchannel="a"\nlicenses=[]', "at least one"),
@@ -550,12 +550,12 @@ BAD = {
     ),
     "more signatures than keys": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=2', "signatures is 2"),
     "no signature": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=0', "greater than 0"),
-    "breaking wanted": (b'[[rule]]\nchannel="a"\nbreaking=true', "Input should be False"),
+    "breaking wanted": (b'[[rule]]\nchannel="a"\nbreaking=true', "it must be False"),
     "a severity that is none": (
         b'[[rule]]\nchannel="a"\nplanned=["severe"]',
         "planned",
     ),
-    "synthetic wanted": (b'[[rule]]\nchannel="a"\nsynthetic=true', "Input should be False"),
+    "synthetic wanted": (b'[[rule]]\nchannel="a"\nsynthetic=true', "it must be False"),
 }
 
 

@@ -134,7 +134,7 @@ def test_required_field(path: Path, full: dict[str, Any]) -> None:
     holder, key = at(full, path[:-1]), path[-1]
     where = f" at {'.'.join(map(str, path))}"
     old = holder.pop(key)
-    assert f"{where}: Field required" in refusal(full)
+    assert f"{where}: it is missing" in refusal(full)
     for other in (None, True, "text", -1, 1.5, ["x"], {"x": 1}):
         as_number = isinstance(old, float) and isinstance(other, float | int) and other is not True
         if (isinstance(old, type(other)) and not isinstance(old, int)) or as_number:
@@ -158,7 +158,7 @@ def test_one_file_may_stand_twice(full: dict[str, Any]) -> None:
 def test_a_python_name_is_no_key_of_the_format(full: dict[str, Any]) -> None:
     step = full["recipe"]["steps"][0]
     step["pass_"] = step.pop("pass")
-    assert "at recipe.steps.0.pass: Field required" in refusal(full)
+    assert "at recipe.steps.0.pass: it is missing" in refusal(full)
     assert Step(name="a", pass_="b", version=1, params={}).to_json()["pass"] == "b"
 
 
