@@ -21,7 +21,7 @@ from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, read_metadata
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
+from onnxreg.schema.formats.hub_layout import MODEL_SUFFIXES, is_companion, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
@@ -34,7 +34,7 @@ def is_repository(directory: Path) -> bool:
     Raises InputError for an export of OpenMed that did not finish: it writes the manifest last. Labels in
     `id2label.json` and models are side by side, with an .ort file or with `max_sequence_length` in `config.json`.
     """
-    models = [path for path in _paths(directory) if is_model(path)]
+    models = [path for path in _paths(directory) if path.endswith(MODEL_SUFFIXES)]
     beside = [path for path in models if "/" not in path]
     if beside and (directory / "id2label.json").is_file():
         config = read_json(directory / CONFIG) if (directory / CONFIG).is_file() else {}
@@ -62,7 +62,7 @@ def import_repository(directory: Path, workspace: Path, *, name: str) -> Draft:
         InputError: as `add_files.adopt`; a link that leads out of the repository.
     """
     paths = [path for path in _paths(directory) if _check_inside(directory, path)]
-    models = list(_distinct(directory, [path for path in paths if is_model(path)]))
+    models = list(_distinct(directory, [path for path in paths if path.endswith(MODEL_SUFFIXES)]))
     data = {path for model in models for path in _external(directory, model)}
     companions = [path for path in paths if is_companion(path) and path not in data]
     stems = {path: stem_of(path) for path in models}

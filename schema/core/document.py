@@ -115,6 +115,6 @@ class InvalidValueError(InputError):
         more = f" (and {len(problems) - len(faults)} more)" if len(problems) > len(faults) else ""
         if problems[0]["type"] == UNKNOWN_KEY:
             key = str(self.location[-1])
-            alike = nearest(key, set(keys) - {key}, 0.7)
+            alike = nearest(key, sorted(set(keys) - {key}), 0.7)
             hint = f"did you mean {' or '.join(alike)}?" if alike else ""
         super().__init__(f"{label} is not valid{';'.join(faults)[:450]}{more}", hint)

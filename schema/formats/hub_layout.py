@@ -134,7 +134,7 @@ def pipeline_tag(manifest: Manifest) -> str | None:
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
-_MODELS = (".onnx", ".ort")
+MODEL_SUFFIXES = (".onnx", ".ort")
 _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
@@ -144,11 +144,6 @@ _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
     r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
 )
-
-
-def is_model(path: str) -> bool:
-    """True for the path of a graph."""
-    return path.endswith(_MODELS)
 
 
 def is_companion(path: str) -> bool:
