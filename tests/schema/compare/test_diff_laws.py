@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support.schema.edits import MATCHED_BY, Path, at, edited, nodes, parsed
 
 from onnxreg.schema.compare.json_changes import JsonChange, compare
-from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff
+from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff, located_changes
 from onnxreg.schema.compare.severity import LISTS, RULES
-from onnxreg.schema.core import canonical
+from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -158,6 +158,22 @@ def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
     assert there.compatible == ("breaking" not in severities)
     assert {s: n for s, n in there.counts.items() if n} == Counter(severities)
     assert severities == sorted(severities, key=["breaking", "degrading", "notable", "cosmetic"].index)
+
+
+def test_pointers_lead_to_both_values_whatever_moved(full: dict[str, Any]) -> None:
+    moved = copied(full)
+    for artifact in moved["artifacts"]:
+        artifact["metadata"]["inputs"].reverse()
+        artifact.get("checks", []).reverse()
+        artifact |= {"reproducible": False, "opset_imports": {"ai.onnx": 19, "x~/y": 1}}
+    moved |= {key: moved[key][::-1] for key in ("artifacts", "files", "labels")}
+    del moved["license"], moved["recipe"]["tools"]["torch"]
+    for sides in ((full, moved), (moved, full)):
+        changes = located_changes(*map(Manifest.from_json, sides))
+        assert len(changes) > 15
+        for change, delta in changes:
+            for side, place, value in zip(sides, delta.pointers, (change.old, change.new), strict=True):
+                assert value is None if place is None else pointer.find(side, place) == value, change.path
 
 
 def test_every_field_through_the_model(full: dict[str, Any]) -> None:
