@@ -30,13 +30,10 @@ from huggingface_hub import (
     hf_hub_url,
 )
 from huggingface_hub.errors import (
-    GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    OfflineModeIsEnabled,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
@@ -273,23 +270,24 @@ class HubClient:
 
     def _check_refused(self, error: Exception) -> None:
         """Raise if a commit that failed may have been applied, or may be tried again; return if it was refused for good."""
-        text = f"{self.location.url} did not say whether it took a commit: {_one_line(error)}"
-        hint = "run the command again; what is there already is not sent again"
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
-            if status not in (408, 429) and status < 500:
-                return
             if status == 429:
-                text = f"committing: {self.location.url}: too many requests (429)"
-                hint = http_rules.later(pause(error))
+                refused = self._translated(error, "committing")
+                raise UnansweredError(refused.message, refused.hint) from error
+            if status != 408 and status < 500:
+                return
         elif "README.md" in str(error):
             raise RemoteError(
                 f"the Hub refuses the README.md of {self.location.url}: {_one_line(error)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
-        raise UnansweredError(text, hint) from error
+        raise UnansweredError(
+            f"{self.location.url} did not say whether it took a commit: {_one_line(error)}",
+            "run the command again; what is there already is not sent again",
+        ) from error
 
     def _ask(self, operation: str, attempt: Callable[[], Result]) -> Result:
         with self._errors(operation), requests.reading():
@@ -335,28 +333,17 @@ class HubClient:
             error = error.__cause__
         label = f"{operation}: {self.location.url}"
         match error:
-            case HFValidationError():
-                return InputError(f"{label}: {_one_line(error)}", "write hf://ORG/NAME")
-            case OfflineModeIsEnabled():
-                return RemoteError(f"{label} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
-            case GatedRepoError():
-                return RemoteError(f"{label} is gated", f"ask for access on its page, then {_LOGIN}")
             case RepositoryNotFoundError():
-                text, hint = (
-                    f"{label} does not exist, or you may not see it",
-                    f"check the name; if it is private, {_LOGIN}",
-                )
+                hint = f"check the name; if it is private, {_LOGIN}"
                 if self._known_id:
                     hint += f"; if it was deleted for good: reg trust reset {self._known_id}"
-                return NoRepositoryError(text, hint)
-            case RevisionNotFoundError():
-                text = f"{label} has no revision {self.location.revision}"
-                return RemoteError(text, "check it, or make the branch first")
+                return NoRepositoryError(f"{label} does not exist, or you may not see it", hint)
             case HfHubHTTPError():
-                status, words = error.response.status_code, _one_line(error.server_message or "")[:200]
-                hint = http_rules.later(pause(error)) if status == 429 or status >= 500 else ""
-                hint = _LOGIN if status in (401, 403) else hint
-                return RemoteError(f"{label}: the Hub refuses ({status}){': ' if words else ''}{words}", hint)
+                status = error.response.status_code
+                words = _one_line(error.server_message or "the Hub refuses")[:200]
+                is_later = status == 429 or status >= 500
+                hint = http_rules.later(pause(error)) if is_later else self._files.hint(status)
+                return RemoteError(f"{label}: {words} ({status})", hint)
             case httpx2.HTTPError() | ConnectionError() | TimeoutError():
                 text = f"{label} cannot be reached: {_one_line(error) or type(error).__name__}"
                 hint = f"check the network, HF_ENDPOINT and {http_rules.proxy_variables()}, then run the command again"

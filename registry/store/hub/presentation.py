@@ -165,16 +165,16 @@ def changes(
     """
     try:
         state = State.decode(index.partition(b"\n")[0])
+    except InputError:
+        return []
+    try:
         layout = chosen(at, name, request)
         if layout is not None:
             return _layout_changes(at, layout, state, url, staged)
     except (InputError, IntegrityError, MissingBlobError):
         if request is not None:
             raise
-    try:
-        return _card_change(at, State.decode(index.partition(b"\n")[0]), url)
-    except InputError:
-        return []
+    return _card_change(at, state, url)
 
 
 def _layout_changes(

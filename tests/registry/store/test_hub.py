@@ -207,7 +207,7 @@ def test_an_old_commit_can_be_read_and_not_written(hub: Hub, remote: HubRegistry
     put(remote, b"second", index=b"2\n", expected=token(remote))
     found = old.read_index("m")
     assert found is not None and found.data == b"1\n"
-    with pytest.raises(RemoteError, match="no revision"):
+    with pytest.raises(RemoteError, match="404"):
         put(old, b"third", index=b"3\n", expected=found.token)
 
 
