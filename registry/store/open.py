@@ -72,9 +72,9 @@ def check_scheme(url: str) -> None:
         http.check_url(url)
     elif scheme == "hf":
         with hub_library("a registry on the Hugging Face Hub"):
-            from onnxreg.registry.store.hub.hub_client import HubUrl as HubPlace
+            from onnxreg.registry.store.hub.hub_client import parse_url
 
-        HubPlace.parse(url)
+        parse_url(url)
     elif path_of(url) is None:
         from onnxreg.registry.store import fsspec_store
 

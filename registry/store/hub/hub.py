@@ -37,12 +37,12 @@ from onnxreg.registry.store.hub.hub_client import (
     IDENTITY,
     CommitSnapshot,
     HubClient,
-    HubUrl,
     NoRepositoryError,
     Operation,
     StaleParentError,
     addition,
     is_file,
+    parse_url,
     pause,
     token_of,
 )
@@ -81,7 +81,7 @@ class HubStore(ObjectStore):
 
     def __init__(self, hub: HubClient) -> None:
         self.hub = hub
-        self.url = hub.location.url
+        self.url = hub.url
         self._pin: CommitSnapshot | None = None
         self._lock = threading.RLock()
 
@@ -329,7 +329,7 @@ def open_hub(
     A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set. InputError if
     the repository holds something else.
     """
-    hub = HubClient(HubUrl.parse(url), known_id)
+    hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
         return registry

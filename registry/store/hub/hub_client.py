@@ -12,7 +12,6 @@ import re
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from logging import ERROR
@@ -26,12 +25,14 @@ from huggingface_hub import (
     CommitOperationCopy,
     CommitOperationDelete,
     HfApi,
+    HfUri,
     constants,
     hf_hub_url,
+    parse_hf_uri,
 )
 from huggingface_hub.errors import (
     HfHubHTTPError,
-    HFValidationError,
+    HfUriError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
@@ -41,7 +42,6 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     disable_progress_bars,
     get_session,
     logging,
-    validate_repo_id,
 )
 
 from onnxreg.registry.store.http import HttpStore
@@ -65,9 +65,6 @@ Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_URL = re.compile(
-    r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
-)
 
 
 class NoRepositoryError(RemoteError):
@@ -78,33 +75,22 @@ class StaleParentError(Exception):
     """A commit was not applied and never will be: its parent is no longer the head."""
 
 
-@dataclass(frozen=True)
-class HubUrl:
-    """A repository and the branch (for reading: any revision) that holds the registry."""
-
-    repo: str
-    repo_type: str = "model"
-    revision: str = constants.DEFAULT_REVISION
-
-    @classmethod
-    def parse(cls, url: str) -> "HubUrl":
-        """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
-        hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
-        match = _URL.fullmatch(url)
-        if match is None or match["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
-            raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
-        try:
-            validate_repo_id(match["repo"])
-        except HFValidationError as error:
-            raise InputError(f"the Hugging Face Hub has no such name: {_one_line(error)}", hint) from error
-        repo_type = "dataset" if match["type"] == "datasets/" else "model"
-        return cls(match["repo"], repo_type, match["revision"] or constants.DEFAULT_REVISION)
-
-    @property
-    def url(self) -> str:
-        kind = "datasets/" if self.repo_type == "dataset" else ""
-        branch = "" if self.revision == constants.DEFAULT_REVISION else f"@{self.revision}"
-        return f"hf://{kind}{self.repo}{branch}"
+def parse_url(url: str) -> HfUri:
+    """hf://[models/ | datasets/]ORG/NAME[@REVISION], a branch (for reading: any revision); InputError for anything else."""
+    try:
+        uri = parse_hf_uri(url)
+        if (
+            uri.type not in ("model", "dataset")
+            or uri.path_in_repo
+            or not url.startswith(constants.HF_PROTOCOL)
+        ):
+            raise HfUriError(url, "A registry fills a repository for models or datasets.")
+    except HfUriError as error:
+        raise InputError(
+            f"not a repository on the Hugging Face Hub: {_one_line(error)[:300]}",
+            "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; in a branch, %2F for a slash",
+        ) from error
+    return uri
 
 
 class HubFile(NamedTuple):
@@ -148,13 +134,14 @@ class HubFiles(HttpStore):
 class HubClient:
     """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
 
-    def __init__(self, location: HubUrl, known_id: str | None = None) -> None:
-        self.location = location
+    def __init__(self, uri: HfUri, known_id: str | None = None) -> None:
+        self.url = uri.to_uri().replace("hf://models/", "hf://")
+        self._revision = uri.revision or constants.DEFAULT_REVISION
         self._known_id = known_id
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self.api = HfApi(endpoint=endpoint, library_name=LIBRARY_NAME)
+        self._repo: dict[str, Any] = {"repo_id": uri.id, "repo_type": uri.type}
         self._files = HubFiles(self.file_url("x").removesuffix("/x"))
-        self._repo: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
         if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
             disable_progress_bars()
         if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
@@ -163,18 +150,14 @@ class HubClient:
     def file_url(self, path: str, revision: str | None = None) -> str:
         """The URL from which any HTTP client can fetch a file."""
         return hf_hub_url(
-            self.location.repo,
-            path,
-            repo_type=self.location.repo_type,
-            revision=revision or self.location.revision,
-            endpoint=self.api.endpoint,
+            filename=path, revision=revision or self._revision, endpoint=self.api.endpoint, **self._repo
         )
 
     def head(self) -> str:
         """The newest commit."""
         info = self._ask(
             "looking for the newest commit",
-            lambda: self.api.repo_info(**self._repo, revision=self.location.revision),
+            lambda: self.api.repo_info(**self._repo, revision=self._revision),
         )
         if not _COMMIT.fullmatch(str(info.sha)):
             raise self._no_answer("looking for the newest commit")
@@ -232,9 +215,7 @@ class HubClient:
             except RemoteEntryNotFoundError:
                 return []
         if len(files) > MAX_LISTED_FILES:
-            raise RemoteError(
-                f"{self.location.url} lists more than {MAX_LISTED_FILES:,} files", "check HF_ENDPOINT"
-            )
+            raise RemoteError(f"{self.url} lists more than {MAX_LISTED_FILES:,} files", "check HF_ENDPOINT")
         return files
 
     def create(self, private: bool | None) -> None:
@@ -252,7 +233,7 @@ class HubClient:
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
-        address = {"revision": self.location.revision, **self._repo}
+        address = {"revision": self._revision, **self._repo}
         with self._errors("uploading"):
             for part in [[*first.values()], additions][: 1 if len(first) == len(additions) else 2]:
                 self.api.preupload_lfs_files(
@@ -281,11 +262,11 @@ class HubClient:
                 return
         elif "README.md" in str(error):
             raise RemoteError(
-                f"the Hub refuses the README.md of {self.location.url}: {_one_line(error)}",
+                f"the Hub refuses the README.md of {self.url}: {_one_line(error)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
         raise UnansweredError(
-            f"{self.location.url} did not say whether it took a commit: {_one_line(error)}",
+            f"{self.url} did not say whether it took a commit: {_one_line(error)}",
             "run the command again; what is there already is not sent again",
         ) from error
 
@@ -295,7 +276,7 @@ class HubClient:
 
     def _no_answer(self, operation: str) -> RemoteError:
         return RemoteError(
-            f"{operation}: {self.location.url}: the answer is not the Hub's",
+            f"{operation}: {self.url}: the answer is not the Hub's",
             "check HF_ENDPOINT; is there a proxy in between?",
         )
 
@@ -309,7 +290,7 @@ class HubClient:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
             raise HostError(
-                f"{operation}: {self.location.url}: {_one_line(error)}",
+                f"{operation}: {self.url}: {_one_line(error)}",
                 f"write http://HOST:PORT in {http_rules.proxy_variables()}, or unset it",
             ) from error
         except OSError as error:
@@ -331,7 +312,7 @@ class HubClient:
         """Translate a foreign error. The text holds no header and no URL, so no token and no signed address."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
-        label = f"{operation}: {self.location.url}"
+        label = f"{operation}: {self.url}"
         match error:
             case RepositoryNotFoundError():
                 hint = f"check the name; if it is private, {_LOGIN}"

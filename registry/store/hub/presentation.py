@@ -21,9 +21,9 @@ from onnxreg.registry.store.hub.hub_client import (
     LAYOUT,
     CommitSnapshot,
     HubFile,
-    HubUrl,
     Operation,
     addition,
+    parse_url,
 )
 from onnxreg.registry.store.layout import index_path, keys_of
 from onnxreg.registry.store.protocol import MissingBlobError
@@ -199,7 +199,7 @@ def _layout_changes(
         files = hub_layout.layout(manifest, digest, len(data), states, None if entry is None else entry.held)
         files = {path: file for path, file in files.items() if not is_reserved(path)}
         metadata = hub_layout.card_metadata(manifest, files)
-        about = manifest.description, hub_layout.loading(HubUrl.parse(url).repo, manifest, files)
+        about = manifest.description, hub_layout.loading(parse_url(url).id, manifest, files)
     written = layout.files
     present = at.entries([*written, *files])
     intact = {path for path in written if path in present and _has(at, present[path], written[path])}

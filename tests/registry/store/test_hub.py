@@ -30,7 +30,7 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.hub import hub_client, presentation
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
-from onnxreg.registry.store.hub.hub_client import HubUrl
+from onnxreg.registry.store.hub.hub_client import parse_url
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
@@ -102,9 +102,9 @@ def token(remote: HubRegistry, name: str = "m") -> str:
     ],
 )
 def test_a_url_names_a_repository(url: str, repo: str, kind: str, revision: str) -> None:
-    place = HubUrl.parse(url)
-    assert (place.repo, place.repo_type, place.revision) == (repo, kind, revision)
-    assert HubUrl.parse(place.url) == place
+    uri = parse_url(url)
+    assert (uri.id, uri.type, uri.revision or "main") == (repo, kind, revision)
+    assert parse_url(uri.to_uri()) == uri
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_url_names_a_repository(url: str, repo: str, kind: str, revision: str)
 )
 def test_urls_without_a_repository_are_refused(url: str) -> None:
     with pytest.raises(InputError):
-        HubUrl.parse(url)
+        parse_url(url)
 
 
 def test_a_dataset_repository_holds_a_registry_too(hub: Hub) -> None:

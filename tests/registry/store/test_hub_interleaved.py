@@ -21,7 +21,7 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.hub.hub import HubPush, HubRegistry
-from onnxreg.registry.store.hub.hub_client import CommitSnapshot, HubFile, HubUrl, StaleParentError, token_of
+from onnxreg.registry.store.hub.hub_client import CommitSnapshot, HubFile, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.transfer.exchange import exchange
@@ -89,7 +89,7 @@ class Schedule:
 class MemoryHub:
     """What `hub_client.HubClient` does, with commits in memory: a list of trees, the last one is the head."""
 
-    location = HubUrl("acme/models")
+    url = "hf://acme/models"
 
     def __init__(self, files: dict[str, bytes], schedule: Schedule) -> None:
         self.commits: dict[str, dict[str, bytes]] = {}
