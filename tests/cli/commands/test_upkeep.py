@@ -14,9 +14,8 @@ from support.servers.static import Manners, serve
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.memory import MemoryStore, share
+from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import requests
-from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.digest import Digest
 
@@ -192,13 +191,14 @@ def test_mirror_of_a_fork_is_refused(reg: Reg, home: Path, copied: Path) -> None
 
 
 @pytest.fixture
-def bucket(reg: Reg) -> tuple[str, dict[str, bytes]]:
+def bucket(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, bytes]]:
     """A registry in an object store to which everything here was pushed: its URL, and its objects."""
-    url = share(f"memory:{os.urandom(8).hex()}")
+    url = "s3://models/prod"
+    remote = memory_remote(url=url)
+    monkeypatch.setattr("onnxreg.registry.store.bucket.bucket_remote", lambda *_: remote)
     for ref in ("acme/pii:0.1.0", "acme/pii:0.2.0", "tiny:0.1.0"):
         assert reg("push", ref, url).status == 0
-    remote = open_url(url)
-    assert isinstance(remote, ObjectRegistry) and isinstance(remote.store, MemoryStore)
+    assert isinstance(remote.store, MemoryStore)
     return url, remote.store.objects
 
 

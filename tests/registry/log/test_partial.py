@@ -17,7 +17,7 @@ from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.registry.store.hub import repo_card
+from onnxreg.registry.store.hub import presentation
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
@@ -221,9 +221,7 @@ def test_resolve_and_search_keep_to_what_is_held(other: Registry, pull: Pull) ->
 
 def test_a_repo_card_lists_what_is_held(other: Registry, pull: Pull) -> None:
     pull("onnx-int8")
-    index = other.store.read_index(NAME)
-    assert index is not None
-    card = repo_card.updated(None, NAME, index.data, "hf://acme/models") or ""
+    card = "\n".join(presentation._section(other.state(NAME), "hf://acme/models", None))
     assert "| 1.0.0 (partial) | onnx-int8 | int8 |" in card and "onnx-android" not in card
 
 
