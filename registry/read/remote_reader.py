@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import log_of, read_blob
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
@@ -66,9 +66,9 @@ class RemoteCopy:
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
-    def keep(self, name: str, index: IndexFile) -> None:
-        """Keep an index file that the remote has now."""
-        if self.read_index(name) == index:
+    def keep(self, name: str, index: IndexFile, kept: IndexFile | None = None) -> None:
+        """Keep an index file that the remote has now; `kept` is the one that is here, if it was just read."""
+        if index == (kept or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
             return
@@ -161,18 +161,16 @@ class RemoteReader(CheckedReader):
         return self._documents.has(digests)
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """The current index file. It is kept if it belongs to this model and registry, and can be written here."""
-        index = self.copy.read_index(name)
+        """The current index file, checked. It is kept if it can be written here."""
+        kept = self.copy.read_index(name)
         if self._offline is not None:
-            if index is not None and name != POLICY_LOG:
+            if kept is not None and name != POLICY_LOG:
                 self._offline(name, self.copy.age(name))
-            return index
-        index = self._known_heads.read_index(self.source, name, cached or index, [self.copy.store])
+            return kept
+        index = self._known_heads.read_index(self.source, name, cached or kept, [self.copy.store])
         if index is not None:
             with suppress(RegError, OSError):
-                if name != POLICY_LOG:
-                    log_of(self.source, name, index)
-                self.copy.keep(name, index)
+                self.copy.keep(name, index, kept)
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
