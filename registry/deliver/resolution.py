@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
+ARTIFACT_KEYS = (
+    *("format", "precision", "path", "digest", "size", "state"),
+    *("stated", "member", "contract", "kv_cache"),
+)
+"""The keys of an artifact in `Resolution.to_json`; those of the second line only if they have a value."""
 PROOF_EDITION = "4"
 """The edition of the rules of gates. A new edition judges each channel again."""
 
@@ -85,46 +90,21 @@ class Resolution:
 
     def to_json(self) -> dict[str, Any]:
         """The documented shape of `reg resolve --json`."""
-        artifact = self.artifact
-        return {
+        artifact = self.artifact.to_json()
+        value = {
             "name": self.located.name,
             "version": str(self.located.version),
             "manifest": str(self.located.entry.manifest),
             "size": self.size,
-            "artifact": {
-                "format": artifact.format,
-                "precision": artifact.precision,
-                "path": artifact.path,
-                "digest": str(artifact.digest),
-                "size": artifact.size,
-                "state": artifact.state,
-                **({} if artifact.stated is None else {"stated": artifact.stated}),
-                **({} if artifact.member is None else {"member": artifact.member}),
-                **({} if artifact.contract is None else {"contract": str(artifact.contract)}),
-                **({} if artifact.kv_cache is None else {"kv_cache": artifact.kv_cache.to_json()}),
-            },
-            "files": [
-                {
-                    "role": file.role,
-                    "path": file.path,
-                    "digest": str(file.digest),
-                    "size": file.size,
-                    "url": url,
-                }
-                for file, url in self.files
-            ],
+            "artifact": {key: artifact[key] for key in ARTIFACT_KEYS if key in artifact},
+            "files": [{**file.to_json(), "url": url} for file, url in self.files],
             "rejected": [rejection.to_json() for rejection in self.rejected],
-            **(
-                {"deltas": [{**delta.to_json(), "url": url} for delta, url in self.deltas]}
-                if self.deltas
-                else {}
-            ),
-            **({"rollout": self._rollout_to_json()} if self.rollout else {}),
         }
-
-    def _rollout_to_json(self) -> dict[str, Any]:
-        assert self.rollout is not None
-        return {**self.rollout.to_json(), "in": self.is_by_rollout}
+        if self.deltas:
+            value["deltas"] = [{**delta.to_json(), "url": url} for delta, url in self.deltas]
+        if self.rollout is not None:
+            value["rollout"] = {**self.rollout.to_json(), "in": self.is_by_rollout}
+        return value
 
 
 class NoAnswerError(NotFoundError):
@@ -190,8 +170,7 @@ def check_version_trust(
 ) -> None:
     """IntegrityError if the trust file wants a version signed and it is not; GateError as `check_channel_policy`."""
     trust = trust_if_any()
-    required = () if trust is None else trust.required(reader.registry_id, located.name)
-    if trust is not None and any(requirement.versions for requirement in required):
+    if trust and any(need.versions for need in trust.required(reader.registry_id, located.name)):
         from onnxreg.registry.trust.requirements import require_signed
 
         require_signed(reader, located, trust)
