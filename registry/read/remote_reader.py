@@ -66,9 +66,9 @@ class RemoteCopy:
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
-    def keep(self, name: str, index: IndexFile, kept: IndexFile | None = None) -> None:
-        """Keep an index file that the remote has now; `kept` is the one that is here, if it was just read."""
-        if index == (kept or self.read_index(name)):
+    def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
+        """Keep an index file that the remote has now; `former` is the one that is here, if it was just read."""
+        if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
             return
@@ -162,15 +162,15 @@ class RemoteReader(CheckedReader):
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """The current index file, checked. It is kept if it can be written here."""
-        kept = self.copy.read_index(name)
+        former = self.copy.read_index(name)
         if self._offline is not None:
-            if kept is not None and name != POLICY_LOG:
+            if former is not None and name != POLICY_LOG:
                 self._offline(name, self.copy.age(name))
-            return kept
-        index = self._known_heads.read_index(self.source, name, cached or kept, [self.copy.store])
+            return former
+        index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
         if index is not None:
             with suppress(RegError, OSError):
-                self.copy.keep(name, index, kept)
+                self.copy.keep(name, index, former)
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
