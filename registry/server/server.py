@@ -38,7 +38,7 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
         raise InputError(
             f"{host!r} is not an address of this machine: {error}", "try --host 127.0.0.1"
         ) from error
-    if not behind_proxy and not _is_loopback(str(address[0])):
+    if not behind_proxy and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InputError(
             f"other machines reach {host}, and slow clients could occupy the server",
             "put a proxy in front (docs/serve.md) and add --behind-proxy, or listen at 127.0.0.1",
@@ -60,11 +60,6 @@ def url_of(listener: socket.socket) -> str:
     """The URL of the server on this machine."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _is_loopback(address: str) -> bool:
-    """Check if only this machine can reach an address."""
-    return ip_address(address.partition("%")[0]).is_loopback
 
 
 def configuration(
