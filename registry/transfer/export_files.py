@@ -9,12 +9,10 @@ Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`
 """
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -32,6 +30,7 @@ from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import staging, temporary
+from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
@@ -44,8 +43,6 @@ from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
-_LITTER = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini", re.IGNORECASE)
-"""The files of Finder and Explorer."""
 
 
 def folder_in(directory: Path) -> Path:
@@ -101,7 +98,7 @@ def check_target(
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(path):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
-        others = _others(path, expected_files(path)) if path.is_dir() else []
+        others = sorted(_files_below(path) - expected_files(path)) if path.is_dir() else []
     if others:
         raise InputError(
             f"{target} holds {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}, "
@@ -115,17 +112,14 @@ def check_target(
         Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
-def _others(directory: Path, expected: set[str]) -> list[str]:
-    """Up to four files of a directory that are neither expected nor litter."""
+def _files_below(directory: Path) -> set[str]:
+    """The files of a directory, and links in it, without what systems put into every folder."""
     names = (
         Path(parent, name).relative_to(directory).as_posix()
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
         for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
     )
-    foreign = (
-        name for name in names if name not in expected and not _LITTER.fullmatch(name.rpartition("/")[2])
-    )
-    return sorted(islice(foreign, 4))
+    return {name for name in names if not is_system_path(name)}
 
 
 def materialize(

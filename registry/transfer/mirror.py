@@ -4,10 +4,9 @@ A verbatim mirror takes every line as it is and every blob that the source refer
 source's, and it never creates an event.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from shlex import quote
 from typing import Any
 
@@ -22,7 +21,7 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
     SkippedVersion,
     TransferResult,
@@ -143,7 +142,7 @@ def _verbatim(
     behind: dict[str, Log | None] = {}
     frees_blobs = False
     tombstones: set[Digest] = set()
-    copies = _Copies(destination)
+    tokens = destination.index_tokens()
     for name in list(source.names()):
         report.models += 1
         with list_errors(name, report.skipped):
@@ -151,7 +150,9 @@ def _verbatim(
             if index is None:
                 raise lookup.unknown_model(name, source)
             tombstones.update(lookup.log_of(source, name, index).state.tombstones)
-            own_index = copies.read(name, index)
+            if name in tokens and destination.is_token_of(tokens[name], index.data):
+                continue
+            own_index = destination.read_index(name) if name in tokens else None
             if own_index is not None and own_index.data == index.data:
                 continue
             log = load(source, name, index=index)
@@ -163,7 +164,7 @@ def _verbatim(
                 frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
     if behind and isinstance(destination, DirectoryRegistry):
         destination.write_local(UNFINISHED, source.url.encode())
-    target = copies.target(behind)
+    target = _listed(destination, behind, tokens)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)
@@ -199,39 +200,20 @@ def _frees_blobs(lines: Collection[Any], source: Log, destination: Log) -> bool:
     return False
 
 
-class _Copies:
-    """The models of a destination, listed once: most are equal, or absent, without a request for each."""
+def _listed(destination: RegistryStore, names: Collection[str], tokens: Mapping[str, str]) -> RegistryStore:
+    """The destination, which is asked for no model that is absent; `tokens` is its listing of models.
 
-    def __init__(self, destination: RegistryStore) -> None:
-        self.destination = destination
-
-    @cached_property
-    def _tokens(self) -> dict[str, str]:
-        return self.destination.index_tokens()
-
-    def read(self, name: str, index: IndexFile) -> IndexFile | None:
-        """The index file of a model, None if it is absent; `index` is that of the source."""
-        token = self._tokens.get(name)
-        if token is None:
-            return None
-        if self.destination.is_token_of(token, index.data):
-            return index
-        return self.destination.read_index(name)
-
-    def target(self, names: Collection[str]) -> RegistryStore:
-        """The destination, which is asked for no model that is absent.
-
-        Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs
-        takes few requests.
-        """
-        if not isinstance(self.destination, ObjectRegistry):
-            return self.destination
-        store, prefixes = self.destination.store, ["index/"]
-        present = set(map(index_path, self._tokens))
-        if len(set(names) - self._tokens.keys()) > len(self._tokens):
-            prefixes.append("blobs/")
-            present.update(file.path for file in store.list("blobs/"))
-        return self.destination.through(ListingStore(store, prefixes, present))
+    Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs takes few
+    requests.
+    """
+    if not isinstance(destination, ObjectRegistry):
+        return destination
+    store, prefixes = destination.store, ["index/"]
+    present = set(map(index_path, tokens))
+    if len(set(names) - tokens.keys()) > len(tokens):
+        prefixes.append("blobs/")
+        present.update(file.path for file in store.list("blobs/"))
+    return destination.through(ListingStore(store, prefixes, present))
 
 
 def _by_version(
@@ -257,7 +239,7 @@ def _by_version(
                 record_push(store, log, versions, destination.registry_id)
 
     names = list(source.names())
-    target = _Copies(destination).target(names)
+    target = _listed(destination, names, destination.index_tokens())
     for name in names:
         report.models += 1
         report.add(exchange_possible(source, target, name, choose, remember, progress))
