@@ -174,36 +174,29 @@ def line_signer() -> Sign | None:
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
-    named = key_name(name)
-    pem = "" if named else (environment.read(SIGNING_KEY) or "").strip()
-    return _unlocked(named or "", pem, environment.read(PASSPHRASE), str(Keystore().directory))
+    keys, configured, pem = Keystore(), environment.read(SIGNING_KEY) or "", ""
+    if not name and configured.lstrip().startswith("-----BEGIN"):
+        pem = configured.strip()
+    elif not name and configured:
+        if not keys.has(configured):
+            raise InputError(
+                f"{SIGNING_KEY} is neither the name of a key nor a PEM",
+                "`reg key list` shows the names; a PEM begins with -----BEGIN",
+            )
+        name = configured
+    elif not name:
+        names = list(keys.list())
+        if len(names) != 1:
+            problem = "there are several keys" if names else "there is no key"
+            raise InputError(f"{problem} to sign with", "name one with --key; `reg key new NAME` makes one")
+        name = names[0]
+    return _unlocked(name or "", pem, environment.read(PASSPHRASE), str(keys.directory))
 
 
 @lru_cache(maxsize=8)
 def _unlocked(name: str, pem: str, secret: str | None, directory: str) -> PrivateKey:
     """Unlock a key once: that is slow on purpose."""
     return PrivateKey.load(pem.encode(), secret) if pem else Keystore(Path(directory)).private(name)
-
-
-def key_name(name: str | None = None) -> str | None:
-    """Return the name of the key that `signing_key` returns; None for a PEM, which is never shown."""
-    if name:
-        return name
-    configured = environment.read(SIGNING_KEY)
-    if not configured:
-        names = list(Keystore().list())
-        if len(names) != 1:
-            problem = "there are several keys" if names else "there is no key"
-            raise InputError(f"{problem} to sign with", "name one with --key; `reg key new NAME` makes one")
-        return names[0]
-    if configured.lstrip().startswith("-----BEGIN"):
-        return None
-    if not Keystore().has(configured):
-        raise InputError(
-            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
-            "`reg key list` shows the names; a PEM begins with -----BEGIN",
-        )
-    return configured
 
 
 def passphrase(name: str, new: bool = False) -> str:
