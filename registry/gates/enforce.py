@@ -4,7 +4,7 @@ Everything is read again from the log and its blobs. No cache is trusted.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
@@ -19,7 +19,7 @@ from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.gates.policy import Policy, PolicyLog
+from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, Untag
@@ -71,7 +71,6 @@ class ChannelGate:
         demands: Collection[str] = DEMANDS,
         hours: float | None = None,
         past: Sequence[Tag] | None = None,
-        rules: Sequence[Rule] | None = None,
     ) -> PromotionEvidence:
         """Judge a version, as evidence of its promotion. Raise IntegrityError or NotFoundError if a document cannot be read.
 
@@ -79,11 +78,9 @@ class ChannelGate:
             demands: the keys of the demands that count.
             hours: the time of the rollout before, if there was one.
             past: the moves of the channel before; default: all.
-            rules: default: those in force.
         """
         log, entry, trust = self.log, self.log.versions[version], self.trust
-        rules = self.rules if rules is None else rules
-        counted = {key for rule in rules for key in rule.checks if key in demands}
+        counted = {key for rule in self.rules for key in rule.checks if key in demands}
         manifest = log.manifest(version)
         events = attestations(log, entry.manifest, manifest)
         signers: tuple[frozenset[str], ...] = ()
@@ -112,7 +109,7 @@ class ChannelGate:
             policy=self.policies.head,
             before=before,
             findings=tuple(
-                dict.fromkeys(item for rule in rules for item in rule.evaluate(candidate, demands))
+                dict.fromkeys(item for rule in self.rules for item in rule.evaluate(candidate, demands))
             ),
             statements=tuple(dict.fromkeys(event.statement for event in events)),
         )
@@ -186,14 +183,15 @@ class ChannelGate:
         for position, move in enumerate(self.moves):
             if move.evidence is None:
                 continue
-            seq, policy = check_evidence(self.log, self.policies, move)
+            seq = check_evidence(self.log, self.policies, move)
             moved = f"{self.log.name}:{self.channel} was moved to {move.version}"
             if seq < newest:
                 raise GateError(f"{moved} under a policy that was replaced before", PROMOTE_ADVICE)
-            newest, rules = seq, policy.covering(self.log.name, self.channel)
-            is_limited = any(CHANGES & rule.checks.keys() for rule in rules)
+            newest = seq
+            former = replace(self, policies=PolicyLog(self.log.registry, self.policies.lines[:seq]))
+            is_limited = any(CHANGES & rule.checks.keys() for rule in former.rules)
             if is_limited and move is not self.moves[-1] and move.version in self.log.versions:
-                judged = self.judge(move.version, CHANGES, past=self.moves[:position], rules=rules)
+                judged = former.judge(move.version, CHANGES, past=self.moves[:position])
                 if judged.failed:
                     raise GateError(f"{moved} on the way: {judged.failed[0].detail}", PROMOTE_ADVICE)
 
@@ -211,14 +209,14 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     return next((event.manifest for event in reversed(promoted or others)), None)
 
 
-def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tuple[int, Policy]:
-    """The policy that a promotion names, and its number.
+def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
+    """The number of the policy that a promotion names.
 
     Raise GateError if the registry never had it, or the evidence is not about this very move.
     """
     channel = f"{log.name}:{move.tag}"
-    policy = policies.at(move.policy) if move.policy else None
-    if policy is None or move.evidence is None:
+    seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
+    if seq is None or move.evidence is None:
         raise GateError(
             f"{channel} was moved to {move.version} under a policy that the registry never had",
             PROMOTE_ADVICE,
@@ -233,7 +231,7 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> tu
     stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
     if stated != (log.name, move.tag, str(move.version), move.manifest, move.policy):
         raise GateError(f"the evidence of {channel} is that of another move", PROMOTE_ADVICE)
-    return policy
+    return seq
 
 
 def check_holder(

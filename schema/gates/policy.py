@@ -92,8 +92,3 @@ class PolicyLog:
     def policy(self) -> Policy:
         """The policy in force. Raise IntegrityError as `policy_of`."""
         return policy_of(self.lines[-1]) if self.lines else Policy()
-
-    def at(self, digest: Digest) -> tuple[int, Policy] | None:
-        """The number of a line, and the policy that it set; None if no line has that digest."""
-        line = next((item for item in self.lines if item.digest == digest), None)
-        return None if line is None else (line.seq, policy_of(line))
