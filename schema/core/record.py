@@ -14,7 +14,8 @@ from onnxreg.schema.core.errors import InputError, value_error
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number of at least 0."""
-MAX_FAULT_LETTERS = 300
+MAX_FAULT_LETTERS = 200
+"""An error may quote a key of any length."""
 T = TypeVar("T")
 
 
@@ -77,10 +78,9 @@ def text_of(value: Any) -> str:
 
 
 def _malformed(label: str, error: Exception) -> InputError:
-    text = str(error)  # it may quote a key of any length
-    return InputError(
-        f"{label} is malformed: {text[:MAX_FAULT_LETTERS]}{'...' * (len(text) > MAX_FAULT_LETTERS)}"
-    )
+    problem, _, path = str(error).partition(" - at `$")
+    location = f" at {path.strip('.`')[:MAX_FAULT_LETTERS]}" if path else ""
+    return InputError(f"{label} is malformed{location}: {problem[:MAX_FAULT_LETTERS]}")
 
 
 @cache
