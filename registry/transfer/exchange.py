@@ -230,12 +230,9 @@ def _check_travels(request: ExchangeRequest, source: Log, destination: Log, vers
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
     """The most severe error, if somebody must act."""
-
-    def rank(error: RegError) -> int:
-        ranks = (number for number, kind in enumerate(ERRORS_BY_SEVERITY) if isinstance(error, kind))
-        return next(ranks, len(ERRORS_BY_SEVERITY))
-
-    return min((item.error for item in skipped if item.error is not None), key=rank, default=None)
+    errors = [item.error for item in skipped if item.error is not None]
+    ranked = (error for family in ERRORS_BY_SEVERITY for error in errors if isinstance(error, family))
+    return next(ranked, errors[0] if errors else None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:

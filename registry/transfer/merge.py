@@ -121,28 +121,29 @@ def merge(
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
     selected = {} if is_copy else selected_paths(source, versions, request.selection)
     artifacts = paths_after(source, destination, selected)
-    returning = (
-        []
-        if request.restore is None
-        else [
-            version
-            for version in versions
-            if version in destination.versions and destination.versions[version].gone is not None
-        ]
-    )
+    gone = {version for version, entry in destination.versions.items() if entry.gone is not None}
+    returning = [] if request.restore is None else [version for version in versions if version in gone]
     moves, before = [], destination.channels if channels_before is None else channels_before
     for tag in request.channels:
         channel, current = source.channel(tag), destination.channels.get(tag)
         if current is None or (current.version, current.manifest) != (channel.version, channel.manifest):
-            about = stamp(source.name, request.actor) | {
-                "version": channel.version,
-                "manifest": channel.manifest,
-            }
-            moves.append(Tag(**about, tag=tag, expects=before[tag].manifest if tag in before else None))
+            moves.append(
+                Tag(
+                    **stamp(source.name, request.actor),
+                    version=channel.version,
+                    manifest=channel.manifest,
+                    tag=tag,
+                    expects=before[tag].manifest if tag in before else None,
+                )
+            )
     is_behind = bool(lines or returning or [*hold_events(destination, artifacts, request.actor)])
     blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
-        _check_summaries(source, versions)
+        for version, entry in source.versions.items():
+            if (
+                version in versions and entry.gone is None
+            ):  # apps resolve by what the index says of a manifest
+                source.check_summary(LocatedVersion(source.name, version, entry))
         blobs = blobs_of(source, lines, versions, selected)
         check_tombstones(destination, blobs)
     if not lines:
@@ -237,13 +238,9 @@ def check_versions(
             )
         gone = present.gone if present is not None else None
         if gone is not None and not (restore and gone.how == "expired"):
+            way_back = "; --restore brings it back" if gone.how == "expired" else ""
             raise ConflictError(
-                f"{source.name}:{version} is {gone.how} there",
-                (
-                    "`reg log` there says why; --restore brings it back"
-                    if gone.how == "expired"
-                    else "`reg log` there says why"
-                ),
+                f"{source.name}:{version} is {gone.how} there", f"`reg log` there says why{way_back}"
             )
         check_held(source, destination, version, selection)
 
@@ -286,14 +283,6 @@ def _check_arrived(source: Log, destination: Log, versions: Collection[Version])
                 f"the log of {source.name} does not publish {version} as its state line says",
                 "run `reg verify` in the registry that it comes from",
             )
-
-
-def _check_summaries(source: Log, versions: Collection[Version]) -> None:
-    """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the index."""
-    for version in versions:
-        entry = source.versions.get(version)
-        if entry is not None and entry.gone is None:
-            source.check_summary(LocatedVersion(source.name, version, entry))
 
 
 def blobs_of(
