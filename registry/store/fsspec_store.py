@@ -11,7 +11,6 @@ Credentials are found by the driver (key files, agents, its environment variable
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from tempfile import SpooledTemporaryFile
@@ -21,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
@@ -29,7 +29,6 @@ PROTOCOLS = ("sftp", "smb", "ssh")
 OPTION = "single_writer"
 SPOOL_BYTES = 2 * 2**20
 """An object on its way up is kept in memory up to this many bytes, on disk above."""
-MAX_WORKERS = 8
 
 
 class FileStore(ObjectStore):
@@ -67,8 +66,8 @@ class FileStore(ObjectStore):
 
     def has(self, keys: Iterable[str]) -> set[str]:
         key_list = list(keys)
-        with self._asking("looking for objects"), ThreadPoolExecutor(MAX_WORKERS) as pool:
-            present = list(pool.map(self._files.isfile, map(self._path, key_list)))
+        with self._asking("looking for objects"):
+            present = run_parallel(self._files.isfile, map(self._path, key_list))
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def create(self, key: str, source: BinaryIO) -> bool:

@@ -12,7 +12,6 @@ import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from email.message import Message
 from functools import cached_property, partial
@@ -39,9 +38,9 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
-MAX_WORKERS = 8
 ABSENT_STATUS = frozenset({404, 410})
 NO_HEAD_STATUS = frozenset({403, 405, 501})
 """Statuses of a server that may refuse HEAD and answer GET."""
@@ -150,8 +149,7 @@ class HttpStore(ReadOnlyStore):
 
     def has(self, keys: Iterable[str]) -> set[str]:
         key_list = list(keys)
-        with ThreadPoolExecutor(MAX_WORKERS) as pool:
-            present = list(pool.map(self._is_there, key_list))
+        present = run_parallel(self._is_there, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _is_there(self, key: str) -> bool:
