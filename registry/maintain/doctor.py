@@ -320,8 +320,9 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
     """
     files, chosen = list(remote.files()), []
     for path in paths:
-        below = path if path.endswith("/") else f"{path}\0"
-        matches = [file for file in files if file.path == path or file.path.startswith(below)]
+        matches = [
+            file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
+        ]
         if not matches:
             raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
         chosen += matches
