@@ -7,6 +7,7 @@ replayed, blobs are hashed while they stream. The file gets its name only when a
 import stat
 import zipfile
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
@@ -14,7 +15,6 @@ from typing import BinaryIO, NamedTuple, cast
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import documents, files
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.store import streams
 from onnxreg.registry.store.archive_reader import (
     ABOUT,
     IDENTITY,
@@ -27,9 +27,11 @@ from onnxreg.registry.store.archive_reader import (
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
+from onnxreg.registry.store.streams import Sink
 from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.transfer.blobs import copy_verified
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
+from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 
@@ -44,16 +46,16 @@ class ArchiveResult(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A file of the archive. The bytes of a blob are checked against its `digest`; `label` is for people."""
+    """A file of the archive; `label` is for people."""
 
+    label: str
     size: int
+    digest: Digest
     open: Callable[[], BinaryIO]
-    digest: Digest | None = None
-    label: str = ""
 
     @classmethod
-    def of(cls, data: bytes) -> "_Entry":
-        return cls(len(data), lambda: BytesIO(data))
+    def of(cls, label: str, data: bytes) -> "_Entry":
+        return cls(label, len(data), Digest.of(data), lambda: BytesIO(data))
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
@@ -105,12 +107,14 @@ def create_archive(
     for name in sorted(carried):
         entries |= _model_entries(source, name, carried[name])
     blobs = len(entries) - len(carried)
-    entries[IDENTITY] = _Entry.of(new_identity(source.registry_id, mirror=True))
-    entries[ABOUT] = _Entry.of(encode_about(carried))
-    if (policies := source.read_index(POLICY_LOG)) is not None:
-        entries[POLICIES] = _Entry.of(policies.data)
-    if trust is not None:
-        entries[TRUST] = _Entry.of(trust)
+    policies = source.read_index(POLICY_LOG)
+    parts = {
+        IDENTITY: new_identity(source.registry_id, mirror=True),
+        ABOUT: encode_about(carried),
+        POLICIES: policies.data if policies else None,
+        TRUST: trust,
+    }
+    entries |= {name: _Entry.of(name, data) for name, data in parts.items() if data is not None}
     if limit := excess(entries):
         raise InputError(f"the archive would have {limit}", "make several, of fewer models or versions")
     destination, disk = target.resolve(), Disk()
@@ -130,13 +134,13 @@ def _model_entries(source: RegistryReader, name: str, versions: Collection[Versi
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()
-    entries = {index_path(name): _Entry.of(ledger.index.data)}
+    entries = {index_path(name): _Entry.of(index_path(name), ledger.index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):
         blobs += files(ledger, version, ledger.versions[version])
     for blob in blobs:
         size = len(ledger.fetch(blob.digest)) if blob.size is None else blob.size
-        entry = _Entry(size, lambda blob=blob: source.open_blob(blob.digest), blob.digest, blob.path)  # type: ignore[misc]
+        entry = _Entry(blob.path, size, blob.digest, partial(source.open_blob, blob.digest))
         entries.setdefault(blob_path(blob.digest), entry)
     return entries
 
@@ -145,18 +149,8 @@ def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> Non
     progress.plan(len(entries), sum(entry.size for entry in entries.values()))
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for name, entry in sorted(entries.items()):
-            label = entry.label or name
             info = zipfile.ZipInfo(name)
             info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
             info.file_size = entry.size
-            with (
-                progress.file(label, entry.size) as advance,
-                entry.open() as source,
-                archive.open(info, "w") as sink,
-            ):
-                stream = streams.metered(source, advance, f"reading {label}", entry.size)
-                digest, size = streams.pump(stream, cast(streams.Sink, sink))
-            if entry.digest is not None:
-                streams.check(digest, entry.digest, f"{label} (blob {entry.digest})")
-            if size != entry.size:
-                raise IntegrityError(f"{label} has {size} bytes, its log or manifest says {entry.size}")
+            with archive.open(info, "w") as sink:
+                copy_verified(entry.open(), cast(Sink, sink), entry.digest, entry.size, entry.label, progress)

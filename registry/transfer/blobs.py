@@ -10,7 +10,7 @@ from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, Push
-from onnxreg.registry.store.streams import metered
+from onnxreg.registry.store.streams import Sink, check, metered, pump
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Descriptor, Digest, Piece
 from onnxreg.schema.core.errors import IntegrityError
@@ -156,3 +156,14 @@ class BlobTransfer:
     def _count(self, count: int) -> None:
         self.counted += count
         self.advance(count)
+
+
+def copy_verified(
+    stream: BinaryIO, sink: Sink, digest: Digest, size: int, label: str, progress: Progress
+) -> None:
+    """Copy a stream into a sink, and close it. IntegrityError if it has another digest or size; `label` names it."""
+    with progress.file(label, size) as advance, metered(stream, advance, f"reading {label}", size) as source:
+        actual, count = pump(source, sink)
+    check(actual, digest, f"{label} (blob {digest})")
+    if count != size:
+        raise IntegrityError(f"{label} has {count} bytes, its manifest or log says {size}")

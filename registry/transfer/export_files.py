@@ -27,15 +27,14 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import Release, read_version
-from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import staging, temporary
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
-from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.registry.transfer.blobs import copy_verified
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, package, packaged_files
@@ -214,13 +213,8 @@ def fill(
     def write(entry: FileEntry) -> None:
         path = directory / entry.path.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = progress.file(entry.path, entry.size)
-        with file as advance, store.open_blob(entry.digest) as source, path.open("xb") as sink:
-            stream = metered(source, advance, f"reading blob {entry.digest}", entry.size)
-            digest, size = streams.pump(stream, sink)
-        streams.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
-        if size != entry.size:
-            raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
+        with path.open("xb") as sink:
+            copy_verified(store.open_blob(entry.digest), sink, entry.digest, entry.size, entry.path, progress)
 
     run_parallel(write, entries)
 

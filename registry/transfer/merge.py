@@ -139,11 +139,8 @@ def merge(
     is_behind = bool(lines or returning or [*hold_events(destination, artifacts, request.actor)])
     blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
-        for version, entry in source.versions.items():
-            if (
-                version in versions and entry.gone is None
-            ):  # apps resolve by what the index says of a manifest
-                source.check_summary(LocatedVersion(source.name, version, entry))
+        for version in versions:  # apps resolve by what the index says of a manifest
+            source.check_summary(LocatedVersion(source.name, version, source.versions[version]))
         blobs = blobs_of(source, lines, versions, selected)
         check_tombstones(destination, blobs)
     if not lines:

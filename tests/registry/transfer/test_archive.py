@@ -327,14 +327,14 @@ KILLED = """
 import sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.transfer import archive
+from onnxreg.registry.transfer import archive, blobs
 
 def slow(*arguments):
     print("writing", flush=True)
     import time
     time.sleep(60)
 
-archive.streams.check = slow
+blobs.check = slow
 registry = Registry(sys.argv[1])
 archive.create_archive(registry.store, archive.choose(registry.store, ["tiny"]), Path(sys.argv[2]))
 """
