@@ -92,18 +92,10 @@ class ObjectRegistry(RegistryStore):
 
     @property
     def registry_id(self) -> str:
-        return self._known_id or str(self._identity["id"])
-
-    def check_exists(self) -> None:
-        """Read which registry this is. NotFoundError if there is none."""
-        _ = self.registry_id
+        return self._known_id or str(self.identity["id"])
 
     @property
-    def is_mirror(self) -> bool:
-        return self._identity.get("mirror") is True
-
-    @property
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The content of `registry.json`, read once."""
         if self._known_identity is not None:
             return self._known_identity
@@ -163,7 +155,7 @@ class ObjectRegistry(RegistryStore):
         return self.store.get(path, cached)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        check_writer(self._identity, self.url)
+        check_writer(self.identity, self.url)
         return self.store.swap(path, data, expected)
 
     def names(self) -> Iterator[str]:
@@ -206,7 +198,7 @@ class ObjectRegistry(RegistryStore):
     @contextmanager
     def push(self) -> Iterator["ObjectPush"]:
         """Begin a push. The registry's id is read first, never trusted: writes must reach the right registry."""
-        check_writer(self._identity, self.url)
+        check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 
 

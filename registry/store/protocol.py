@@ -7,7 +7,7 @@ makes a registry. Their docstrings are the obligations of an implementation (`te
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.schema.core.digest import Digest
@@ -272,6 +272,23 @@ class RegistryStore(RegistryReader, Protocol):
     Its notes are small files by which pushers and collectors see each other; see `docs/format.md`. Its files can be
     listed, and blobs deleted, for the collector, verify and the doctor alone.
     """
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The content of `registry.json`, read once. NotFoundError if there is no registry."""
+        ...
+
+    @property
+    def registry_id(self) -> str:
+        return str(self.identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.identity.get("mirror") is True
+
+    def check_exists(self) -> None:
+        """Read which registry this is. NotFoundError if there is none."""
+        _ = self.registry_id
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         """True if a token says that the index file has these bytes; False also if it says nothing."""

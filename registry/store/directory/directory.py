@@ -140,20 +140,8 @@ class DirectoryRegistry(RegistryStore):
         """True if there is a registry yet."""
         return (self.root / "registry.json").exists()
 
-    def check_exists(self) -> None:
-        """Read which registry this is. NotFoundError if there is none."""
-        _ = self.registry_id
-
     @cached_property
-    def registry_id(self) -> str:
-        return str(self._identity["id"])
-
-    @property
-    def is_mirror(self) -> bool:
-        return self._identity.get("mirror") is True
-
-    @cached_property
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         with host_errors(f"opening the registry in {self.root}"):
             try:
                 data = read_bounded(self.root / "registry.json", 64 * 1024)
@@ -289,7 +277,7 @@ class DirectoryRegistry(RegistryStore):
     def staging(self) -> Iterator[Path]:
         """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
         if self.is_there:
-            check_writer(self._identity, self.url)
+            check_writer(self.identity, self.url)
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):

@@ -221,7 +221,7 @@ class HubRegistry(ObjectRegistry):
 
     @contextmanager
     def push(self) -> Iterator["HubPush"]:  # type: ignore[override]
-        check_writer(self._identity, self.url)
+        check_writer(self.identity, self.url)
         with temporary() as directory:
             yield HubPush(self.commits, directory, self._layout)
 
