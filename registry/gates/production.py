@@ -51,11 +51,13 @@ def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
     if log.versions[version].yanked:
         return f"{version} is yanked"
     try:
-        if reader.read_index(POLICY_LOG) is None:
+        index = reader.read_index(POLICY_LOG)
+        if index is None:
             return ""
-        from onnxreg.registry.gates.enforce import ChannelGate, read_policies
+        from onnxreg.registry.gates.enforce import ChannelGate
+        from onnxreg.schema.gates.policy import PolicyLog
 
-        gate = ChannelGate(log, read_policies(reader), tag, trust)
+        gate = ChannelGate(log, PolicyLog.decode(index.data, log.registry), tag, trust)
         gate.check()
     except RegError as error:
         return error.message

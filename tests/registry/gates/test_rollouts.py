@@ -221,6 +221,7 @@ def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest
         "it was not rolled out"
     ]
     start(governed, STABLE)
+    assert version(governed, STABLE) == "1.1.0", "while it lasts, no hours are demanded"
     with pytest.raises(GateError, match=r"rolled out for 0\.0 hours, at least 1"):
         owner.rollouts(governed).finish(NAME, STABLE)
 
