@@ -54,11 +54,11 @@ def command(
             "state": attestation.state,
         }
         output.write_json(
-            {"ref": str(attestation.ref), "artifact": str(attestation.evaluation.artifact), **document}
+            {"ref": str(release.ref), "artifact": str(attestation.evaluation.artifact), **document}
         )
     else:
         session.say(
-            f"{attestation.ref} {attestation.path}: {attestation.evaluation.state}; its manifest says {attestation.stated}"
+            f"{release.ref} {attestation.path}: {attestation.evaluation.state}; its manifest says {attestation.stated}"
         )
         if attestation.state != attestation.evaluation.state:
             session.say(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import load, read_blob
@@ -42,11 +41,9 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
-@dataclass(frozen=True)
-class AttestResult:
+class AttestResult(NamedTuple):
     """The artifact by its path, the state in its manifest, the evaluation, and the effective state."""
 
-    ref: Ref
     path: str
     stated: str
     evaluation: EvaluationDocument
@@ -77,12 +74,15 @@ def attest(
             f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
         )
     if key is not None:
-        signed = Statement(EVALUATED, artifact.digest, canonical.decode(report, label))
-        media_type, report = ENVELOPE, sign_statement(signed, key).encode()
+        media_type, report = ENVELOPE, _signed(EVALUATED, artifact.digest, report, key)
     decisions.attest(published.ref, report, media_type, reason, (artifact.digest, evaluation.state))
     before = next(item.state for item in published.states if item.path == artifact.path)
     state = effective_state(before, evaluation.state)
-    return AttestResult(published.ref, artifact.path, artifact.certification.state, evaluation, state)
+    return AttestResult(artifact.path, artifact.certification.state, evaluation, state)
+
+
+def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey) -> bytes:
+    return sign_statement(Statement(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
@@ -110,8 +110,7 @@ def attest_proof(
     _artifact(published, report.artifact, "the proof")
     media_type, data = PROOF, report.encode()
     if key is not None:
-        signed = Statement(PROVEN, report.artifact, report.to_json())
-        media_type, data = ENVELOPE, sign_statement(signed, key).encode()
+        media_type, data = ENVELOPE, _signed(PROVEN, report.artifact, data, key)
     decisions.attest(published.ref, data, media_type, reason)
 
 

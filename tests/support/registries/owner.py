@@ -29,12 +29,8 @@ def promote(
         store, registry.heads, _ref(ref), channel, dry_run, reason, registry.actor, is_remote
     )
     judged = promoted.judged
-    return SimpleNamespace(
-        findings=judged.findings,
-        holds=not judged.failed,
-        refuse=judged.refusal,
-        **promoted._asdict(),
-    )
+    more = {"findings": judged.findings, "holds": not judged.failed, "refuse": judged.refusal}
+    return SimpleNamespace(**promoted._asdict(), **more)
 
 
 def rollouts(registry: Registry, remote: Any = None) -> Rollouts:
