@@ -454,16 +454,17 @@ class Log:
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """The bytes of the index file.
+        """The bytes of the index file. HostError as `check_rows`."""
+        self.check_rows()
+        first = encode_state(self.state, self.more)
+        return b"".join(line + b"\n" for line in (first, *(line.raw for line in self.tail)))
 
-        HostError if a later build added keys to a version, channel or summary: they would be lost.
-        """
+    def check_rows(self) -> None:
+        """HostError if a later build added keys to a version, channel or summary: a new state line would lose them."""
         if self._line and encode_state(State.decode(self._line), later_keys(self._line)) != self._line:
             raise HostError(
                 f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost", UPGRADE
             )
-        first = encode_state(self.state, self.more)
-        return b"".join(line + b"\n" for line in (first, *(line.raw for line in self.tail)))
 
 
 def mirror_error(registry: str) -> ConflictError:
@@ -487,7 +488,7 @@ def later_keys(line: bytes) -> dict[str, Any]:
     }
 
 
-@lru_cache(64)
+@lru_cache(16)
 def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
     """Decode the manifest of a model; the latest ones are kept. IntegrityError if it is malformed, or another model's."""
     from onnxreg.schema.manifest.manifest import Manifest

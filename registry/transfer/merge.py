@@ -99,6 +99,7 @@ class Merge:
         for event in (*hold_events(destination, self.artifacts, self.request.actor), *self.moves):
             destination.append(event)
         if is_copy and self.source.head == destination.head:
+            self.source.check_rows()
             destination.more = self.source.more
         return destination.seq - before
 

@@ -189,7 +189,7 @@ def test_later_keys_are_not_compared(
 
 @pytest.mark.parametrize("where", [where for where in LATER_KEYS if where != "state"])
 def test_no_line_is_added_where_a_later_key_would_be_lost(
-    registry: Registry, make_draft: MakeDraft, where: str
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, where: str
 ) -> None:
     registry.add(make_draft(), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
@@ -198,6 +198,8 @@ def test_no_line_is_added_where_a_later_key_would_be_lost(
     with pytest.raises(HostError, match="a newer onnxreg wrote the index of acme/pii"):
         registry.tag(f"{NAME}:1.0.0", "beta")
     assert index(registry.store.root).read_bytes() == before
+    with pytest.raises(HostError, match="a newer onnxreg"):
+        mirror(registry.store, DirectoryRegistry.create(tmp_path / "copy", mirror_of=registry.id))
 
 
 LIES: dict[str, Callable[[Any], object]] = {
