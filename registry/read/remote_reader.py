@@ -37,10 +37,6 @@ class RemoteCopy:
         self._id, self._url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
-    @property
-    def is_there(self) -> bool:
-        return (self.store.root / "registry.json").exists()
-
     def read_index(self, name: str) -> IndexFile | None:
         """The last index file of a model, with the token that it had at the remote; None if there is none.
 

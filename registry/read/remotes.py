@@ -194,7 +194,7 @@ class Remotes:
             return RemoteReader(store, known_heads, RemoteCopy(store.registry_id, store.url))
         url = self.url_of(remote)
         copy = RemoteCopy(self.pins.get(url, ""), url)
-        if url not in self.pins or not copy.is_there:
+        if url not in self.pins or not copy.store.is_there:
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
                 f"fetch what is needed offline: reg fetch-index --remote {quote(remote or url)}",

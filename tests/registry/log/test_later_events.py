@@ -194,12 +194,11 @@ def test_no_line_is_added_where_a_later_key_would_be_lost(
     registry.add(make_draft(), "1.0.0")
     registry.tag(f"{NAME}:1.0.0", "stable")
     edit_state(registry.store.root, LATER_KEYS[where])
-    before = index(registry.store.root).read_bytes()
-    with pytest.raises(HostError, match="a newer onnxreg wrote the index of acme/pii"):
-        registry.tag(f"{NAME}:1.0.0", "beta")
-    assert index(registry.store.root).read_bytes() == before
-    with pytest.raises(HostError, match="a newer onnxreg"):
-        mirror(registry.store, DirectoryRegistry.create(tmp_path / "copy", mirror_of=registry.id))
+    copy = DirectoryRegistry.create(tmp_path / "copy", mirror_of=registry.id)
+    for change in (lambda: registry.tag(f"{NAME}:1.0.0", "beta"), lambda: mirror(registry.store, copy)):
+        with pytest.raises(HostError, match="a newer onnxreg wrote the index of acme/pii"):
+            change()
+    assert registry.state(NAME).channels.keys() == {"stable"}
 
 
 LIES: dict[str, Callable[[Any], object]] = {
