@@ -176,7 +176,7 @@ class HubStore(ObjectStore):
         layout = None if prefix else RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
         entries = sorted(entry for entry in at.tree(prefix.rstrip("/")) if entry.path.startswith(prefix))
-        return (TreeFile(entry.path, entry.size, entry.oid) for entry in entries if entry.path not in others)
+        return (entry for entry in entries if entry.path not in others)
 
     def is_token_of(self, token: str, data: bytes) -> bool:
         return token in token_of(data).split("-")

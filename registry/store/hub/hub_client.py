@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from logging import ERROR
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -48,6 +48,7 @@ from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import NOTE, BlobKey
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, retrying
+from onnxreg.registry.store.protocol import TreeFile
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
 
@@ -93,21 +94,14 @@ def parse_url(url: str) -> HfUri:
     return uri
 
 
-class HubFile(NamedTuple):
-    """A file of a commit, or a folder: then `size` is None.
+def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
+    """A file of a commit, or a folder: then it has no size.
 
-    `oid` is the SHA-256 of a file in LFS, else the git object id.
+    The token is the SHA-256 of a file in LFS, else the git object id.
     """
-
-    path: str
-    size: int | None
-    oid: str
-
-    @classmethod
-    def of(cls, entry: RepoFile | RepoFolder) -> "HubFile":
-        if isinstance(entry, RepoFolder):
-            return cls(entry.path, None, entry.tree_id)
-        return cls(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+    if isinstance(entry, RepoFolder):
+        return TreeFile(entry.path, None, entry.tree_id)
+    return TreeFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
 
 
 class HubFiles(HttpStore):
@@ -196,22 +190,22 @@ class HubClient:
         """Open a stream over a file of a commit from an offset; None if there is none."""
         return self._files.open(self.file_url(path, revision), start)
 
-    def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
+    def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
-        files: list[HubFile] = []
+        files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
-            files += map(HubFile.of, self._ask("looking for files", partial(self.api.get_paths_info, **part)))
+            files += map(tree_file, self._ask("looking for files", partial(self.api.get_paths_info, **part)))
         return files
 
-    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
+    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
         """List a folder of a commit; empty if there is no such folder."""
         with self._errors("listing files"), requests.reading():
             try:
                 entries = self.api.list_repo_tree(
                     path_in_repo=folder or None, revision=revision, recursive=recursive, **self._repo
                 )
-                files = [HubFile.of(entry) for entry in islice(entries, MAX_LISTED_FILES + 1)]
+                files = [tree_file(entry) for entry in islice(entries, MAX_LISTED_FILES + 1)]
             except RemoteEntryNotFoundError:
                 return []
         if len(files) > MAX_LISTED_FILES:
@@ -378,9 +372,9 @@ def token_of(data: bytes) -> str:
     return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
-def is_file(entry: HubFile | None, token: str | None) -> bool:
+def is_file(entry: TreeFile | None, token: str | None) -> bool:
     """True if the file has the bytes that a token names; the token None means that there is no file."""
-    return entry is None if token is None else entry is not None and entry.oid in token.split("-")
+    return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 
 class CommitSnapshot:
@@ -389,10 +383,10 @@ class CommitSnapshot:
     def __init__(self, hub: HubClient, revision: str) -> None:
         self.revision = revision
         self._hub = hub
-        self._entries: dict[str, HubFile | None] = {}
+        self._entries: dict[str, TreeFile | None] = {}
         self._data: dict[str, bytes | None] = {}
 
-    def entries(self, paths: Iterable[str]) -> dict[str, HubFile]:
+    def entries(self, paths: Iterable[str]) -> dict[str, TreeFile]:
         """Return those of these files and folders that exist."""
         requested = list(paths)
         if any(path not in self._entries for path in requested):
@@ -412,7 +406,7 @@ class CommitSnapshot:
             for path, (entry, key) in keys.items()
             if key is not None
             and entry.size is not None
-            and (len(entry.oid) < 64 or entry.oid == key.digest.hex)
+            and (len(entry.token) < 64 or entry.token == key.digest.hex)
         }
 
     def is_absent(self, path: str) -> bool:
@@ -428,9 +422,9 @@ class CommitSnapshot:
     def remember(self, path: str, data: bytes | None) -> None:
         """Cache a file that was read from this commit."""
         self._data[path] = data
-        self._entries[path] = None if data is None else HubFile(path, len(data), git_oid(data))
+        self._entries[path] = None if data is None else TreeFile(path, len(data), git_oid(data))
 
-    def tree(self, folder: str = "") -> list[HubFile]:
+    def tree(self, folder: str = "") -> list[TreeFile]:
         """Every file below a folder."""
         entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)
         return [entry for entry in entries if entry.size is not None]

@@ -20,13 +20,12 @@ from onnxreg.registry.store.hub.hub_client import (
     CARD,
     LAYOUT,
     CommitSnapshot,
-    HubFile,
     Operation,
     addition,
     parse_url,
 )
 from onnxreg.registry.store.layout import index_path, keys_of
-from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.registry.store.protocol import MissingBlobError, TreeFile
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.paths import check_path
@@ -50,8 +49,6 @@ HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICEN
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
 MAX_LISTED_PATHS = 5
 """Paths that an error names."""
-MAX_LISTED_VERSIONS = 20
-"""Versions without a summary that the card names."""
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 EMPTY_CARD = """---
 library_name: onnxreg
@@ -223,10 +220,10 @@ def _layout_changes(
     return [*operations, *_card_change(at, state, url, *about, metadata, layout.card)]
 
 
-def _has(at: CommitSnapshot, entry: HubFile, digest: Digest) -> bool:
+def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
     """True if a file of a commit still has the bytes that were written."""
-    if entry.oid == digest.hex or len(entry.oid) == len(digest.hex) or entry.size is None:
-        return entry.oid == digest.hex
+    if entry.token == digest.hex or len(entry.token) == len(digest.hex) or entry.size is None:
+        return entry.token == digest.hex
     data = at.read(entry.path)
     return data is not None and Digest.of(data) == digest
 
@@ -322,10 +319,8 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
         for artifact, size in summary.downloads(entry.held if entry else None) if summary else ():
             cells = (label, artifact.format, artifact.precision, format_size(size), artifact.state)
             yield f"| {' | '.join(map(cell, cells))} |"
-    older = [version for version in remaining if version not in listed_versions]
-    if older or state.checkpoint is not None:
-        names = [*map(str, older[:MAX_LISTED_VERSIONS]), f"see `reg log {state.name}`"]
-        yield from ("", f"Other versions: {', '.join(names)}")
+    if len(listed_versions) < len(remaining) or state.checkpoint is not None:
+        yield from ("", f"Other versions: see `reg log {state.name}`")
     newest = f":{listed_versions[0]}" if listed_versions else ""
     yield from ("", "```", f"reg pull {state.name}{newest} {url}", "```")
 

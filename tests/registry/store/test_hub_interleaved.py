@@ -21,9 +21,10 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.hub.hub import HubPush, HubRegistry
-from onnxreg.registry.store.hub.hub_client import CommitSnapshot, HubFile, StaleParentError, token_of
+from onnxreg.registry.store.hub.hub_client import CommitSnapshot, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.requests import UnansweredError
+from onnxreg.registry.store.protocol import TreeFile
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.ref import Version
@@ -112,14 +113,14 @@ class MemoryHub:
         data, _ = self.read(path, revision)
         return None if data is None else BytesIO(data[start:])
 
-    def entries(self, revision: str, paths: list[str]) -> list[HubFile]:
+    def entries(self, revision: str, paths: list[str]) -> list[TreeFile]:
         self.schedule.step()
         files = self.commits[revision]
         found = [self._entry(path, files[path]) for path in paths if path in files]
         folders = [path for path in paths if any(other.startswith(f"{path}/") for other in files)]
-        return found + [HubFile(path, None, "0" * 40) for path in folders]
+        return found + [TreeFile(path, None, "0" * 40) for path in folders]
 
-    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
+    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
         self.schedule.step()
         files = self.commits[revision]
         return [
@@ -128,8 +129,8 @@ class MemoryHub:
             if path.startswith(f"{folder}/" if folder else "")
         ]
 
-    def _entry(self, path: str, data: bytes) -> HubFile:
-        return HubFile(path, len(data), token_of(data).partition("-")[0])
+    def _entry(self, path: str, data: bytes) -> TreeFile:
+        return TreeFile(path, len(data), token_of(data).partition("-")[0])
 
     def commit(self, operations: list[Any], message: str, parent: str) -> str:
         self.schedule.step()
