@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from onnxreg.registry.store.directory.partial_download import PartialDownload, clear_partial
+from onnxreg.registry.store.directory.incoming import PartialDownload, StagedBlobs, clear_partial
 from onnxreg.registry.store.directory.scratch import exclusive, is_held, staging
 from onnxreg.registry.store.layout import (
     NOTE,
@@ -38,7 +38,6 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     TreeFile,
 )
-from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.registry.support.disk import (
     Disk,
     host_errors,

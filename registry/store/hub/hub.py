@@ -31,6 +31,7 @@ from typing import BinaryIO
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.directory.incoming import StagedBlobs
 from onnxreg.registry.store.directory.scratch import temporary
 from onnxreg.registry.store.hub import presentation
 from onnxreg.registry.store.hub.hub_client import (
@@ -58,7 +59,6 @@ from onnxreg.registry.store.layout import (
 from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, ObjectStore, Push, StoredObject, TreeFile
-from onnxreg.registry.store.staging import StagedBlobs
 from onnxreg.registry.support import environment, parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
