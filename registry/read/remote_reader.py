@@ -17,10 +17,10 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
@@ -113,7 +113,7 @@ class RemoteCopy:
         return self.store.root / "local" / "tokens" / f"{name}.json"
 
 
-class RemoteReader(CheckedReader):
+class RemoteReader(ReaderWrapper):
     """A remote whose index files are compared with the known heads and the trust file, and kept in a copy here.
 
     Args:
@@ -129,7 +129,8 @@ class RemoteReader(CheckedReader):
         copy: RemoteCopy,
         offline: TellAge | None = None,
     ) -> None:
-        super().__init__(source if offline is None else self, known_heads)
+        super().__init__(source if offline is None else self)
+        self._known_heads = known_heads
         self.copy = copy
         self._offline = offline
         self._remote = source
