@@ -54,26 +54,21 @@ class Selection:
             )
         if self.paths:
             return join(manifest, self.paths)
-        owners = {ref: list(manifest.artifacts)}
-        if self.members:
-            paths_of = {name: _member_artifacts(manifest, ref, name) for name in self.members}
-            owners = {
-                f"{name} of {ref}": [artifacts[path] for path in paths] for name, paths in paths_of.items()
-            }
-        chosen: list[Artifact] = []
-        for owner, offered in owners.items():
-            fitting = [
-                item
-                for item in offered
-                if (not self.formats or item.format in self.formats)
-                and self.precision in (None, item.precision)
-            ]
+        owners = {f"{name} of {ref}": _member_artifacts(manifest, ref, name) for name in self.members}
+        owners = owners or {ref: tuple(artifacts)}
+        chosen: set[str] = set()
+        for owner, paths in owners.items():
+            offered = [artifacts[path] for path in paths]
+            fitting = [item for item in offered if self.precision in (None, item.precision)]
+            fitting = [item for item in fitting if not self.formats or item.format in self.formats]
             if not fitting:
                 raise self._lacking(owner, next(iter(self.formats), "artifact"), offered)
-            chosen += fitting
-        if absent := [name for name in self.formats if name not in {item.format for item in chosen}]:
-            raise self._lacking(ref, absent[0], [item for offered in owners.values() for item in offered])
-        return join(manifest, {item.path for item in chosen})
+            chosen.update(item.path for item in fitting)
+        for name in self.formats:
+            if name not in {artifacts[path].format for path in chosen}:
+                offered = [artifacts[path] for paths in owners.values() for path in paths]
+                raise self._lacking(ref, name, offered)
+        return join(manifest, chosen)
 
     def _lacking(self, owner: str, format_name: str, offered: Sequence[Artifact]) -> NotFoundError:
         which = f"{format_name} of precision {self.precision}" if self.precision else format_name
