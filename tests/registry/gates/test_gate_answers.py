@@ -6,6 +6,7 @@ import pytest
 from support.registries import owner
 from support.registries.gated import NAME
 from support.trust.attack_operations import attack
+from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
@@ -79,4 +80,21 @@ def test_a_summary_that_its_manifest_does_not_say(registry: Registry) -> None:
     attack(registry, "copy summaries/1.1.0/artifacts summaries/1.0.0/artifacts")
     registry.heads.reset(registry.id)
     with pytest.raises(IntegrityError, match="than the manifest itself"):
+        registry.resolve(STABLE)
+
+
+def test_tables_of_a_sealed_log_do_not_promote(registry: Registry) -> None:
+    """A newcomer does not notice a forged checkpoint, but the lines have no such promotion."""
+    owner.promote(registry, f"{NAME}:1.1.0", "stable")
+    for _ in range(35):
+        registry.tag(f"{NAME}:1.2.0", "beta")
+        owner.untag(registry, NAME, "beta")
+    tree = Tree(registry.store.root)
+    forged = tree.read(tree.state(NAME)["checkpoint"])
+    manifest = forged["versions"]["1.3.0"]["manifest"]
+    forged["channels"]["stable"] |= {"version": "1.3.0", "manifest": manifest}
+    made = tree.put(canonical_json(forged))
+    tree.edit_state(NAME, lambda state: state.update(checkpoint=made, channels=forged["channels"]))
+    registry.heads.reset(registry.id)
+    with pytest.raises(IntegrityError, match="without an event"):
         registry.resolve(STABLE)

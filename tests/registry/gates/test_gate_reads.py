@@ -14,13 +14,8 @@ from support.trust.attack_operations import attack
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import enforce
-from onnxreg.registry.gates.enforce import read_policies
-from onnxreg.registry.log.lookup import load
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.gates.policy import read_policy
 
 STABLE = f"{NAME}:stable"
@@ -122,16 +117,6 @@ def test_a_gate_is_checked_for_each_channel(registry: Registry, reader: Path, si
     assert [main(words) for _ in range(2)] == [8, 8]
     assert resolve(reader, site) == 0
     assert site.seen == [INDEX, POLICIES]
-
-
-def test_an_audit_reads_the_policies_once(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.tag(f"{NAME}:1.0.0", "beta")
-    reads: list[RegistryReader] = []
-    monkeypatch.setattr(
-        enforce, "read_policies", lambda reader: reads.append(reader) or read_policies(reader)
-    )
-    assert not list(enforce.audit_gates(registry.store, load(registry.store, NAME), load_trust()))
-    assert len(reads) == 1
 
 
 def test_nothing_heavy_is_imported_for_what_passed(reader: Path, site: Proxy, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
-from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement
+from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement, release_statement
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -315,3 +316,16 @@ def test_a_signed_report_is_about_its_subject(kind: str) -> None:
     assert read(artifact).artifact == artifact
     with pytest.raises(InputError, match="another subject"):
         read(other)
+
+
+def test_a_release_says_what_its_manifest_says(
+    registry: Registry, make_draft: MakeDraft, own_user: Path
+) -> None:
+    """The key of a release signs, by mistake, a recipe that the manifest does not have."""
+    key, made = generate("ed25519"), registry.add(make_draft())
+    trust(own_user, release=key)
+    release = release_statement(NAME, made.version, made.data)
+    envelope = sign_statement(replace(release, predicate=release.predicate | {"recipe": {}}), key)
+    registry.decisions().attest(made.ref, envelope.encode(), MEDIA_TYPE)
+    (damage,) = owner.verify(registry).damages
+    assert damage.kind == "signature" and "are not those of the manifest" in damage.detail

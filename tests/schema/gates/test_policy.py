@@ -1,6 +1,7 @@
 """Policies: strict reading, and each demand met and missed."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -574,26 +575,8 @@ def test_an_unknown_word_names_the_known_ones() -> None:
 
 
 def report(**changes: Any) -> bytes:
-    import json
-
-    value = {
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "artifact": str(INT8),
-        "suite": str(Digest.of(b"field")),
-        "state": "refused",
-        "synthetic": False,
-        "checks": [
-            {
-                "name": "quant_recall_delta",
-                "metric": "recall",
-                "value": 0.03,
-                "verdict": "fail",
-                "interval": [0.01, 0.05],
-            }
-        ],
-    }
-    return json.dumps({key: item for key, item in {**value, **changes}.items() if item is not None}).encode()
+    value = later("refused", 0.03, interval=[0.01, 0.05])[0].to_json() | {"synthetic": False} | changes
+    return json.dumps({key: item for key, item in value.items() if item is not None}).encode()
 
 
 def test_reads_an_evaluation() -> None:
