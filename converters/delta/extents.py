@@ -210,18 +210,15 @@ def _ort(file: Path) -> Iterator[TensorExtent]:
     """The tensors of an ORT-format file: the bindings give arrays over the mapped file."""
     import numpy as np
 
-    from onnxreg.converters.onnx import ort_file
+    from onnxreg.converters.onnx.ort_file import read_ort
+    from onnxreg.converters.onnx.semantic import stored_tensors
+    from onnxreg.converters.onnx.tensors import dims_of, type_of
 
-    with ort_file.reading(file):
-        for tensor in ort_file.tensors(ort_file.load_ort(file).Model().Graph()):
-            if tensor.RawDataIsNone():
-                continue
-            array = tensor.RawDataAsNumpy()
-            dims = tuple(tensor.Dims(index) for index in range(tensor.DimsLength()))
-            element = ELEMENTS.get(tensor.DataType())
-            dtype = element.name if element else "unknown"
+    for name, tensor in stored_tensors(read_ort(file).graph).items():
+        array = tensor.numpy_packed() if hasattr(tensor, "numpy_packed") else tensor.numpy()
+        if array.size and type_of(tensor) != "str":
             start = array.ctypes.data - np.frombuffer(_owner(array), np.uint8).ctypes.data
-            yield TensorExtent(ort_file.text(tensor.Name()), dtype, dims, start, array.nbytes)
+            yield TensorExtent(name, type_of(tensor), dims_of(tensor), start, array.nbytes)
 
 
 def _owner(array: Any) -> Any:

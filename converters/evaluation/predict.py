@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools import causal_model, graph, samples, torch_model
+from onnxreg.converters.passes.tools import causal_model, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
@@ -187,8 +188,8 @@ def _is_dynamic(path: Path) -> bool:
     """True if a graph quantizes activations while it runs."""
     return any(
         node.op_type in DYNAMIC
-        or any(entry.name == "accuracy_level" and entry.i == INT8_ACTIVATIONS for entry in node.attribute)
-        for body in graph.containers(load_onnx(path))
+        or ("accuracy_level", INT8_ACTIVATIONS) in {(entry.name, entry.i) for entry in node.attribute}
+        for body in containers(load_onnx(path))
         for node in body.node
     )
 

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
+from onnxreg.converters.onnx.facts import read_weights
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, read_metadata
@@ -148,7 +148,7 @@ def _with_parents(
 
 def _derived(directory: Path, path: str, parent: str) -> bool:
     """Return True if the weights of a graph are those of another, up to what a conversion changes."""
-    weights, reference = (Arrays(read_tensors(directory / item)) for item in (path, parent))
+    weights, reference = (read_weights(directory / item) for item in (path, parent))
     try:
         return compare_weights(reference, weights, path, parent) > 0
     except InputError:

@@ -1,8 +1,8 @@
 """Facts read from model files themselves: contract, operators, weights. Nothing here trusts a claim.
 
-`inspect_onnx` and `inspect_ort` return `GraphFacts`. `onnx_graph` reads a file and runs the checker, `ort_file` reads
-and writes ORT-format files, `stored_tensors` reads weights one at a time. A `Dataflow` is what a graph computes, whatever
-its values are called: it gives the semantic digest, and `compare_files` finds the differences of two.
+`inspect_onnx` and `inspect_ort` return `GraphFacts`. `onnx_graph` bounds and reads a file, and runs the checker; `ort_file`
+reads and writes ORT-format files. Both give an `onnx_ir.Model`: `semantic` has its digest, and `compare_files` the differences
+of two.
 
 Start with `facts.py`.
 Must not import: `passes`, `engine`, `tasks`, `importers`.

@@ -6,35 +6,37 @@ graph that another node computes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.dataflow import (
-    Dataflow,
-    Node,
-    digest_nodes,
-    function_digest,
-    plain,
-    read_onnx,
-    read_ort,
-)
 from onnxreg.converters.onnx.elements import restore, scale_axes
-from onnxreg.converters.onnx.facts import onnx_spec, ort_spec
-from onnxreg.converters.onnx.stored_tensors import Arrays, StoredTensor, digest_of, is_numeric
+from onnxreg.converters.onnx.facts import ir_spec, onnx_spec
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, qualified_name
+from onnxreg.converters.onnx.semantic import (
+    attribute_form,
+    digest_nodes,
+    free_inputs,
+    function_digest,
+    stored_tensors,
+)
+from onnxreg.converters.onnx.tensors import Arrays, digest_of, dims_of, is_numeric, type_of
 from onnxreg.schema.compare.graphs import FactChange, GraphDiff, NodeChange, TensorChange, TensorForm
 from onnxreg.schema.compare.json_changes import match
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import TensorSpec
 
-Item = tuple[str, Node, frozenset[str]]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Item = tuple[str, Any, frozenset[str]]
 """A node with its digest and the names of the weights that it reads."""
 BLOCK_ELEMENTS = 2**18
 """Elements that are subtracted at once."""
-Tensors = Mapping[str, StoredTensor]
+Tensors = Mapping[str, Any]
+"""`onnx_ir.TensorProtocol` by name."""
 Verb = Literal["changed", "retyped"]
 
 
@@ -44,7 +46,7 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
     Functions and subgraphs are compared as wholes. Raises InputError, naming the file, for one that cannot be read.
     """
     before, after = _open(old), _open(new)
-    tensors, equal_tensors = _compare_tensors(before.graph.tensors, after.graph.tensors)
+    tensors, equal_tensors = _compare_tensors(*(stored_tensors(file.graph) for file in (before, after)))
     renamed = {item.old.name: item.name for item in tensors if item.change == "renamed" and item.old}
     nodes, equal_nodes = _compare_nodes(before.graph, after.graph, renamed)
     names = sorted(before.facts.keys() | after.facts.keys())
@@ -62,30 +64,40 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
     )
 
 
-def _compare_nodes(old: Dataflow, new: Dataflow, renamed: Mapping[str, str]) -> tuple[list[NodeChange], int]:
+def _compare_nodes(
+    old: "ir.Graph", new: "ir.Graph", renamed: Mapping[str, str]
+) -> tuple[list[NodeChange], int]:
     """The changes in the order of the new graph, then those of outputs, then removed nodes; and how many nodes are equal.
 
     `renamed`: the new names of weights that are only called otherwise.
     """
     before, after = _items(old), _items(new)
     pairs, removed, added = match(before, after, (_by_digest, _by_output, _by_weights))
-    follow = _Sources(old, new, {i: j for _, i, j in pairs}, renamed)
-    changed = {j: _change("added", new.nodes[j]) for _, j in added}
+    partner = {before[i][1]: after[j][1] for _, i, j in pairs}
+
+    def same(one: Any, other: Any) -> bool:
+        """Tell if two values have the same origin, given the pairs of nodes."""
+        if one is None or other is None:
+            return one is other
+        maker = one.producer()
+        if maker is None:
+            return other.producer() is None and renamed.get(one.name, one.name) == other.name
+        return partner.get(maker, maker) is other.producer() and one.index() == other.index()
+
+    changed = {j: _change("added", after[j][1]) for _, j in added}
     for _, i, j in pairs:
-        differences = (
-            ()
-            if before[i][0] == after[j][0]
-            else tuple(_node_differences(old.nodes[i], new.nodes[j], follow))
-        )
-        if differences:
-            changed[j] = _change("changed", new.nodes[j], differences)
+        if before[i][0] != after[j][0]:
+            differences = tuple(_node_differences(before[i][1], after[j][1], same))
+            if differences:
+                changed[j] = _change("changed", after[j][1], differences)
     changes = [changed[j] for j in sorted(changed)]
+    outputs = {value.name: value for value in old.outputs}
     changes += [
-        NodeChange(change="changed", name=name, operator="output", what=("inputs",))
-        for name in new.outputs
-        if name in old.outputs and not follow.same(name, name)
+        NodeChange(change="changed", name=value.name or "", operator="output", what=("inputs",))
+        for value in new.outputs
+        if value.name in outputs and not same(outputs[value.name], value)
     ]
-    changes += [_change("removed", old.nodes[i]) for _, i in removed]
+    changes += [_change("removed", before[i][1]) for _, i in removed]
     return changes, len(pairs) - (len(changed) - len(added))
 
 
@@ -102,26 +114,27 @@ def _compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], in
 class _Opened:
     """One model file: its graph, and facts by name as texts."""
 
-    graph: Dataflow
+    graph: "ir.Graph"
     facts: dict[str, str]
 
 
 def _open(path: Path) -> _Opened:
-    try:
-        return _open_ort(path) if path.suffix == ".ort" else _open_onnx(path)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise InputError(f"{path.name} is not a valid graph: {str(error)[:200]}") from error
+    return _open_ort(path) if path.suffix == ".ort" else _open_onnx(path)
 
 
 def _open_onnx(path: Path) -> _Opened:
     model = onnx_graph.load_onnx(path)
-    graph, functions = read_onnx(model, path)
+    graph = onnx_graph.read_graph(model, path)
+    with onnx_graph.valid_graph(path):
+        functions = {
+            f"function {item.domain}:{item.name}": function_digest(item) for item in graph.functions.values()
+        }
     facts = {
         **_specs("input", [onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph)]),
         **_specs("output", [onnx_spec(value) for value in model.graph.output]),
         **{f"opset {domain}": str(opset) for domain, opset in onnx_graph.opset_imports(model).items()},
         **{f"metadata {item.key}": str(item.value) for item in model.metadata_props},
-        **{f"function {item.key[0]}:{item.key[1]}": function_digest(item) for item in functions},
+        **functions,
         "IR version": str(model.ir_version),
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
         "model version": str(model.model_version),
@@ -129,22 +142,19 @@ def _open_onnx(path: Path) -> _Opened:
         "description": model.doc_string,
         "graph name": model.graph.name,
     }
-    return _Opened(graph, facts)
+    return _Opened(graph.graph, facts)
 
 
 def _open_ort(path: Path) -> _Opened:
-    with ort_file.reading(path):
-        session = ort_file.load_ort(path)
-        graph = session.Model().Graph()
-        types = ort_file.value_types(graph)
-        facts = {
-            **_specs("input", [ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph)]),
-            **_specs("output", [ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph)]),
-            **{f"opset {domain}": str(opset) for domain, opset in ort_file.opset_imports(session).items()},
-            "IR version": str(session.Model().IrVersion()),
-            "ORT format": str(ort_file.format_version(session)),
-        }
-        return _Opened(read_ort(session, path), facts)
+    model = ort_file.read_ort(path)
+    facts = {
+        **_specs("input", list(map(ir_spec, free_inputs(model.graph)))),
+        **_specs("output", list(map(ir_spec, model.graph.outputs))),
+        **{f"opset {domain or DEFAULT_DOMAIN}": str(opset) for domain, opset in model.opset_imports.items()},
+        "IR version": str(model.ir_version),
+        "ORT format": str(model.meta["ort_format"]),
+    }
+    return _Opened(model.graph, facts)
 
 
 def _specs(side: str, specs: list[TensorSpec]) -> dict[str, str]:
@@ -152,12 +162,14 @@ def _specs(side: str, specs: list[TensorSpec]) -> dict[str, str]:
     return {f"{side} {spec.name}": f"{spec.dtype}{spec.shape_text}" for spec in specs}
 
 
-def _items(graph: Dataflow) -> list[Item]:
-    digests = digest_nodes(graph)[1]
-    weights = graph.tensors.keys()
+def _items(graph: "ir.Graph") -> list[Item]:
     return [
-        (digest, node, frozenset(weights & set(node.inputs)))
-        for digest, node in zip(digests, graph.nodes, strict=True)
+        (
+            digest,
+            node,
+            frozenset(value.name or "" for value in node.inputs if value and value.is_initializer()),
+        )
+        for digest, node in zip(digest_nodes(graph)[1], graph, strict=True)
     ]
 
 
@@ -171,68 +183,44 @@ def _by_output(item: Item, _: int) -> str:
 
 def _by_weights(item: Item, index: int) -> str:
     """A node without weights has nothing of its own to be known by."""
-    return f"{item[1].kind} {sorted(item[2])}" if item[2] else f"#{index} {item[0]}"
+    return f"{qualified_name(item[1])} {sorted(item[2])}" if item[2] else f"#{index} {item[0]}"
 
 
-class _Sources:
-    """Compare the origins of values in the old and the new graph, given the pairs of nodes."""
-
-    def __init__(
-        self, old: Dataflow, new: Dataflow, partner: Mapping[int, int], renamed: Mapping[str, str]
-    ) -> None:
-        self._old, self._new = _makers(old), _makers(new)
-        self._partner = partner
-        self._renamed = renamed
-
-    def same(self, old: str, new: str) -> bool:
-        maker = self._old.get(old)
-        if maker is None:
-            return new not in self._new and self._renamed.get(old, old) == new
-        return (self._partner.get(maker[0]), maker[1]) == self._new.get(new)
-
-
-def _makers(graph: Dataflow) -> dict[str, tuple[int, int]]:
-    """The node that computes each value, by its index, and the place among its outputs."""
-    return {
-        name: (i, at) for i, node in enumerate(graph.nodes) for at, name in enumerate(node.outputs) if name
-    }
-
-
-def _node_differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
-    if old.operator != new.operator:
+def _node_differences(old: "ir.Node", new: "ir.Node", same: Callable[[Any, Any], bool]) -> Iterator[str]:
+    if (old.op_identifier(), old.version) != (new.op_identifier(), new.version):
         yield "operator"
-    if len(old.inputs) != len(new.inputs) or not all(map(follow.same, old.inputs, new.inputs)):
+    if len(old.inputs) != len(new.inputs) or not all(map(same, old.inputs, new.inputs)):
         yield "inputs"
-    if list(map(bool, old.outputs)) != list(map(bool, new.outputs)):
+    if [bool(value.name) for value in old.outputs] != [bool(value.name) for value in new.outputs]:
         yield "outputs"
     for name in sorted(old.attributes.keys() | new.attributes.keys()):
         sides = [node.attributes[name] for node in (old, new) if name in node.attributes]
-        if len(sides) == 1 or plain(sides[0]) != plain(sides[1]):
+        if len(sides) == 1 or attribute_form(sides[0]) != attribute_form(sides[1]):
             yield name
 
 
 def _change(
-    verb: Literal["added", "removed", "changed"], node: Node, differences: tuple[str, ...] = ()
+    verb: Literal["added", "removed", "changed"], node: "ir.Node", differences: tuple[str, ...] = ()
 ) -> NodeChange:
-    return NodeChange(change=verb, name=_node_name(node), operator=node.kind, what=differences)
+    return NodeChange(change=verb, name=_node_name(node), operator=qualified_name(node), what=differences)
 
 
-def _node_name(node: Node) -> str:
-    return next((name for name in node.outputs if name), node.name)
+def _node_name(node: "ir.Node") -> str:
+    return next((value.name for value in node.outputs if value.name), node.name or "")
 
 
 def _compare_tensor(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
     one, other = old[name], new[name]
-    verb: Verb = "changed" if one.dtype == other.dtype else "retyped"
-    if one.dims != other.dims:
+    verb: Verb = "changed" if type_of(one) == type_of(other) else "retyped"
+    if dims_of(one) != dims_of(other):
         return TensorChange(change="reshaped", old=_tensor_form(one), new=_tensor_form(other))
     if not (is_numeric(one) and is_numeric(other)):
         equal = verb == "changed" and digest_of(one) == digest_of(other)
         return None if equal else TensorChange(change=verb, old=_tensor_form(one), new=_tensor_form(other))
-    if verb == "changed" and _same_bytes(one.array(), other.array()):
+    if verb == "changed" and _same_bytes(one.numpy(), other.numpy()):
         return None
     pair = _dequantized(name, old, new)
-    max_abs, relative = _distance(*(pair or (one.array(), other.array())))
+    max_abs, relative = _distance(*(pair or (one.numpy(), other.numpy())))
     return TensorChange(
         change=verb,
         old=_tensor_form(one),
@@ -261,12 +249,12 @@ def _unpaired_tensors(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
         yield TensorChange(change="removed", old=_tensor_form(old[name]), new=None)
 
 
-def _tensor_identity(tensor: StoredTensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.dims, digest_of(tensor)
+def _tensor_identity(tensor: Any) -> tuple[Any, ...]:
+    return type_of(tensor), dims_of(tensor), digest_of(tensor)
 
 
-def _tensor_form(tensor: StoredTensor) -> TensorForm:
-    return TensorForm(name=tensor.name, dtype=tensor.dtype, dims=tensor.dims)
+def _tensor_form(tensor: Any) -> TensorForm:
+    return TensorForm(name=tensor.name, dtype=type_of(tensor), dims=dims_of(tensor))
 
 
 def _same_bytes(one: Any, other: Any) -> bool:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
+from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import subgraphs
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
@@ -49,7 +50,14 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
     for tensor in tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
             location, start, length = _place(tensor, path)
-            ends[location] = max(ends.get(location, 0), start + length)
+            size = tensor_bytes(tensor)
+            if any(dim < 0 for dim in tensor.dims):
+                raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
+            if size and length not in (0, size):
+                raise InputError(
+                    f"tensor {tensor.name[:80]!r} of {path.name} needs {size} bytes of {location}, it names {length}"
+                )
+            ends[location] = max(ends.get(location, 0), start + max(length, size))
     if missing := sorted(location for location in ends if not (path.parent / location).exists()):
         raise MissingDataError.of(path, missing)
     for location, end in ends.items():
@@ -62,13 +70,6 @@ def locations(model: Any, path: Path) -> list[str]:
     """The locations of external tensors, relative to a folder, sorted. Raises InputError as above."""
     external = (tensor for tensor in tensors(model) if tensor.data_location == tensor.EXTERNAL)
     return sorted({_place(tensor, path)[0] for tensor in external})
-
-
-def extent(tensor: Any, path: Path) -> tuple[Path, int, int]:
-    """The file, offset and length (0: not stated) of an external tensor. Raises InputError as above."""
-    location, start, length = _place(tensor, path)
-    _check_file(path, location, start + length)
-    return path.parent / location, start, length
 
 
 def tensors(model: Any) -> Iterator[Any]:

@@ -6,31 +6,34 @@ share of them that is quantized. A decoder's KV cache is counted from the inputs
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.dataflow import read_onnx, read_ort, semantic_digest
-from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, element_name
+from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, Element, element_name
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
-    Constant,
-    OperatorUse,
     contrib_needs,
+    element_of,
     operator_names,
     operators,
     read_operator_config,
     required_operators,
 )
+from onnxreg.converters.onnx.semantic import free_inputs, semantic_digest, stored_tensors
+from onnxreg.converters.onnx.tensors import Arrays, dims_of
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.parts import Operator, SemanticDigest, TensorSpec, WeightCount
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
 """The output of a classifier, whose static last axis counts the labels and is called `labels`."""
@@ -72,7 +75,7 @@ class GraphFacts:
 
     `contrib` see `schema/query/runtimes.py`. `operators` are sorted and carry opsets and element types; `operator_names`
     are in first-seen order, both with subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
-    None for ONNX. `precision` is that of the weights (`count_weights`), `semantic` see `dataflow`.
+    None for ONNX. `precision` is that of the weights (`count_weights`), `semantic` see there.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -131,12 +134,10 @@ def inspect_model(model: Any, path: Path) -> GraphFacts:
         inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
         outputs = tuple(onnx_spec(value) for value in model.graph.output)
     external = external_files(model, path)
-    imports = onnx_graph.opset_imports(model)
-    ir_version = model.ir_version
-    uses = onnx_graph.operator_uses(model, path)
-    semantic = _onnx_semantic(model, path, inputs, outputs)
-    with about(path.name):
-        return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
+    nodes = onnx_graph.operator_nodes(model, path)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    graph = onnx_graph.read_graph(model, path)
+    return _facts(path, graph, inputs, outputs, nodes, weights, None, external)
 
 
 def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
@@ -145,21 +146,22 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
     Raises InputError, naming the file, if it is not in ORT format or cut short, and if the config is
     malformed or lacks an operator or element type that the file uses.
     """
-    with ort_file.reading(path):
-        session = ort_file.load_ort(path)
-        graph = session.Model().Graph()
-        ort_file.check_extent(graph, path.stat().st_size)
-        types = ort_file.value_types(graph)
-        inputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph))
-        outputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph))
-        imports = ort_file.opset_imports(session)
-        version, ir_version = ort_file.format_version(session), session.Model().IrVersion()
-        uses = ort_file.operator_uses(session)
-        semantic = semantic_digest(read_ort(session, path), inputs, outputs)
-    used = operators(uses)
-    if config is not None:
-        used = required_operators(used, read_operator_config(config), path, config)
-    return _facts(inputs, outputs, used, uses, imports, ir_version, version, (), semantic)
+    model = ort_file.read_ort(path)
+    inputs, outputs = (
+        tuple(map(ir_spec, values)) for values in (free_inputs(model.graph), model.graph.outputs)
+    )
+    nodes = list(model.graph.all_nodes())
+    facts = _facts(path, model, inputs, outputs, nodes, set(), model.meta["ort_format"], ())
+    if config is None:
+        return facts
+    return replace(
+        facts, operators=required_operators(facts.operators, read_operator_config(config), path, config)
+    )
+
+
+def read_weights(path: Path) -> Arrays:
+    """The numeric initializers of an ONNX or ORT-format file's main graph, by name."""
+    return Arrays(stored_tensors(onnx_graph.read_model(path).graph))
 
 
 def onnx_spec(value: Any) -> TensorSpec:
@@ -174,19 +176,20 @@ def onnx_spec(value: Any) -> TensorSpec:
     return _spec(value.name, element_name(tensor.elem_type), shape)
 
 
-def ort_spec(name: str, info: Any) -> TensorSpec:
-    """The contract of one value of an ORT-format file, given its `fbs.TypeInfo`."""
-    tensor = ort_file.tensor_type(info)
-    if tensor is None:
-        return _spec(name, "unknown", None)
-    shape = tensor.Shape()
-    dims = (
-        None if shape is None else [_ort_dim(shape.Dim(index).Value()) for index in range(shape.DimLength())]
+def ir_spec(value: "ir.Value") -> TensorSpec:
+    """The contract of one value of an ORT-format file."""
+    element = element_of(value)
+    if element is None:
+        return _spec(value.name or "", "unknown", None)
+    sizes = (
+        None
+        if value.shape is None
+        else [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
     )
-    return _spec(name, element_name(tensor.ElemType()), dims)
+    return _spec(value.name or "", element.name, sizes)
 
 
-def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
+def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
     """Count the constant weights of a graph, and name its precision.
 
     A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
@@ -195,13 +198,13 @@ def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
     `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
     has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
-    weights = _weight_kinds(uses)
-    quantized = {weight: kind for weight, kind in weights.items() if _type_name(weight) in QUANTIZED}
+    weights = _weight_kinds(nodes, large)
+    quantized = {weight: kind for weight, kind in weights.items() if weight.element.name in QUANTIZED}
     value = {
         "weights_quantized": len(quantized),
         "weights_total": len(weights),
-        "bytes_quantized": sum(map(_constant_bytes, quantized)),
-        "bytes_total": sum(map(_constant_bytes, weights)),
+        "bytes_quantized": sum(one.size for one in quantized),
+        "bytes_total": sum(one.size for one in weights),
     }
     return WeightCount.from_json(value, "weights"), _precision(
         quantized, [weight for weight in weights if weight not in quantized]
@@ -222,48 +225,37 @@ def with_kv_caches(draft: Draft) -> Draft:
     return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 
 
-def _onnx_semantic(
-    model: Any, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> SemanticDigest:
-    try:
-        graph, functions = read_onnx(model, path)
-        return semantic_digest(graph, inputs, outputs, functions)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise InputError(f"{path.name} is not a valid graph: {str(error)[:200]}") from error
-
-
 def _facts(
+    path: Path,
+    model: "ir.Model",
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
-    used: tuple[Operator, ...],
-    uses: Sequence[OperatorUse],
-    imports: dict[str, int],
-    ir_version: int,
+    nodes: Sequence["ir.Node"],
+    large: Collection[str],
     ort_format: int | None,
     external: tuple[str, ...],
-    semantic: SemanticDigest,
 ) -> GraphFacts:
-    weights, precision = count_weights(uses)
-    return GraphFacts(
-        inputs,
-        outputs,
-        used,
-        operator_names(uses),
-        contrib_needs(uses, in_ort_format=ort_format is not None),
-        imports,
-        ir_version,
-        ort_format,
-        external,
-        weights,
-        precision,
-        semantic,
-    )
-
-
-def _ort_dim(value: Any) -> str | int:
-    if value is None or value.DimType() != 1:
-        return "" if value is None else (value.DimParam() or b"").decode("utf-8")
-    return int(value.DimValue())
+    """The facts of a model, given its nodes with inferred types, and the weights that are inputs of theirs (`large`)."""
+    with onnx_graph.valid_graph(path):
+        semantic = semantic_digest(model, inputs, outputs)
+    with about(path.name):
+        weights, precision = count_weights(nodes, large)
+        return GraphFacts(
+            inputs,
+            outputs,
+            operators(nodes),
+            operator_names(nodes),
+            contrib_needs(nodes, in_ort_format=ort_format is not None),
+            dict(
+                sorted((domain or DEFAULT_DOMAIN, version) for domain, version in model.opset_imports.items())
+            ),
+            model.ir_version,
+            ort_format,
+            external,
+            weights,
+            precision,
+            semantic,
+        )
 
 
 def _spec(name: str, dtype: str, shape: Shape | None) -> TensorSpec:
@@ -282,32 +274,58 @@ def _spec(name: str, dtype: str, shape: Shape | None) -> TensorSpec:
     return TensorSpec.from_json(value, f"tensor {name[:80]!r}")
 
 
-def _weight_kinds(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
+@dataclass(frozen=True)
+class _Weight:
+    """A stored tensor: the value that it is, its element type and size in bytes."""
+
+    value: "ir.Value"
+    element: Element
+    size: int
+
+
+def _weight(value: "ir.Value | None", large: Collection[str]) -> _Weight | None:
+    """The weight that an operand is: stored, or made by a Constant, of rank 2 or more, of a type of weights."""
+    element = element_of(value)
+    if value is None or element is None or element.name not in FLOATS | QUANTIZED:
+        return None
+    maker = value.producer()
+    if maker is not None and maker.op_type == "Constant" and not maker.domain and "value" in maker.attributes:
+        dims = dims_of(maker.attributes["value"].as_tensor())
+    elif value.shape is not None and (
+        value.is_initializer() or (value.is_graph_input() and value.name in large)
+    ):
+        dims = value.shape.numpy()
+    else:
+        return None
+    return _Weight(value, element, (prod(dims) * element.bits + 7) // 8) if len(dims) >= 2 else None
+
+
+def _weight_kinds(nodes: Iterable["ir.Node"], large: Collection[str]) -> dict[_Weight, str]:
     """Each weight with its kind: the element type, signed or not, that its values have once unpacked."""
-    weights: dict[Constant, str] = {}
-    scales: set[Constant] = set()
-    for use in uses:
-        for position, operand in enumerate(use.inputs):
-            constant = operand.constant if operand else None
-            if constant is None or len(constant.dims) < 2 or _type_name(constant) not in FLOATS | QUANTIZED:
+    weights: dict[_Weight, str] = {}
+    scales: set[_Weight] = set()
+    for node in nodes:
+        for position, operand in enumerate(node.inputs):
+            weight = _weight(operand, large)
+            if weight is None:
                 continue
-            if position in _SCALES.get(use.name, ()):
-                scales.add(constant)
-            elif use.name in _PACKED and _type_name(constant) == "uint8":
-                weights[constant] = _packed_kind(use.attributes)
+            if position in _SCALES.get(node.op_type, ()):
+                scales.add(weight)
+            elif node.op_type in _PACKED and weight.element.name == "uint8":
+                weights[weight] = _packed_kind(node)
             else:
-                weights.setdefault(constant, _type_name(constant).removeprefix("u"))
+                weights.setdefault(weight, weight.element.name.removeprefix("u"))
     return {weight: kind for weight, kind in weights.items() if weight not in scales}
 
 
-def _packed_kind(attributes: Mapping[str, int | None]) -> str:
-    bits = attributes.get("bits", 4)
-    return (
-        WEIGHTS_ONLY if bits == 8 and attributes.get("accuracy_level") != _INT8_ACTIVATIONS else f"int{bits}"
+def _packed_kind(node: "ir.Node") -> str:
+    bits, level = (
+        node.attributes.get_int(name, default) for name, default in (("bits", 4), ("accuracy_level", 0))
     )
+    return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
 
 
-def _precision(quantized: dict[Constant, str], floats: list[Constant]) -> str:
+def _precision(quantized: dict[_Weight, str], floats: list[_Weight]) -> str:
     kinds = set(quantized.values())
     if kinds == {"int8", WEIGHTS_ONLY}:
         return "int8"
@@ -315,19 +333,10 @@ def _precision(quantized: dict[Constant, str], floats: list[Constant]) -> str:
         return kinds.pop() if len(kinds) == 1 else "mixed"
     sizes: Counter[str] = Counter()
     for weight in floats:
-        sizes[_type_name(weight)] += _constant_bytes(weight)
+        sizes[weight.element.name] += weight.size
     total = sum(sizes.values())
     major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * total]
     return "mixed" if len(major) > 1 else (major[0] if major else "float32")
-
-
-def _type_name(constant: Constant) -> str:
-    return constant.element.name if constant.element else "unknown"
-
-
-def _constant_bytes(constant: Constant) -> int:
-    bits = constant.element.bits if constant.element else 0
-    return (prod(constant.dims) * bits + 7) // 8
 
 
 def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:

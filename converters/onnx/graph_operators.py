@@ -6,16 +6,18 @@ Source: https://onnxruntime.ai/docs/reference/operators/reduced-operator-config-
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.elements import Element
+from onnxreg.converters.onnx.elements import ELEMENTS, Element
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Operator
 from onnxreg.schema.query import runtimes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 DEFAULT_DOMAIN = "ai.onnx"
 _Types = dict[int, set[str]]
@@ -23,67 +25,55 @@ OPERATOR_CONFIG = "required_operators_and_types.config"
 """The name that ONNX Runtime's converter gives its config: `<model>.required_operators_and_types.config`."""
 
 
-@dataclass(frozen=True, eq=False)
-class Constant:
-    """A tensor stored in the file; compared by identity, since names repeat between sibling subgraphs."""
-
-    name: str
-    element: Element | None
-    dims: tuple[int, ...]
+def qualified_name(node: "ir.Node") -> str:
+    """`Op`, or `domain:Op` beyond ai.onnx: the spelling of manifest version 1."""
+    return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An operand: its element type, and the stored tensor that it is, if it is one."""
-
-    element: Element | None = None
-    constant: Constant | None = None
-
-
-@dataclass(frozen=True)
-class OperatorUse:
-    """One node. `opset` is the since-version of its definition; an operand that was left out is None.
-
-    `attributes` has all names; the value of one that is not an integer is None.
-    """
-
-    domain: str
-    name: str
-    opset: int
-    inputs: tuple[Value | None, ...] = ()
-    outputs: tuple[Value | None, ...] = ()
-    attributes: Mapping[str, int | None] = field(default_factory=dict)
-
-    @property
-    def qualified(self) -> str:
-        """`Op`, or `domain:Op` beyond ai.onnx: the spelling of manifest version 1."""
-        return self.name if self.domain == DEFAULT_DOMAIN else f"{self.domain}:{self.name}"
+def element_of(value: "ir.Value | None") -> Element | None:
+    """The element type of a tensor; None if it is not known, or if the operand was left out."""
+    kind = value.type if value is not None else None
+    # a sequence has the type of its elements as `dtype` too
+    return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
 
 
-def operator_names(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
+def operator_names(nodes: Iterable["ir.Node"]) -> tuple[str, ...]:
     """Each operator once, in first-seen order."""
-    return tuple(dict.fromkeys(use.qualified for use in uses))
+    return tuple(dict.fromkeys(map(qualified_name, nodes)))
 
 
-def contrib_needs(uses: Iterable[OperatorUse], in_ort_format: bool) -> tuple[str, ...]:
+def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
     """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
     return runtimes.needs(
-        runtimes.Use(use.domain, use.name, len(use.inputs), _types(use), use.attributes, in_ort_format)
-        for use in uses
+        runtimes.Use(
+            node.domain or DEFAULT_DOMAIN,
+            node.op_type,
+            len(node.inputs),
+            frozenset(
+                element.cpp for value in (*node.inputs, *node.outputs) if (element := element_of(value))
+            ),
+            {name: item.value if item.type.name == "INT" else None for name, item in node.attributes.items()},
+            in_ort_format,
+        )
+        for node in nodes
     )
 
 
-def operators(uses: Iterable[OperatorUse]) -> tuple[Operator, ...]:
-    """Each (domain, opset, name) once, sorted, with the element types seen at each position.
+def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
+    """Each (domain, since-version, name) once, sorted, with the element types seen at each position.
 
     The operands of a variadic parameter share the position of the first of them.
     """
     types: dict[tuple[str, int, str], tuple[_Types, _Types]] = {}
-    for use in uses:
-        inputs, outputs = types.setdefault((use.domain, use.opset, use.name), ({}, {}))
-        last_input, last_output = _variadic(use.domain, use.name, use.opset)
-        _collect(inputs, use.inputs, last_input)
-        _collect(outputs, use.outputs, last_output)
+    for node in nodes:
+        domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
+        schema = find_schema(domain, name, version)
+        inputs, outputs = types.setdefault(
+            (domain, schema.since_version if schema else version, name), ({}, {})
+        )
+        last_input, last_output = _variadic(schema)
+        _collect(inputs, node.inputs, last_input)
+        _collect(outputs, node.outputs, last_output)
     return tuple(operator(*key, *types[key]) for key in sorted(types))
 
 
@@ -113,6 +103,30 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
 def subgraphs(attribute: Any) -> list[Any]:
     """The graphs of an attribute (`onnx.AttributeProto`)."""
     return [attribute.g, *attribute.graphs] if attribute.HasField("g") else list(attribute.graphs)
+
+
+def containers(model: Any) -> Iterator[Any]:
+    """Every proto of a model that holds nodes: the graph, its subgraphs, the functions and theirs."""
+    for body in (model.graph, *model.functions):
+        yield from within(body)
+
+
+def within(body: Any) -> Iterator[Any]:
+    """A graph or function (a proto) and every subgraph in it."""
+    waiting = [body]
+    while waiting:
+        container = waiting.pop()
+        yield container
+        waiting += [inner for node in container.node for item in node.attribute for inner in subgraphs(item)]
+
+
+def subgraphs_of(node: "ir.Node") -> Iterator["ir.Graph"]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type.name == "GRAPH" and not attribute.is_ref():
+            yield attribute.as_graph()
+        elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
+            yield from attribute.as_graphs()
 
 
 def read_operator_config(path: Path) -> tuple[Operator, ...]:
@@ -165,21 +179,15 @@ def required_operators(
     return tuple(result)
 
 
-def _types(use: OperatorUse) -> frozenset[str]:
-    elements = (operand.element for operand in (*use.inputs, *use.outputs) if operand is not None)
-    return frozenset(element.cpp for element in elements if element is not None)
-
-
-def _collect(types: _Types, operands: tuple[Value | None, ...], last: int | None) -> None:
+def _collect(types: _Types, operands: Sequence["ir.Value | None"], last: int | None) -> None:
     for index, operand in enumerate(operands):
-        if operand is not None and operand.element is not None:
+        if (element := element_of(operand)) is not None:
             position = index if last is None else min(index, last)
-            types.setdefault(position, set()).add(operand.element.cpp)
+            types.setdefault(position, set()).add(element.cpp)
 
 
-def _variadic(domain: str, name: str, opset: int) -> tuple[int | None, int | None]:
+def _variadic(schema: Any) -> tuple[int | None, int | None]:
     """The positions of an operator's variadic input and output, None if it has none."""
-    schema = find_schema(domain, name, opset)
     if schema is None:
         return None, None
     sides = []

@@ -4,26 +4,25 @@ The size of a graph is limited, with calls of local functions replaced by the fu
 """
 
 import mmap
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS, tensor_bytes
+from onnxreg.converters.onnx import ort_file
+from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, opening, tensors
-from onnxreg.converters.onnx.graph_operators import (
-    DEFAULT_DOMAIN,
-    Constant,
-    OperatorUse,
-    Value,
-    find_schema,
-    subgraphs,
-)
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, containers, subgraphs, subgraphs_of
+from onnxreg.converters.onnx.tensors import map_external
 from onnxreg.converters.onnx.weightless import without_weights
-from onnxreg.schema.core.errors import InputError, missing_extra, unreadable, why
+from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 MAX_NODES = 250_000
 """Nodes of a graph with its subgraphs, after inlining."""
@@ -39,6 +38,10 @@ RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalizati
 Key = tuple[str, str, str]
 _HOW = " once its local functions are inlined"
 _HINT = "export the model again, with fewer nested functions and subgraphs"
+
+
+class InvalidGraphError(InputError):
+    """A file can be parsed, and its graph cannot be one."""
 
 
 def load_onnx(path: Path) -> Any:
@@ -99,12 +102,9 @@ def check_light(light: Any) -> None:
     """
     import onnx
 
-    waiting = [light.graph, *light.functions]
-    while waiting:
-        for node in waiting.pop().node:
-            if node.domain in ("", DEFAULT_DOMAIN) and node.op_type in RUNTIME_OPERATORS:
-                node.domain = CONTRIB_DOMAIN
-            waiting += [graph for item in node.attribute for graph in subgraphs(item)]
+    for node in (node for body in containers(light) for node in body.node):
+        if node.domain in ("", DEFAULT_DOMAIN) and node.op_type in RUNTIME_OPERATORS:
+            node.domain = CONTRIB_DOMAIN
     if all(entry.domain != CONTRIB_DOMAIN for entry in light.opset_import):
         light.opset_import.add(domain=CONTRIB_DOMAIN, version=1)
     onnx.checker.check_model(light)
@@ -134,29 +134,127 @@ def check_expansion(model: Any, path: Path) -> None:
     _expand(replace(main, size=0), extents, path)
 
 
-def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
+def read_model(path: Path) -> "ir.Model":
+    """The model of an ONNX or ORT-format file. Raises InputError as `load_onnx`, `read_graph` and `ort_file.read_ort` do."""
+    return ort_file.read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
+
+
+def read_graph(model: Any, path: Path) -> "ir.Model":
+    """The model of a loaded file (`load_onnx`); external data stays where it is, and each node has its opset as `version`.
+
+    Raises InputError for a graph that is not valid, has sparse tensors, or whose external data is not as it must be.
+    """
+    import onnx_ir as ir
+
+    external_files(model, path)
+    with valid_graph(path):
+        for body in (model, *model.functions):
+            if len(opset_imports(body)) < len(body.opset_import):
+                raise ValueError("two versions of one operator set are imported")
+        graph = _to_ir(model)
+        bodies = [*graph.graphs()]
+        for function in graph.functions.values():
+            bodies += [function.graph, *function.subgraphs()]
+        for body in bodies:
+            for value in body.initializers.values():
+                if isinstance(value.const_value, ir.ExternalTensor):
+                    value.const_value = map_external(value.const_value, path.parent)
+            for node in body:
+                for name, item in node.attributes.items():
+                    if isinstance(item.value, ir.ExternalTensor):
+                        node.attributes[name] = ir.AttrTensor(name, map_external(item.value, path.parent))
+        return graph
+
+
+def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
     """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
 
-    Neither type inference nor inlining copies weights. Raises InputError for operands whose types contradict each other.
+    The types of values are inferred anew. A large weight is an input of the graph (`without_weights`): neither inference nor
+    inlining copies it. Raises InputError for operands whose types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
 
-    constants = {tensor.name: _constant(tensor) for tensor in model.graph.initializer}
-    declared = _declared_types(model.graph)
+    with valid_graph(path):
+        light = without_weights(model)
+        del light.graph.value_info[:]
+        if light.functions:
+            light = onnx.inliner.inline_local_functions(light)
+        typed = _to_ir(onnx.shape_inference.infer_shapes(light))
+        return list(_running(typed.graph, typed.functions))
+
+
+@contextmanager
+def valid_graph(path: Path) -> Iterator[None]:
+    """Raise InvalidGraphError, naming the file, for what a library says of a graph that is not valid."""
     try:
-        model = without_weights(model)
-        del model.graph.value_info[:]
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
-        model = onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path.name} is not a valid graph: {why(error)}") from error
-    if not _is_text(model.graph.node, model.functions):
-        raise _unreadable(path)
-    walker = _Walker({(f.domain, f.name, f.overload): f for f in model.functions})
-    scope = _Scope(ChainMap(constants), ChainMap(_declared_types(model.graph), declared))
-    return list(walker.graph(model.graph, opset_imports(model), scope))
+        yield
+    except RegError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise InvalidGraphError(f"{path.name} is not a valid graph: {str(cause)[:200]}") from error
+
+
+def _to_ir(model: Any) -> "ir.Model":
+    import onnx_ir as ir
+
+    for graph in containers(model):
+        if not all(isinstance(name, str) for node in graph.node for name in (node.op_type, node.domain)):
+            raise ValueError("the name of an operator is not UTF-8")
+        names = Counter(tensor.name for tensor in getattr(graph, "initializer", ()))
+        if getattr(graph, "sparse_initializer", ()):
+            raise ValueError("it has sparse tensors; save it with dense ones")
+        if twice := [name for name, times in names.items() if times > 1]:
+            raise ValueError(f"two stored tensors have the name {twice[0][:80]!r}")
+    result = ir.serde.deserialize_model(_without_maps(model))
+    bodies: list[Any] = [result.graph, *result.functions.values()]
+    for body in bodies:
+        for node in ir.traversal.RecursiveGraphIterator(body):
+            node.version = body.opset_imports.get(node.domain, 1)
+    return result
+
+
+def _without_maps(model: Any) -> Any:
+    """A model whose values have no type that holds a map: onnx_ir cannot hold it. They are of classifiers of scikit-learn."""
+    bodies = list(containers(model))
+    if not any(map(_holds_map, _declared(bodies))):
+        return model
+    copied = type(model)()
+    copied.CopyFrom(model)
+    for value in _declared(containers(copied)):
+        if _holds_map(value):
+            value.ClearField("type")
+    return copied
+
+
+def _declared(bodies: Iterable[Any]) -> Iterator[Any]:
+    """The values whose type a graph or function states."""
+    for body in bodies:
+        yield from body.value_info
+        if hasattr(body, "initializer"):
+            yield from (*body.input, *body.output)
+
+
+def _holds_map(value: Any) -> bool:
+    kind = value.type
+    while (name := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = getattr(kind, name).elem_type
+    return bool(name == "map_type")
+
+
+def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
+    """The nodes of a graph or function and of what is in it, in order. A function that the inliner left is entered."""
+    for node in body:
+        function = functions.get(node.op_identifier())
+        if function is not None:
+            yield from _running(function, functions)
+            continue
+        yield node
+        for graph in subgraphs_of(node):
+            yield from _running(graph, functions)
 
 
 def opset_imports(model: Any) -> dict[str, int]:
@@ -178,82 +276,6 @@ def _check_versions(model: Any, path: Path) -> None:
                 raise InputError(
                     f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
                 )
-
-
-class _Scope:
-    """The meaning of names inside one graph: stored tensors and element types, then those of outer graphs."""
-
-    def __init__(self, constants: ChainMap[str, Constant], types: ChainMap[str, int]) -> None:
-        self.constants = constants
-        self.types = types
-
-    def enter(self, graph: Any) -> "_Scope":
-        constants = {tensor.name: _constant(tensor) for tensor in graph.initializer}
-        return _Scope(self.constants.new_child(constants), self.types.new_child(_declared_types(graph)))
-
-    def value(self, name: str) -> Value | None:
-        if not name:
-            return None
-        constant = self.constants.get(name)
-        element = constant.element if constant else ELEMENTS.get(self.types.get(name, 0))
-        return Value(element, constant)
-
-
-class _Walker:
-    def __init__(self, functions: Mapping[tuple[str, str, str], Any]) -> None:
-        self._functions = functions
-
-    def graph(self, graph: Any, imports: Mapping[str, int], scope: _Scope) -> Iterator[OperatorUse]:
-        for node in graph.node:
-            function = self._functions.get((node.domain, node.op_type, node.overload))
-            if function is not None:
-                inner = _Scope(ChainMap({}), ChainMap(_declared_types(function)))
-                yield from self.graph(function, opset_imports(function), inner)
-                continue
-            if node.op_type == "Constant" and node.domain in ("", DEFAULT_DOMAIN):
-                scope.constants.update((node.output[0], _constant(tensor)) for tensor in _stored(node))
-            yield _use(node, imports, scope)
-            for attribute in node.attribute:
-                for subgraph in subgraphs(attribute):
-                    yield from self.graph(subgraph, imports, scope.enter(subgraph))
-
-
-def _use(node: Any, imports: Mapping[str, int], scope: _Scope) -> OperatorUse:
-    domain = node.domain or DEFAULT_DOMAIN
-    version = imports.get(domain, 1)
-    schema = find_schema(domain, node.op_type, version)
-    return OperatorUse(
-        domain,
-        node.op_type,
-        schema.since_version if schema else version,
-        tuple(scope.value(name) for name in node.input),
-        tuple(scope.value(name) for name in node.output),
-        {item.name: item.i if item.HasField("i") else None for item in node.attribute},
-    )
-
-
-def _constant(tensor: Any) -> Constant:
-    return Constant(tensor.name, ELEMENTS.get(tensor.data_type), tuple(tensor.dims))
-
-
-def _stored(node: Any) -> list[Any]:
-    return [attribute.t for attribute in node.attribute if attribute.HasField("t")]
-
-
-def _declared_types(graph: Any) -> dict[str, int]:
-    """Element type numbers of the named values; of a function too, which has only `value_info`."""
-    infos = [*graph.value_info]
-    if hasattr(graph, "initializer"):
-        infos += [*graph.input, *graph.output]
-    return {info.name: info.type.tensor_type.elem_type for info in infos if info.type.tensor_type.elem_type}
-
-
-def _is_text(nodes: Any, functions: Any) -> bool:
-    """Return True if the operators' names are valid UTF-8: protobuf hands out what is not as bytes."""
-    every = [*nodes, *(node for function in functions for node in function.node)]
-    return all(isinstance(name, str) for node in every for name in (node.op_type, node.domain)) and all(
-        _is_text(graph.node, ()) for node in every for item in node.attribute for graph in subgraphs(item)
-    )
 
 
 def _unreadable(path: Path) -> InputError:

@@ -10,21 +10,25 @@ import mmap
 import shutil
 import struct
 import sys
-from collections import ChainMap, defaultdict
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.external_data import opening
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
 from onnxreg.converters.onnx.internals import table_position
 from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.onnx.tensors import tensor_of
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra, unreadable
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
@@ -35,13 +39,10 @@ PROVEN_RUNTIMES = frozenset({"1.31.1"})
 """ONNX Runtime versions whose canonical files were shown to parse to equal content and to give bit-equal outputs."""
 ALIGNMENT_BYTES = 16
 """At least the alignment of every vector in the model, so that moving the model's end never misaligns it."""
-Operators = dict[tuple[str, int], set[str]]
-"""The names of the operators used, by domain and version of the operator set."""
 Argument = tuple[int, int]
 """(0 for an input or 1 for an output, position)."""
 Resolver = tuple[tuple[str, tuple[tuple[str, tuple[Argument, ...]], ...]], ...]
 """Per operator id, per type parameter, the arguments that have that type. Sorted by id and by parameter."""
-_TENSOR, _GRAPH, _GRAPHS, _INT = 4, 5, 10, 2
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
 _VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
@@ -95,42 +96,140 @@ def check_extent(graph: Any, size: int) -> None:
             raise ValueError("vectors are longer than the file")
 
 
-def format_version(session: Any) -> int:
-    """The number of the ORT format, stored as a decimal string (`"6"` since onnxruntime 1.16)."""
-    return int(session.OrtVersion().decode("ascii"))
+def read_ort(path: Path) -> "ir.Model":
+    """The model of an ORT-format file, its weights mapped; a node's `version` is the since-version of its operator.
+
+    `meta["ort_format"]` is the number of the format, which the file has as a decimal string (`"6"` since onnxruntime 1.16).
+    The converter lists every domain that its runtime registers as an import. There are no local functions.
+
+    Raises InputError, naming the file, if it is not one, or is cut short.
+    """
+    with reading(path):
+        import onnx_ir as ir
+
+        session = load_ort(path)
+        table = session.Model()
+        check_extent(table.Graph(), path.stat().st_size)
+        imports = [table.OpsetImport(index) for index in range(table.OpsetImportLength())]
+        graph = _GraphReader().read(table.Graph(), {}, 0)
+        graph.opset_imports.update({text(item.Domain()): item.Version() for item in imports})
+        model = ir.Model(graph, ir_version=table.IrVersion())
+        model.meta["ort_format"] = int(session.OrtVersion().decode("ascii"))
+        return model
 
 
-def opset_imports(session: Any) -> dict[str, int]:
-    """Domain to version, sorted; the converter lists every domain that its runtime registers."""
-    model = session.Model()
-    imports = [model.OpsetImport(index) for index in range(model.OpsetImportLength())]
-    return dict(sorted((text(item.Domain()) or DEFAULT_DOMAIN, item.Version()) for item in imports))
+class _GraphReader:
+    """Builds `onnx_ir` graphs of `fbs.Graph` tables."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def read(self, table: Any, outer: Mapping[str, "ir.Value"], depth: int) -> "ir.Graph":
+        """A graph; `outer` are the values of those around it."""
+        import onnx_ir as ir
+
+        if depth > MAX_DEPTH:
+            raise ValueError("subgraphs are nested too deep")
+        self._nodes += table.NodesLength()
+        if self._nodes > MAX_NODES:
+            raise ValueError("too many nodes")
+        infos = (table.NodeArgs(index) for index in range(table.NodeArgsLength()))
+        types = {text(info.Name()): info.Type() for info in infos if info.Type() is not None}
+        values: dict[str, ir.Value] = {}
+
+        def value(name: str) -> ir.Value:
+            return values.setdefault(name, _value(name, types.get(name)))
+
+        for index in range(table.InputsLength()):
+            value(text(table.Inputs(index)))
+        stored = []
+        for index in range(table.InitializersLength()):
+            tensor = _tensor(table.Initializers(index))
+            stored.append(value(tensor.name))
+            if stored[-1].const_value is not None:
+                raise ValueError(f"two stored tensors have the name {tensor.name[:80]!r}")
+            stored[-1].const_value = tensor
+            stored[-1].dtype, stored[-1].shape = tensor.dtype, ir.Shape(tensor.shape)
+        items = [table.Nodes(index) for index in range(table.NodesLength())]
+        output_names = [
+            [text(item.Outputs(index)) for index in range(item.OutputsLength())] for item in items
+        ]
+        for name in (name for names in output_names for name in names if name):
+            value(name)
+
+        def operand(name: str) -> ir.Value | None:
+            return (values.get(name) or outer.get(name) or value(name)) if name else None
+
+        scope = {**outer, **values}
+        nodes = [
+            ir.Node(
+                text(item.Domain()),
+                text(item.OpType()),
+                [operand(text(item.Inputs(index))) for index in range(item.InputsLength())],
+                self._attributes(item, scope, depth),
+                outputs=[values[name] if name else ir.Value(name="") for name in names],
+                version=item.SinceVersion(),
+                name=text(item.Name()),
+            )
+            for item, names in zip(items, output_names, strict=True)
+        ]
+        inputs = [values[text(table.Inputs(index))] for index in range(table.InputsLength())]
+        outputs = [operand(text(table.Outputs(index))) for index in range(table.OutputsLength())]
+        return ir.Graph(inputs, [one for one in outputs if one], nodes=nodes, initializers=stored)
+
+    def _attributes(self, node: Any, scope: Mapping[str, "ir.Value"], depth: int) -> list["ir.Attr"]:
+        """By name: the converter writes them in the order of a hash table."""
+        import onnx_ir as ir
+
+        def several(count: int, read: Callable[[int], Any]) -> list[Any]:
+            return [read(index) for index in range(count)]
+
+        def content(item: Any) -> Any:
+            readers: dict[int, Callable[[], Any]] = {
+                1: lambda: float(item.F()),
+                2: lambda: int(item.I()),
+                3: lambda: item.S() or b"",
+                4: lambda: _tensor(item.T()),
+                5: lambda: self.read(item.G(), scope, depth + 1),
+                6: lambda: several(item.FloatsLength(), lambda at: float(item.Floats(at))),
+                7: lambda: several(item.IntsLength(), lambda at: int(item.Ints(at))),
+                8: lambda: several(item.StringsLength(), item.Strings),
+                9: lambda: several(item.TensorsLength(), lambda at: _tensor(item.Tensors(at))),
+                10: lambda: several(
+                    item.GraphsLength(), lambda at: self.read(item.Graphs(at), scope, depth + 1)
+                ),
+            }
+            if item.Type() not in readers:
+                raise ValueError(f"attributes of type {item.Type()} are unknown")
+            return readers[item.Type()]()
+
+        items = {text(item.Name()): item for item in map(node.Attributes, range(node.AttributesLength()))}
+        return [
+            ir.Attr(name, ir.AttributeType(item.Type()), content(item))
+            for name, item in sorted(items.items())
+        ]
 
 
-def tensors(graph: Any) -> Iterator[Any]:
-    """The initializers (`fbs.Tensor`) of one graph."""
-    for index in range(graph.InitializersLength()):
-        yield graph.Initializers(index)
+def _value(name: str, info: Any) -> "ir.Value":
+    """A value with the type and shape of a `fbs.TypeInfo`."""
+    import onnx_ir as ir
+
+    tensor = _tensor_type(info)
+    if tensor is None or tensor.ElemType() not in ELEMENTS:
+        return ir.Value(name=name)
+    shape = tensor.Shape()
+    dims = [] if shape is None else [_dim(shape.Dim(index).Value()) for index in range(shape.DimLength())]
+    kind = ir.TensorType(ir.DataType(tensor.ElemType()))
+    return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
 
 
-def value_types(graph: Any) -> dict[str, Any]:
-    """Each named value of one graph with its `fbs.TypeInfo`."""
-    infos = (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
-    return {text(info.Name()): info.Type() for info in infos if info.Type() is not None}
+def _dim(value: Any) -> int | str | None:
+    if value is None or value.DimType() != 1:
+        return None if value is None else text(value.DimParam()) or None
+    return int(value.DimValue())
 
 
-def graph_inputs(graph: Any) -> list[str]:
-    """The names of the inputs that a caller feeds."""
-    stored = {text(tensor.Name()) for tensor in tensors(graph)}
-    names = [text(graph.Inputs(index)) for index in range(graph.InputsLength())]
-    return [name for name in names if name not in stored]
-
-
-def graph_outputs(graph: Any) -> list[str]:
-    return [text(graph.Outputs(index)) for index in range(graph.OutputsLength())]
-
-
-def tensor_type(info: Any) -> Any | None:
+def _tensor_type(info: Any) -> Any | None:
     """The `fbs.TensorTypeAndShape` of a `TypeInfo`, or None for a sequence or map."""
     from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
@@ -141,40 +240,35 @@ def tensor_type(info: Any) -> Any | None:
     return table
 
 
-def operator_uses(session: Any) -> list[OperatorUse]:
-    """Every node of the file in stored order, subgraphs included, those of one node by attribute name.
+def _tensor(table: Any) -> Any:
+    """A stored tensor (`fbs.Tensor`). Weights come last in the file, so that a file cut short shows here first."""
+    import numpy as np
+    import onnx_ir as ir
 
-    The converter writes attributes in the order of a hash table; there are no functions in this format.
-    """
-    uses: list[OperatorUse] = []
-    _walk(session.Model().Graph(), ChainMap(), uses, 0)
-    return uses
+    if table.ExternalDataOffset() >= 0:
+        raise ValueError("weights in another file")
+    name, dtype = text(table.Name()), ir.DataType(table.DataType())
+    shape = ir.Shape([table.Dims(index) for index in range(table.DimsLength())])
+    if dtype is ir.DataType.STRING:
+        strings = [table.StringData(index) for index in range(table.StringDataLength())]
+        return ir.StringTensor(strings, shape=shape, name=name)
+    data = np.empty(0, np.uint8) if table.RawDataIsNone() else table.RawDataAsNumpy()
+    return tensor_of(data, dtype, shape, name)
 
 
 def operator_config(path: Path, with_types: bool) -> str:
-    """Return the operator config of an ORT-format file, one line for each domain and version of an operator set.
+    """The operator config of an ORT-format file as ONNX Runtime writes it, without comments, which name the file.
 
-    It is what `create_config_from_models` of onnxruntime writes, without comments. That function reads the whole file and
-    copies it once more; this one maps it and asks the same `OperatorTypeUsageManager` for the types. It took a twentieth of
-    the export of a small encoder. Source: onnxruntime/tools/ort_format_model/utils.py
-
-    Raise InputError if the file is not one.
+    One line for each domain and version of an operator set.
     """
     with quiet():
-        from onnxruntime.tools.ort_format_model.operator_type_usage_processors import OperatorTypeUsageManager
-
-    types = OperatorTypeUsageManager()
-    operators: Operators = defaultdict(set)
-    with reading(path):
-        _add_operators(load_ort(path).Model().Graph(), {}, operators, types)
-    lines = []
-    for (domain, version), names in sorted(operators.items()):
-        entries = (
-            name + ((types.get_config_entry(domain, name) or "") if with_types else "")
-            for name in sorted(names)
-        )
-        lines.append(f"{domain};{version};{','.join(entries)}\n")
-    return "".join(lines)
+        from onnxruntime.tools.ort_format_model import create_config_from_models
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it leaves the model's file open
+        target = Path(folder, "config")
+        create_config_from_models([path], target, with_types)
+        lines = target.read_text("utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("#"))
 
 
 def text(data: bytes | None) -> str:
@@ -274,58 +368,6 @@ def canonicalize(source: Path, target: Path) -> None:
         raise ConversionError(f"the canonical form of {source.name} does not parse to the same content")
 
 
-def _walk(graph: Any, outer: ChainMap[str, Value], uses: list[OperatorUse], depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise ValueError("subgraphs are nested too deep")
-    values = outer.new_child({name: Value(_element(info)) for name, info in value_types(graph).items()})
-    for tensor in tensors(graph):
-        element = ELEMENTS.get(tensor.DataType())
-        dims = tuple(tensor.Dims(index) for index in range(tensor.DimsLength()))
-        name = text(tensor.Name())
-        _check_stored(tensor)
-        values[name] = Value(element, Constant(name, element, dims))
-    for index in range(graph.NodesLength()):
-        node = graph.Nodes(index)
-        attributes = [node.Attributes(at) for at in range(node.AttributesLength())]
-        uses.append(_use(node, attributes, values))
-        if len(uses) > MAX_NODES:
-            raise ValueError("too many nodes")
-        for attribute in sorted(attributes, key=lambda item: text(item.Name())):
-            for subgraph in _subgraphs(attribute):
-                _walk(subgraph, values, uses, depth + 1)
-
-
-def _check_stored(tensor: Any) -> None:
-    """Weights come last in the file, so that a file cut short shows here first."""
-    if tensor.ExternalDataOffset() >= 0:
-        raise ValueError("weights in another file")
-    tensor.RawDataAsNumpy()
-
-
-def _use(node: Any, attributes: list[Any], values: ChainMap[str, Value]) -> OperatorUse:
-    return OperatorUse(
-        text(node.Domain()) or DEFAULT_DOMAIN,
-        text(node.OpType()),
-        node.SinceVersion(),
-        tuple(values.get(text(node.Inputs(index))) for index in range(node.InputsLength())),
-        tuple(values.get(text(node.Outputs(index))) for index in range(node.OutputsLength())),
-        {text(item.Name()): item.I() if item.Type() == _INT else None for item in attributes},
-    )
-
-
-def _subgraphs(attribute: Any) -> list[Any]:
-    if attribute.Type() == _GRAPH:
-        return [attribute.G()]
-    if attribute.Type() == _GRAPHS:
-        return [attribute.Graphs(index) for index in range(attribute.GraphsLength())]
-    return []
-
-
-def _element(info: Any) -> Any:
-    table = tensor_type(info)
-    return ELEMENTS.get(table.ElemType()) if table else None
-
-
 def _parameters(entry: Any) -> tuple[tuple[str, tuple[Argument, ...]], ...]:
     parameters = []
     for i in range(entry.KernelTypeStrArgsLength()):
@@ -419,20 +461,6 @@ def _tensor_lengths(tensor: Any) -> Iterator[int]:
 
 
 def _type_rank(info: Any) -> int:
-    tensor = tensor_type(info)
+    tensor = _tensor_type(info)
     shape = None if tensor is None else tensor.Shape()
     return 0 if shape is None else int(shape.DimLength())
-
-
-def _add_operators(graph: Any, outer: dict[bytes, Any], operators: Operators, types: Any) -> None:
-    """Add the operators of a graph and of its subgraphs. `outer`: the type of each value of the graphs around it."""
-    infos = (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
-    values = {**outer, **{info.Name(): info.Type() for info in infos}}
-    for index in range(graph.NodesLength()):
-        node = graph.Nodes(index)
-        domain = text(node.Domain()) or DEFAULT_DOMAIN
-        operators[domain, node.SinceVersion()].add(text(node.OpType()))
-        types.process_node(node, values)
-        for at in range(node.AttributesLength()):
-            for subgraph in _subgraphs(node.Attributes(at)):
-                _add_operators(subgraph, values, operators, types)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
@@ -63,7 +64,7 @@ class EmbeddingQuantization(GraphPass):
 def _tables(subject: Any) -> list[Any]:
     """The float32 matrices of the main graph that only Gather along the first axis reads."""
     readers: dict[str, list[Any]] = {}
-    for body in graph.within(subject.graph):
+    for body in within(subject.graph):
         for node in body.node:
             for position, name in enumerate(node.input):
                 readers.setdefault(name, []).append(None if position or body is not subject.graph else node)

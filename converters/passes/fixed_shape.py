@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
@@ -59,7 +60,7 @@ class DynamicToFixedShape(GraphPass):
         graph.clear_value_info(subject)
         for name, shape in shapes.items():
             _fix_input(subject, name, shape)
-        for body in graph.within(subject.graph):
+        for body in within(subject.graph):
             for value in (*body.input, *(() if body is subject.graph else body.output)):
                 _fix(value, sizes)
         named = {value.name: _dims(value) for value in subject.graph.output}

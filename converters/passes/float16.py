@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass, public_types
 from onnxreg.converters.passes.tools import graph, samples
@@ -123,7 +124,7 @@ class OnnxFloatToFloat16(GraphPass):
             return params.op_block_list, params.node_block_list or ()
         graph.name_nodes(subject)
         operators, nodes = set(params.op_include_list or ()), set(params.node_include_list or ())
-        every = [node for body in graph.within(subject.graph) for node in body.node]
+        every = [node for body in within(subject.graph) for node in body.node]
         return (), [n.name for n in every if n.op_type not in operators and n.name not in nodes]
 
     def _refuse_included(self, subject: Any) -> None:

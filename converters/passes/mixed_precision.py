@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, samples
@@ -177,7 +178,7 @@ class OrtMixedPrecision(GraphPass):
 def _by_kind(subject: Any) -> dict[str, list[str]]:
     """The names of the nodes of each operator, in the order of the graph, subgraphs included."""
     names: dict[str, list[str]] = {}
-    for body in graph.within(subject.graph):
+    for body in within(subject.graph):
         for node in body.node:
             names.setdefault(node.op_type, []).append(node.name)
     return names

@@ -7,6 +7,7 @@ equivalence cannot be shown for this node (an element type or a rank that is not
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph
@@ -35,10 +36,10 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
         if not REWRITES.keys() & graph.count_operators(subject).keys():
             return subject
         values = graph.infer_values(subject)
-        for container in graph.within(subject.graph):
+        for container in within(subject.graph):
             _rewrite(container, values)
         for function in subject.functions:
-            for container in graph.within(function):
+            for container in within(function):
                 _rewrite(container, {})
         graph.clear_value_info(subject)
         return subject

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from onnxreg.converters.onnx.facts import inspect_onnx, weight_type
+from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
@@ -185,7 +186,7 @@ def _read_blocks(path: Path) -> dict[str, set[int]]:
     """The values of `bits`, `block_size` and `accuracy_level` that the quantized weights of a graph have."""
     absent = {"bits": 4, "accuracy_level": 0}
     blocks: dict[str, set[int]] = {"bits": set(), "block_size": set(), "accuracy_level": set()}
-    for body in graph.containers(load_onnx(path)):
+    for body in containers(load_onnx(path)):
         for node in (node for node in body.node if node.op_type in BLOCK_OPERATORS):
             stated = {**absent, **{attribute.name: attribute.i for attribute in node.attribute}}
             for name in blocks.keys() - ({"accuracy_level"} if node.op_type != "MatMulNBits" else set()):

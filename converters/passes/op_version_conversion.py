@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.onnx_graph import RUNTIME_OPERATORS, check_light
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
 from onnxreg.converters.passes import base
@@ -53,9 +54,7 @@ class OnnxOpVersionConversion(GraphPass):
         super().requires(subject)
         if graph.default_opset(subject) is None:
             raise InputError(f"{self.id}: the graph has no operator of the default domain")
-        operators = {
-            node.op_type for body in graph.within(subject.graph) for node in body.node if not node.domain
-        }
+        operators = {node.op_type for body in within(subject.graph) for node in body.node if not node.domain}
         if own := sorted(operators & RUNTIME_OPERATORS - {"LayerNormalization"}):
             raise InputError(
                 f"{self.id}: ONNX's converter does not know {', '.join(own)}, an operator of ONNX Runtime",

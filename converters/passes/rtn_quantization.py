@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import QuantizationPass
@@ -92,7 +93,7 @@ def _transfer_scales(quantized: Any, factors: Mapping[str, graph.Factor], transf
     import numpy as np
     import onnx
 
-    for body in graph.within(quantized.graph):
+    for body in within(quantized.graph):
         stored = {tensor.name: tensor for tensor in body.initializer}
         for node in (node for node in body.node if node.op_type == "MatMulNBits"):
             tensors = [stored[name] for name in node.input[1:4] if name]
@@ -144,8 +145,8 @@ def _restore(after: Any, bits: int) -> Iterator[tuple[str, Any]]:
     import numpy as np
     import onnx
 
-    stored = {tensor.name: tensor for body in graph.within(after.graph) for tensor in body.initializer}
-    for body in graph.within(after.graph):
+    stored = {tensor.name: tensor for body in within(after.graph) for tensor in body.initializer}
+    for body in within(after.graph):
         for node in (node for node in body.node if node.op_type == "MatMulNBits"):
             packed, scales, *zeros = (
                 onnx.numpy_helper.to_array(stored[name]) for name in node.input[1:4] if name

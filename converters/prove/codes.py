@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from onnxreg.converters.onnx.tensors import type_of
 from onnxreg.converters.prove.formula import StoredValue, read_array, unpack_nibbles
 
 CHUNK_ELEMENTS = 2**17
@@ -43,10 +44,10 @@ class CodeTable:
         self._values, shape, spread = self._layout(values, quantization)
         self.shape = shape
         scale = read_array(quantization.scale)
-        self.scale_type = quantization.scale.dtype
+        self.scale_type = type_of(quantization.scale)
         self.scales = scale.reshape(spread)
         self.zeros = self._zero_points(quantization, spread)
-        low, high = _LIMITS.get(child.tensor.dtype, (0, 0))
+        low, high = _LIMITS.get(type_of(child.tensor), (0, 0))
         if self._packed:
             low, high = 0, 2**self.bits - 1
         self.limits = (low, high)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.converters.onnx.elements import FLOATS
-from onnxreg.converters.onnx.stored_tensors import digest_of
+from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
 from onnxreg.converters.prove import scale_rules
 from onnxreg.converters.prove.codes import CHUNK_ELEMENTS, CodeRows, CodeTable
 from onnxreg.converters.prove.formula import StoredValue, UnprovableError, is_readable, read_array
@@ -61,7 +61,7 @@ class Comparison:
 
 def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
     """Compare two constants. Raise UnprovableError if the child's is not that of the parent, rounded."""
-    name = child.tensor.name
+    name = child.tensor.name or ""
     if parent.dims != child.dims:
         raise UnprovableError(f"{name} has the shape {_text(child.dims)}, in the parent {_text(parent.dims)}")
     comparison.tensors += 1
@@ -84,12 +84,12 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
     if parent.element not in FLOATS:
         raise UnprovableError(f"{child.tensor.name} has codes of a tensor that is not floating point")
     comparison.quantized += child.size
-    _Codes(comparison, child.tensor.name, CodeTable(child, parent)).run()
+    _Codes(comparison, child.tensor.name or "", CodeTable(child, parent)).run()
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
     """Raise UnprovableError, naming the first element, unless two constants have one type and equal bytes."""
-    name = child.tensor.name
+    name = child.tensor.name or ""
     if child.element != parent.element:
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")
     if not (is_readable(child.tensor) and is_readable(parent.tensor)):
@@ -119,7 +119,7 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
     if one.zero is not None and other.zero is not None:
         tensors.append((one.zero, other.zero))
     for left, right in tensors:
-        if (left.dtype, left.dims) != (right.dtype, right.dims) or digest_of(left) != digest_of(right):
+        if any(part(left) != part(right) for part in (type_of, dims_of, digest_of)):
             raise UnprovableError(f"{right.name} differs from the parent's")
 
 
@@ -217,7 +217,7 @@ class _Rounding:
 
     def __init__(self, comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
         self._to, self._child = comparison, child
-        self._name = child.tensor.name
+        self._name = child.tensor.name or ""
         stored = read_array(child.tensor)
         self._dims = stored.shape
         self._one, self._other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)

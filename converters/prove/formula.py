@@ -3,14 +3,17 @@
 A constant is a stored tensor, as it is or as codes, seen through transpositions and other shapes.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.elements import FLOATS
-from onnxreg.converters.onnx.stored_tensors import StoredTensor, is_numeric
+from onnxreg.converters.onnx.tensors import dims_of, is_numeric, type_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
 """Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""
@@ -24,35 +27,6 @@ class UnprovableError(Exception):
     """The reason why a child is not shown to be its parent, in words for people."""
 
 
-class ArrayTensor:
-    """A tensor that no file stores: a constant that was computed, or an attribute that is a number."""
-
-    def __init__(self, name: str, array: Any) -> None:
-        self.name = name
-        self.dtype = str(array.dtype)
-        self.dims = tuple(array.shape)
-        self._array = array
-
-    def blocks(self) -> Iterator[Any]:
-        yield self._array.tobytes()
-
-    def array(self) -> Any:
-        return self._array
-
-
-class NibbleTensor:
-    """A stored uint8 tensor as the 4-bit codes that its bytes hold: twice as many along the last axis."""
-
-    def __init__(self, tensor: StoredTensor) -> None:
-        self.name = tensor.name
-        self.dtype = "uint4"
-        self.dims = (*tensor.dims[:-1], 2 * tensor.dims[-1])
-        self.blocks = tensor.blocks
-
-    def array(self) -> Any:
-        raise ValueError("4-bit codes are not an array of numpy: use read_array")
-
-
 @dataclass(frozen=True, eq=False)
 class QuantizationParameters:
     """The numbers by which codes are read: `(code - zero point) * scale`.
@@ -62,8 +36,8 @@ class QuantizationParameters:
     `MatMulNBits` are, with `bits` each.
     """
 
-    scale: StoredTensor
-    zero: StoredTensor | None = None
+    scale: "ir.TensorProtocol"
+    zero: Any = None
     axis: int | None = None
     block: int = 0
     matrix: int = 0
@@ -74,19 +48,19 @@ class QuantizationParameters:
 class StoredValue:
     """A constant. `views` lead from the tensor to the constant: `("transpose", axes)` or `("reshape", before, after)`."""
 
-    tensor: StoredTensor
+    tensor: "ir.TensorProtocol"
     dims: tuple[int, ...]
     quantization: QuantizationParameters | None = None
     views: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
-    def of(cls, tensor: StoredTensor) -> "StoredValue":
-        return cls(tensor, tuple(tensor.dims))
+    def of(cls, tensor: "ir.TensorProtocol") -> "StoredValue":
+        return cls(tensor, dims_of(tensor))
 
     @property
     def element(self) -> str:
         """The element type of the values: that of the scales, of codes."""
-        return self.quantization.scale.dtype if self.quantization else self.tensor.dtype
+        return type_of(self.quantization.scale if self.quantization else self.tensor)
 
     @property
     def is_float(self) -> bool:
@@ -179,12 +153,28 @@ class Formula:
 
 
 def constant(value: StoredValue, node: str = "") -> Formula:
-    return Formula(CONSTANT, element=value.element, node=node or value.tensor.name, constant=value)
+    return Formula(CONSTANT, element=value.element, node=node or value.tensor.name or "", constant=value)
 
 
 def number(value: Any, name: str) -> Formula:
     """A constant of one array that no tensor of the file has, such as an attribute."""
-    return constant(StoredValue.of(ArrayTensor(name, value)))
+    return constant(computed(name, value))
+
+
+def computed(name: str, array: Any) -> StoredValue:
+    """A constant that no file stores."""
+    import onnx_ir as ir
+
+    return StoredValue.of(ir.Tensor(array, name=name))
+
+
+def nibbles(tensor: "ir.TensorProtocol") -> StoredValue:
+    """A stored uint8 tensor as the 4-bit codes that its bytes hold: twice as many along the last axis."""
+    import onnx_ir as ir
+
+    shape = ir.Shape([*dims_of(tensor)[:-1], 2 * dims_of(tensor)[-1]])
+    codes = ir.PackedTensor(tensor.numpy().reshape(-1), ir.DataType.UINT4, shape=shape, name=tensor.name)
+    return StoredValue.of(codes)
 
 
 def array_of(formula: Formula | None, most: int = 2**16) -> Any:
@@ -236,29 +226,25 @@ def split(operands: Iterable["Formula | None"], is_first: Any) -> tuple[Any, Any
     return (pair[1], pair[0]) if is_first(pair[1]) else None
 
 
-def is_readable(tensor: StoredTensor) -> bool:
+def is_readable(tensor: "ir.TensorProtocol") -> bool:
     """Return True if `read_array` knows the element type."""
-    return is_numeric(tensor) or tensor.dtype in ("bool", "bfloat16", *NIBBLES)
+    return is_numeric(tensor) or type_of(tensor) in ("bool", "bfloat16", *NIBBLES)
 
 
-def read_array(tensor: StoredTensor) -> Any:
+def read_array(tensor: "ir.TensorProtocol") -> Any:
     """The elements of a tensor as numpy knows them: bfloat16 as float32, 4-bit integers as int8 or uint8.
 
     Raises ValueError for a type without such a form, or a tensor that is shorter than its shape.
     """
     import numpy as np
 
-    if is_numeric(tensor):
-        return tensor.array()
-    data = np.frombuffer(b"".join(bytes(block) for block in tensor.blocks()), np.uint8)
-    if tensor.dtype == "bool":
-        return data.view(np.bool_).reshape(tensor.dims)
-    if tensor.dtype == "bfloat16":
-        return (data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.dims)
-    if tensor.dtype in NIBBLES:
-        codes = unpack_nibbles(data)[: prod(tensor.dims)].reshape(tensor.dims)
-        return ((codes ^ 8).astype(np.int8) - 8) if NIBBLES[tensor.dtype] else codes
-    raise ValueError(f"elements of type {tensor.dtype} cannot be compared")
+    kind = type_of(tensor)
+    if not is_readable(tensor):
+        raise ValueError(f"elements of type {kind} cannot be compared")
+    array = tensor.numpy()
+    if kind == "bfloat16":
+        return array.astype(np.float32)
+    return array.astype(np.int8 if NIBBLES[kind] else np.uint8) if kind in NIBBLES else array
 
 
 def unpack_nibbles(packed: Any) -> Any:

@@ -7,11 +7,11 @@ from math import prod
 
 from onnxreg.converters.prove.formula import (
     Formula,
-    NibbleTensor,
     QuantizationParameters,
     StoredValue,
     array_of,
     constant,
+    nibbles,
     number,
     same_arrays,
     split,
@@ -343,7 +343,7 @@ def _nibbles(packed: Formula | None) -> Formula | None:
     value = packed.constant if packed is not None else None
     if packed is None or value is None or value.views or value.quantization or not value.dims:
         return None
-    return constant(StoredValue.of(NibbleTensor(value.tensor)), packed.node)
+    return constant(nibbles(value.tensor), packed.node)
 
 
 def _packed_zeros(packed: Formula | None, scales: Formula | None) -> Formula | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.prove.comparison import Comparison
 from onnxreg.converters.prove.formula import UnprovableError
 from onnxreg.converters.prove.match import Matcher, compare_constants
@@ -41,7 +42,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
         comparison = compare_constants(matcher.constants)
     except UnprovableError as reason:
         return _report(digests, "not-provable", [str(reason)])
-    except (ValueError, TypeError, RecursionError) as error:
+    except (InvalidGraphError, ValueError, TypeError, RecursionError) as error:
         return _report(digests, "not-provable", [f"the graph is malformed: {str(error)[:200]}"])
     return _conclude(digests, one, other, matcher, comparison)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onnxreg.converters.prove.formula import ArrayTensor, Formula, StoredValue, array_of, constant
+from onnxreg.converters.prove.formula import Formula, array_of, computed, constant
 from onnxreg.converters.prove.integer_rewrites import MICROSOFT, coded
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 
@@ -123,5 +123,5 @@ def _bias(bias: Formula, one: Formula | None, other: Formula | None, node: str) 
     if first is None or second is None or bias.constant is None or bias.constant.views:
         return None
     steps = (first.reshape(-1) * second.reshape(-1)).astype("float32")
-    scale = constant(StoredValue.of(ArrayTensor("bias scale", steps)))
+    scale = constant(computed("bias scale", steps))
     return coded(bias, scale, None, 0, bias.node or node)

@@ -1,17 +1,16 @@
 """Read a model file as formulas: the values of its outputs, down to inputs and constants."""
 
-from collections import ChainMap
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import ort_file
-from onnxreg.converters.onnx.dataflow import Dataflow, Node, needed_values, node_order, read_onnx, read_ort
-from onnxreg.converters.onnx.facts import onnx_spec, ort_spec
+from onnxreg.converters.onnx.facts import ir_spec, onnx_spec
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
-from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
+from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx, read_graph
+from onnxreg.converters.onnx.semantic import free_inputs, in_order, values_read
 from onnxreg.converters.prove import (  # noqa: F401  their rules
     integer_rewrites,
     operators,
@@ -33,11 +32,14 @@ from onnxreg.converters.prove.rewriter import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes
 from onnxreg.schema.manifest.parts import TensorSpec
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 MAX_DEPTH = 32
 """Subgraphs inside each other."""
 MAX_NAME = 100
 """Characters of the name of a size; one with a longer name is another one each time."""
-Scope = ChainMap[str, Formula]
+Scope = dict["ir.Value", Formula]
 
 
 @dataclass(frozen=True)
@@ -62,45 +64,30 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     Raises InputError for a file that cannot be read, UnprovableError for a graph beyond the rules.
     """
     if path.suffix == ".ort":
-        with ort_file.reading(path):
-            return _read_ort(path, shapes)
-    import onnx.inliner
+        graph = ort_file.read_ort(path).graph
+        inputs, outputs = (tuple(map(ir_spec, values)) for values in (free_inputs(graph), graph.outputs))
+    else:
+        import onnx.inliner
 
-    model = load_onnx(path)
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    graph, _ = read_onnx(model, path)
-    inputs = tuple(onnx_spec(value) for value in graph_inputs(model.graph))
-    return _read(graph, inputs, [onnx_spec(value) for value in model.graph.output], shapes)
-
-
-def _read_ort(path: Path, shapes: Shapes | None) -> FormulaGraph:
-    session = ort_file.load_ort(path)
-    graph = session.Model().Graph()
-    types = ort_file.value_types(graph)
-    inputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph))
-    outputs = [ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph)]
-    return _read(read_ort(session, path), inputs, outputs, shapes)
-
-
-def _read(
-    graph: Dataflow, inputs: tuple[TensorSpec, ...], outputs: list[TensorSpec], shapes: Shapes | None
-) -> FormulaGraph:
+        model = load_onnx(path)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        graph = read_graph(model, path).graph
+        inputs = tuple(onnx_spec(value) for value in graph_inputs(model.graph))
+        outputs = tuple(onnx_spec(value) for value in model.graph.output)
     reader = _Reader(shapes or Shapes(_input_dims(inputs)))
-    scope: Scope = ChainMap(
-        {
-            spec.name: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
-            for spec in inputs
-        }
-    )
+    scope: Scope = {
+        value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
+        for value, spec in zip(free_inputs(graph), inputs, strict=True)
+    }
     values = reader.graph(graph, scope, 0)
     return FormulaGraph(
         inputs,
-        dict(zip(graph.outputs, values, strict=True)),
+        {spec.name: value for spec, value in zip(outputs, values, strict=True)},
         {spec.name: spec for spec in outputs},
-        len(graph.tensors),
-        len(graph.tensors.keys() - reader.read),
-        len(graph.nodes) - len(reader.needed),
+        len(graph.initializers),
+        sum(value not in reader.read for value in graph.initializers.values()),
+        len(graph) - len(reader.needed),
         reader.rewriter,
     )
 
@@ -124,49 +111,45 @@ def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
 class _Reader:
     def __init__(self, shapes: Shapes) -> None:
         self.rewriter = Rewriter(shapes)
-        self.read: set[str] = set()
-        self.needed: set[int] = set()
+        self.read: set[ir.Value] = set()
+        self.needed: set[ir.Node] = set()
 
-    def graph(self, graph: Dataflow, outer: Scope, depth: int) -> list[Formula]:
+    def graph(self, graph: "ir.Graph", scope: Scope, depth: int) -> list[Formula]:
         """The formulas of a graph's outputs; nodes that none of them needs are not looked at."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
-        needed, names = _needed(graph)
+        needed, read = _needed(graph)
         if not depth:
-            self.needed, self.read = needed, names
-        scope = outer.new_child(
-            {
-                name: constant(StoredValue.of(tensor))
-                for name, tensor in graph.tensors.items()
-                if name in names
-            }
-        )
-        for index in node_order(graph.nodes):
-            if index in needed:
-                self._node(graph.nodes[index], scope, depth)
-        return [self._operand(name, scope) for name in graph.outputs]
+            self.needed, self.read = needed, read
+        scope |= {
+            value: constant(StoredValue.of(value.const_value))
+            for value in graph.initializers.values()
+            if value in read and value.const_value is not None
+        }
+        for node in in_order(graph):
+            if node in needed:
+                self._node(node, scope, depth)
+        return [_operand(value, scope) for value in graph.outputs]
 
-    def _node(self, node: Node, scope: Scope, depth: int) -> None:
-        domain, name, _, version = node.operator
-        label = node.name or next((one for one in node.outputs if one), "")
+    def _node(self, node: "ir.Node", scope: Scope, depth: int) -> None:
+        domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
+        label = node.name or next((value.name for value in node.outputs if value.name), "")
         if domain == DEFAULT_DOMAIN and name == "Constant":
             scope[node.outputs[0]] = _constant_node(node, label)
             return
-        operands = [self._operand(one, scope) if one else None for one in node.inputs]
-        attributes = _without_defaults(node)
+        operands = [None if value is None else _operand(value, scope) for value in node.inputs]
+        attributes = _without_defaults(node, domain, version)
         moved = operators.MOVED.get(name) if domain == DEFAULT_DOMAIN else None
         if moved in attributes and len(operands) == 1:
-            operands.append(_ints(attributes.pop(moved)[1], moved))
-        inner = [(key, value) for key, value in sorted(attributes.items()) if _is_structure(value[1])]
+            operands.append(_ints(attributes.pop(moved), moved))
+        inner = [(key, value) for key, value in sorted(attributes.items()) if _is_structure(value)]
         plain = tuple(
-            (key, _hashable(value))
-            for key, (_, value) in sorted(attributes.items())
-            if not _is_structure(value)
+            (key, _hashable(value)) for key, value in sorted(attributes.items()) if not _is_structure(value)
         )
         if len(node.outputs) > 1 and operators.depends_on_output_count(domain, name, version):
             plain += (("number of outputs", len(node.outputs)),)
         shapes = []
-        for key, (_, value) in inner:
+        for key, value in inner:
             parts = list(self._structure(key, value, scope, depth))
             shapes.append((key, len(parts)))
             operands += parts
@@ -179,57 +162,57 @@ class _Reader:
         )
         epoch = operators.epoch(domain, name, version)
         for at, output in enumerate(node.outputs):
-            if output:
+            if output.name:
                 element = kinds[at] if at < len(kinds) else ""
                 scope[output] = self.rewriter.apply(
                     *common, node=label, output=at, element=element, epoch=epoch
                 )
 
-    def _operand(self, name: str, scope: Scope) -> Formula:
-        try:
-            return scope[name]
-        except KeyError:
-            raise UnprovableError(f"nothing computes the value {name!r}") from None
-
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Formula | None]:
         """The operands that take the part of a tensor or subgraphs among the attributes."""
-        for number_, item in enumerate(value if isinstance(value, list) else [value]):
-            if not isinstance(item, Dataflow):
+        for number_, item in enumerate(value if isinstance(value, list | tuple) else [value]):
+            if hasattr(item, "tofile"):
                 yield constant(StoredValue.of(item), key)
                 continue
-            arguments = {
-                name: Formula(ARGUMENT, (), (("place", (depth, key, number_, at)),))
-                for at, name in enumerate(item.inputs)
+            scope |= {
+                argument: Formula(ARGUMENT, (), (("place", (depth, key, number_, at)),))
+                for at, argument in enumerate(free_inputs(item))
             }
-            yield from self.graph(item, scope.new_child(arguments), depth + 1)
+            yield from self.graph(item, scope, depth + 1)
 
 
-def _needed(graph: Dataflow) -> tuple[set[int], set[str]]:
-    """The indices of the nodes that the outputs need, and the names that these read."""
-    makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
-    nodes: set[int] = set()
-    names: set[str] = set()
+def _operand(value: "ir.Value", scope: Scope) -> Formula:
+    try:
+        return scope[value]
+    except KeyError:
+        raise UnprovableError(f"nothing computes the value {value.name!r}") from None
+
+
+def _needed(graph: "ir.Graph") -> tuple[set["ir.Node"], set["ir.Value"]]:
+    """The nodes that the outputs need, and the values that these read."""
+    nodes: set[ir.Node] = set()
+    read: set[ir.Value] = set()
     waiting = list(graph.outputs)
     while waiting:
-        name = waiting.pop()
-        if name in names:
+        value = waiting.pop()
+        if value in read:
             continue
-        names.add(name)
-        index = makers.get(name)
-        if index is not None and index not in nodes:
-            nodes.add(index)
-            waiting += needed_values(graph.nodes[index])
-    return nodes, names
+        read.add(value)
+        maker = value.producer()
+        if maker is not None and maker.graph is graph and maker not in nodes:
+            nodes.add(maker)
+            waiting += values_read(maker)
+    return nodes, read
 
 
-def _constant_node(node: Node, label: str) -> Formula:
+def _constant_node(node: "ir.Node", label: str) -> Formula:
     import numpy as np
 
     names = list(node.attributes)
     name = names[0] if len(names) == 1 else ""
     if name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         raise UnprovableError(f"the constant {label!r} is neither a tensor nor numbers")
-    value: Any = node.attributes[name][1]
+    value: Any = node.attributes[name].value
     if name == "value":
         return constant(StoredValue.of(value), label)
     kind = np.int64 if "int" in name else np.float32
@@ -242,26 +225,33 @@ def _ints(value: Any, name: str) -> Formula:
     return number(np.array(value, np.int64), name)
 
 
-def _target(node: Node) -> int:
-    kind, value = node.attributes.get("to", (0, 0))
-    return value if kind == 2 else 0
+def _target(node: "ir.Node") -> int:
+    target = node.attributes.get("to")
+    return int(target.value) if target is not None and target.type.name == "INT" else 0
 
 
-def _without_defaults(node: Node) -> dict[str, tuple[int, Any]]:
-    domain, name, _, version = node.operator
-    defaults = operators.default_attributes(domain, name, version)
+def _without_defaults(node: "ir.Node", domain: str, version: int) -> dict[str, Any]:
+    defaults = operators.default_attributes(domain, node.op_type, version)
+    values = {name: _content(item) for name, item in node.attributes.items()}
     return {
-        key: item
-        for key, item in node.attributes.items()
-        if not (key in defaults and type(item[1]) is type(defaults[key]) and item[1] == defaults[key])
+        name: value
+        for name, value in values.items()
+        if not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
     }
 
 
+def _content(attribute: "ir.Attr") -> Any:
+    """The value of an attribute, with texts as bytes and lists as lists."""
+    if attribute.type.name == "STRING":
+        return attribute.value.encode() if isinstance(attribute.value, str) else attribute.value
+    if attribute.type.name == "STRINGS":
+        return [text.encode() if isinstance(text, str) else text for text in attribute.value]
+    return list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value
+
+
 def _is_structure(value: Any) -> bool:
-    return any(
-        hasattr(item, "blocks") or isinstance(item, Dataflow)
-        for item in (value if isinstance(value, list) else [value])
-    )
+    items = value if isinstance(value, list) else [value]
+    return any(hasattr(item, "tofile") or hasattr(item, "initializers") for item in items)
 
 
 def _hashable(value: Any) -> Hashable:

@@ -10,7 +10,7 @@ from itertools import count, zip_longest
 from typing import Any
 
 from onnxreg.converters.prove.compute import MAX_ELEMENTS, compute, is_computable
-from onnxreg.converters.prove.formula import INPUT, ArrayTensor, Formula, StoredValue, array_of, is_readable
+from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed, is_readable
 from onnxreg.converters.prove.polynomial import (
     Size,
     Symbol,
@@ -73,7 +73,7 @@ class Shapes:
         value = self.value(formula)
         if value is None or value.dtype == object:
             return None
-        return StoredValue.of(ArrayTensor(formula.node or formula.operator, value))
+        return computed(formula.node or formula.operator, value)
 
     def fresh(self) -> Size:
         """A size of which nothing is known."""

@@ -160,7 +160,7 @@ def differences(frozen: Any, now: Any, where: str = "") -> Iterator[str]:
     elif (
         isinstance(frozen, float | int) and isinstance(now, float | int) and float in map(type, (frozen, now))
     ):
-        if not np.isclose(frozen, now, rtol=1 if abs(frozen) < 0.05 else 0.05, atol=1e-6):
+        if not np.isclose(frozen, now, rtol=3 if abs(frozen) < 0.05 else 0.05, atol=1e-6):
             yield f"{where} is {now}, not {frozen}"
     elif frozen != now:
         yield f"{where} is {now!r}, not {frozen!r}"

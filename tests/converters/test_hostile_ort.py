@@ -55,14 +55,11 @@ def one_node_many_times() -> bytes:
     return data + struct.pack(f"<{times + 1}I", times, *nodes) + fields + inputs
 
 
-def negative_dimension() -> bytes:
-    tensor = next(tensor for tensor in ort_file.tensors(graph()) if tensor.DimsLength())
-    return put(vector(tensor, 8) + 4, -5, "<q")
-
-
-def huge_dimension() -> bytes:
-    tensor = next(tensor for tensor in ort_file.tensors(graph()) if tensor.DimsLength())
-    return put(vector(tensor, 8) + 4, 2**62, "<q")
+def dimension(size: int) -> bytes:
+    """The first size of the first initializer that has one."""
+    table = graph()
+    tensors = map(table.Initializers, range(table.InitializersLength()))
+    return put(vector(next(tensor for tensor in tensors if tensor.DimsLength()), 8) + 4, size, "<q")
 
 
 HOSTILE: dict[str, Spoil] = {
@@ -87,8 +84,8 @@ HOSTILE: dict[str, Spoil] = {
         vector(graph(), GRAPH["nodes"]) + 4,
         (graph()._tab.Pos - (vector(graph(), GRAPH["nodes"]) + 4)) & 0xFFFFFFFF,
     ),
-    "a negative dimension": negative_dimension,
-    "a dimension of 2**62": huge_dimension,
+    "a negative dimension": lambda: dimension(-5),
+    "a dimension of 2**62": lambda: dimension(2**62),
 }
 
 

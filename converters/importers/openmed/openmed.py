@@ -25,8 +25,7 @@ from onnxreg.converters.importers.openmed.artifacts import (
     read_segmenter,
 )
 from onnxreg.converters.importers.weight_compare import compare_weights
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort, read_weights
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import InputError
@@ -150,10 +149,10 @@ def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
         _check_same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
     if models[base].weights.weights_total == models[base].weights.weights_quantized:
         return [path for path in models if path != base]
-    reference = Arrays(read_tensors(root / base))
+    reference = read_weights(root / base)
     unknown = []
     for path, facts in models.items():
-        if path == base or compare_weights(reference, Arrays(read_tensors(root / path)), path, base):
+        if path == base or compare_weights(reference, read_weights(root / path), path, base):
             continue
         if facts.ort_format is None:
             raise InputError(f"no weight of {path} has a counterpart in {base}", _HINT)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.tools import graph
 
 
@@ -14,7 +15,7 @@ def unfold_gemms(model: Any, excluded: Collection[str] = ()) -> None:
     """
     stored, transposed = _stored(model), dict[str, str]()
     for body in reversed(
-        list(graph.within(model.graph))
+        list(within(model.graph))
     ):  # a body before the one around it, which is copied with it
         if not any(_is_gemm(node, stored, excluded) for node in body.node):
             continue
@@ -37,9 +38,9 @@ def part_shared_gemms(model: Any) -> None:
     The dynamic quantizer of ONNX Runtime (1.31) transposes the matrix itself, once for each such Gemm, and looks for no
     other reader. The static one gives all readers the channels of the first. One copy is made of a matrix.
     """
-    readers = Counter(name for body in graph.within(model.graph) for node in body.node for name in node.input)
+    readers = Counter(name for body in within(model.graph) for node in body.node for name in node.input)
     stored, transposed = _stored(model), dict[str, str]()
-    for body in graph.within(model.graph):
+    for body in within(model.graph):
         for node in body.node:
             if _is_gemm(node, stored) and _attribute(node, "transB", 0) and readers[node.input[1]] > 1:
                 _read_transposed(model, node, stored, transposed)
@@ -48,7 +49,7 @@ def part_shared_gemms(model: Any) -> None:
 
 def _stored(model: Any) -> dict[str, tuple[Any, Any]]:
     """Each initializer with the graph that holds it, by name."""
-    return {tensor.name: (body, tensor) for body in graph.within(model.graph) for tensor in body.initializer}
+    return {tensor.name: (body, tensor) for body in within(model.graph) for tensor in body.initializer}
 
 
 def _is_gemm(node: Any, stored: Collection[str], excluded: Collection[str] = ()) -> bool:

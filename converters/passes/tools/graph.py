@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any
 
+from onnxreg.converters.onnx.graph_operators import containers, subgraphs, within
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
@@ -25,21 +26,6 @@ def blame_tool(failure: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConversionError(f"{failure}: {why(error)}") from error
-
-
-def containers(model: Any) -> Iterator[Any]:
-    """Every proto of a model that holds nodes: the graph, its subgraphs, the functions and theirs."""
-    for body in (model.graph, *model.functions):
-        yield from within(body)
-
-
-def within(body: Any) -> Iterator[Any]:
-    """A graph or function and every subgraph in it."""
-    stack = [body]
-    while stack:
-        container = stack.pop()
-        yield container
-        stack += [inner for node in container.node for inner in _subgraphs(node)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,9 @@ def factors(model: Any, operators: Collection[str], excluded: Collection[str] = 
                 continue
             for tensor in (stored[value] for value in node.input[:2] if value in stored):
                 result.setdefault(tensor.name, Factor(tensor, _channels(node)))
-        stack += [(inner, stored) for node in body.node for inner in _subgraphs(node)]
+        stack += [
+            (inner, stored) for node in body.node for item in node.attribute for inner in subgraphs(item)
+        ]
     return result
 
 
@@ -264,16 +252,9 @@ def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
 def _names_read(node: Any) -> list[str]:
     """The names that a node reads, its subgraphs' nodes included."""
     names = list(node.input)
-    for body in _subgraphs(node):
+    for body in (graph for item in node.attribute for graph in subgraphs(item)):
         names += [name for inner in within(body) for one in inner.node for name in one.input]
     return names
-
-
-def _subgraphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _weights(body: Any) -> Iterator[Any]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import tensors
-from onnxreg.converters.onnx.onnx_graph import operator_uses
+from onnxreg.converters.onnx.graph_operators import element_of, within
+from onnxreg.converters.onnx.onnx_graph import operator_nodes
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, without_weights
 from onnxreg.converters.passes.tools import graph, model_file, samples
@@ -114,7 +115,7 @@ def _join_float32(model: Any) -> None:
             else:
                 del model.graph.node[index]
     graph.rename_values(model, {name: origin for name, origin in widened.items() if name not in public})
-    read = {name for body in graph.within(model.graph) for node in body.node for name in node.input} | public
+    read = {name for body in within(model.graph) for node in body.node for name in node.input} | public
     for index in reversed(range(len(model.graph.node))):
         if model.graph.node[index].op_type == "Cast" and not read & set(model.graph.node[index].output):
             del model.graph.node[index]
@@ -132,7 +133,7 @@ def _is_cast(node: Any, element: int) -> bool:
 def refuse_integers(model: Any, step: str) -> None:
     """Raise InputError for products in integers, whose sums and scales are beyond float16."""
     integers = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"}
-    operators = {node.op_type for body in graph.within(model.graph) for node in body.node}
+    operators = {node.op_type for body in within(model.graph) for node in body.node}
     if names := sorted(operators & integers):
         raise InputError(
             f"{step}: the graph is quantized dynamically ({', '.join(names)}), and sums of integers are beyond float16",
@@ -152,11 +153,11 @@ def refuse_unhalved(before: int, halves: Mapping[str, int], step: str) -> None:
 def halved_operators(model: Any) -> Counter[str]:
     """Count, for each operator, the nodes that read or make a float16 value, subgraphs included."""
     return Counter(
-        use.name
-        for use in operator_uses(model, Path("the graph"))
+        node.op_type
+        for node in operator_nodes(model, Path("the graph"))
         if any(
-            value and value.element and value.element.name == "float16"
-            for value in (*use.inputs, *use.outputs)
+            (element := element_of(value)) and element.name == "float16"
+            for value in (*node.inputs, *node.outputs)
         )
     )
 

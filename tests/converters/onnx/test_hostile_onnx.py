@@ -144,7 +144,7 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "more elements than there can be": (lambda: stored((2**62, 4)), "out of range"),
     "more external elements than there can be": (
         lambda: external((2**40, 2**20)),
-        "ends before the tensor does",
+        "is cut short",
     ),
     "an offset of 5000 digits": (lambda: external(offset="9" * 5000), "is not a number of bytes"),
     "a length of 5000 digits": (lambda: external(length="9" * 5000), "is not a number of bytes"),

@@ -355,7 +355,7 @@ def test_damaged_bytes_never_raise_anything_else(tmp_path: Path) -> None:
 def test_operator_names_that_are_no_text(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", f"{HEAD} g (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
     path.write_bytes(path.read_bytes().replace(b"Relu", b"Re\xffu"))
-    with pytest.raises(InputError, match=r"model\.onnx is not an ONNX file"):
+    with pytest.raises(InputError, match=r"^model\.onnx "):
         inspect_onnx(path)
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters.onnx import inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.dataflow import read_onnx, semantic_digest
 from onnxreg.converters.onnx.facts import onnx_spec
+from onnxreg.converters.onnx.onnx_graph import read_graph
+from onnxreg.converters.onnx.semantic import semantic_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import SemanticDigest
 
@@ -208,7 +209,7 @@ def test_any_order_of_nodes_and_tensors(random: Random) -> None:
 
     def semantic(model: Any) -> SemanticDigest:
         return semantic_digest(
-            read_onnx(model, Path("m.onnx"))[0], (), tuple(map(onnx_spec, model.graph.output))
+            read_graph(model, Path("m.onnx")), (), tuple(map(onnx_spec, model.graph.output))
         )
 
     model = model_of()

@@ -7,9 +7,10 @@ import onnx
 import pytest
 from support.processor import no_quadratic_time
 
+from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.tools.graph import drop_unread_weights, factors, within
+from onnxreg.converters.passes.tools.graph import drop_unread_weights, factors
 from onnxreg.schema.core.errors import ConversionError
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'

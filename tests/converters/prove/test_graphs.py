@@ -320,8 +320,8 @@ INTEGER = """
             EMBEDDED.format("f = Cast <to = 6> (e) y = Cast <to = 1> (f)"),
         ),
         (
-            "q = com.microsoft.QuantizeLinear (x, s, z) y = Cast <to = 1> (q)",
-            "q = com.microsoft.QuantizeLinear (x, s, z) r = Cast <to = 3> (q) y = Cast <to = 1> (r)",
+            "v = com.microsoft.QuantizeLinear (x, s, z) y = Cast <to = 1> (v)",
+            "v = com.microsoft.QuantizeLinear (x, s, z) r = Cast <to = 3> (v) y = Cast <to = 1> (r)",
         ),
         (
             INTEGER.format("k = Cast <to = 1> (g) l = Cast <to = 1> (h) y = Div (k, l)"),

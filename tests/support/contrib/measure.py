@@ -25,7 +25,7 @@ import onnx
 import onnxruntime
 
 from onnxreg.converters.onnx.elements import ELEMENTS
-from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_uses
+from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_nodes
 from onnxreg.schema.query.runtimes import DOMAIN
 from support.contrib.graphs import cases
 
@@ -132,8 +132,8 @@ def listed(operators: Mapping[str, Any]) -> Iterator[str]:
 
 def contrib_of(path: Path) -> set[str]:
     """The contrib operators of a graph."""
-    uses = operator_uses(load_onnx(path), path)
-    return {use.name for use in uses if use.domain == DOMAIN}
+    nodes = operator_nodes(load_onnx(path), path)
+    return {node.op_type for node in nodes if node.domain == DOMAIN}
 
 
 def ask(release: Path, operators: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,185 @@
+"""The semantic digest: what a graph computes, whatever its values, nodes and tools are called.
+
+The digest of a node is over its operator, its attributes and the digests of its inputs, as in a Merkle tree. So neither the
+names of values and nodes nor their order count, and two graphs with one digest compute the same from the same weights.
+The rules are in docs/format.md.
+"""
+
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, subgraphs_of
+from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.parts import SemanticDigest, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Values = ChainMap[Any, str]
+"""The digest of each value, an inner graph's before those of the graphs around it."""
+REFERENCE = "0"
+"""The type of an attribute that refers to one of the function around it."""
+
+
+def semantic_digest(
+    model: "ir.Model", inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> SemanticDigest:
+    """The digests of what a model computes and of its weights. The contract is that of its inputs and outputs.
+
+    Raise ValueError if nodes wait for each other in a ring.
+    """
+    values, nodes = digest_nodes(model.graph)
+    results = {value.name: values[value] for value in model.graph.outputs if value in values}
+    document = {
+        "inputs": list(map(_spec, inputs)),
+        "outputs": [[*_spec(spec), results.get(spec.name, "")] for spec in outputs],
+        "nodes": sorted(nodes),
+        "functions": sorted(map(_function, model.functions.values())),
+    }
+    weights = sorted([name, *_tensor(tensor)] for name, tensor in stored_tensors(model.graph).items())
+    return SemanticDigest(graph=_digest(document), weights=_digest(weights))
+
+
+def digest_nodes(graph: "ir.Graph") -> tuple[Values, list[str]]:
+    """The digest of every value of a main graph, and of every node in the graph's order."""
+    values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        assert tensor is not None, "of an initializer"
+        values[value] = _hash(["weight", name, type_of(tensor), _texts(dims_of(tensor))])
+    return values, _trace(graph, values, 1)
+
+
+def function_digest(function: "ir.Function") -> str:
+    """The digest of all that a function does, its name included."""
+    return _hash(_function(function))
+
+
+def attribute_form(attribute: "ir.Attr") -> list[Any]:
+    """An attribute as JSON, for comparison: exact numbers, digests of tensors and subgraphs."""
+    return _attribute(attribute, ChainMap(), 1)
+
+
+def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
+    """The initializers of one graph by name."""
+    return {name: value.const_value for name, value in graph.initializers.items() if value.const_value}
+
+
+def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
+    """The inputs that a caller feeds: those that are not also initializers."""
+    return [value for value in graph.inputs if not value.is_initializer()]
+
+
+def values_read(node: "ir.Node") -> Iterator["ir.Value"]:
+    """The values that a node reads, those that only its subgraphs read included."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in subgraphs_of(node):
+        yield from graph.outputs
+        for inner in graph:
+            yield from values_read(inner)
+
+
+def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
+    """The nodes of a graph, each behind those that it needs: ORT-format files keep no such order.
+
+    Raise ValueError if nodes wait for each other in a ring.
+    """
+    nodes = list(graph)
+    places = {node: index for index, node in enumerate(nodes)}
+    needs = {
+        index: sorted({places[maker] for value in values_read(node) if (maker := value.producer()) in places})
+        for index, node in enumerate(nodes)
+    }
+    return [nodes[index] for index in TopologicalSorter(needs).static_order()]
+
+
+def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
+    """The digest of every node; those of their outputs go into `values`.
+
+    Of nodes that are equal in all of this (such as two random generators) the second gets another digest than the first.
+    """
+    digests: dict[Any, str] = {}
+    occurrences: Counter[str] = Counter()
+    for node in in_order(graph):
+        operator = [node.domain or DEFAULT_DOMAIN, node.op_type, node.overload or "", str(node.version)]
+        attributes = [
+            [name, *_attribute(item, values, depth)] for name, item in sorted(node.attributes.items())
+        ]
+        inputs = ["" if value is None else _value(values, value) for value in node.inputs]
+        digest = _hash([operator, attributes, inputs, ["1" if value.name else "" for value in node.outputs]])
+        occurrences[digest] += 1
+        if occurrences[digest] > 1:
+            digest = _hash([digest, str(occurrences[digest])])
+        digests[node] = digest
+        values.update(
+            {value: _hash([digest, str(at)]) for at, value in enumerate(node.outputs) if value.name}
+        )
+    return [digests[node] for node in graph]
+
+
+def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
+    """The digest of a subgraph or function body, whose own tensors count by value."""
+    inputs = free_inputs(graph)
+    values = outer.new_child(
+        {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
+    )
+    initializers = getattr(graph, "initializers", {})
+    values |= {value: _hash(_tensor(value.const_value)) for value in initializers.values()}
+    nodes = sorted(_trace(graph, values, depth + 1))
+    return _hash([str(len(inputs)), nodes, [_value(values, value) for value in graph.outputs]])
+
+
+def _attribute(attribute: "ir.Attr", values: Values, depth: int) -> list[Any]:
+    if attribute.is_ref():
+        return [REFERENCE, attribute.ref_attr_name]
+    return [str(attribute.type.value), _plain(attribute.value, values, depth)]
+
+
+def _plain(value: Any, values: Values, depth: int) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item, values, depth) for item in value]
+    if isinstance(value, str):
+        return value.encode().hex()
+    if isinstance(value, bytes | float):
+        return value.hex()
+    if hasattr(value, "initializers"):
+        return _inner(value, values, depth)
+    return _tensor(value) if hasattr(value, "tofile") else str(value)
+
+
+def _function(function: "ir.Function") -> list[Any]:
+    attributes = sorted(function.attributes.items())
+    defaults = [[name, *attribute_form(item)] for name, item in attributes if item.type.name != "UNDEFINED"]
+    open_ones = [name for name, item in function.attributes.items() if item.type.name == "UNDEFINED"]
+    key = [function.domain, function.name, function.overload or ""]
+    return [*key, open_ones, defaults, _inner(function, ChainMap(), 1)]
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    sizes = ["" if dim.value is None else str(dim.value) for dim in spec.shape]
+    return [spec.name, spec.dtype, sizes, "shape" in spec.model_fields_set]
+
+
+def _tensor(tensor: Any) -> list[Any]:
+    return [type_of(tensor), _texts(dims_of(tensor)), str(digest_of(tensor))]
+
+
+def _value(values: Values, value: "ir.Value") -> str:
+    """The digest of a value; that of its name if nothing computes it."""
+    return values.get(value) or _hash(["name", value.name])
+
+
+def _texts(numbers: Iterable[int]) -> list[str]:
+    return list(map(str, numbers))
+
+
+def _digest(value: Any) -> Digest:
+    return Digest.of(canonical.encode(value))
+
+
+def _hash(value: Any) -> str:
+    return _digest(value).hex
