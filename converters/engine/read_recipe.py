@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import InputError
@@ -16,7 +17,6 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")
 """Keys that only the program writes."""
-MAX_DOCUMENT_BYTES = 4 * 2**20
 RECIPE = "recipe"
 FAMILY_KEY = "family"
 """Key that only the document of a model family has."""
@@ -52,7 +52,7 @@ class RecipeDocument:
             if label == RECIPE
             else "check the path"
         )
-        data = read_given(path, label, hint, MAX_DOCUMENT_BYTES)
+        data = read_given(path, label, hint, MAX_TEXT_BYTES)
         try:
             text = without_comments(data.decode("utf-8"))
         except UnicodeDecodeError as error:

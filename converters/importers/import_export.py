@@ -13,6 +13,7 @@ from onnxreg.converters.importers.judge_files import check_format, read_model
 from onnxreg.converters.importers.openmed.artifacts import files_in, named_file
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
@@ -29,8 +30,8 @@ def is_written(directory: Path) -> bool:
     path = directory / FILENAME
     if not path.is_file():
         return False
-    if path.stat().st_size > canonical.MAX_BYTES:
-        raise InputError(f"{FILENAME} is larger than a manifest may be: {canonical.MAX_BYTES} bytes")
+    if path.stat().st_size > MAX_RECORD_BYTES:
+        raise InputError(f"{FILENAME} is larger than a manifest may be: {MAX_RECORD_BYTES} bytes")
     value = canonical.decode(path.read_bytes(), FILENAME)
     return isinstance(value, dict) and value.get("format") == FORMAT and value.get("format_version") == 2
 

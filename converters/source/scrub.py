@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
-MAX_BYTES = 64 * 2**20
 _ABSOLUTE = re.compile(
     r"(?:file://)?/[^/\0\n]+(?:/[^/\0\n]+)+/?"  # /home/jane/model: two parts or more, since "/x" may be a token
     r"|file://.+|~[^/\0\n]*/.+"
@@ -164,8 +164,10 @@ def scrub_config(path: Path) -> Scrubbed | None:
 def read_json(path: Path) -> Any:
     """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not
     JSON."""
-    if path.stat().st_size > MAX_BYTES:
-        raise InputError(f"{path.name} is too large for a JSON companion: more than {MAX_BYTES >> 20} MiB")
+    if path.stat().st_size > MAX_DOCUMENT_BYTES:
+        raise InputError(
+            f"{path.name} is too large for a JSON companion: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+        )
     data = path.read_bytes()
     check_content(data[:HEAD_BYTES], path.name)
     try:

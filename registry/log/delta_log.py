@@ -6,10 +6,11 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
+from onnxreg.schema.core.bounds import MAX_DELTAS
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.delta.delta_format import MAX_DELTAS, Delta, decode_table, encode_table
+from onnxreg.schema.delta.delta_format import Delta, decode_table, encode_table
 from onnxreg.schema.log.events import Deltas
 
 

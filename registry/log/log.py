@@ -16,6 +16,7 @@ from onnxreg.registry.log.replay import Replay
 from onnxreg.registry.store.layout import UPGRADE, other_registry
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
@@ -52,7 +53,6 @@ Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
-MAX_CHECKPOINT_BYTES = 64 * 2**20
 
 
 class LocatedVersion(NamedTuple):
@@ -169,7 +169,7 @@ class Log:
         with _damage(self.name):
             start = Checkpoint()
             if checkpoint is not None:
-                start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_CHECKPOINT_BYTES)
+                start = Checkpoint.decode(self.fetch(checkpoint), "its checkpoint", MAX_DOCUMENT_BYTES)
             replay = Replay(self.name, start)
             for line in lines:
                 replay.apply(line.event, line.seq)

@@ -17,6 +17,7 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version, check_name
@@ -27,8 +28,6 @@ MAX_LISTED_MODELS = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 PATTERN = frozenset("*?[")
 """The characters that make a name a pattern."""
-MAX_BLOB_BYTES = 64 * 2**20
-"""No checkpoint, segment or manifest has more bytes."""
 Value = TypeVar("Value")
 
 
@@ -150,7 +149,7 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
     return sorted(chosen)
 
 
-def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
     """Read a blob. NotFoundError if it is absent, IntegrityError if its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)

@@ -22,13 +22,10 @@ from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.store.net.requests import READ_BYTES, RefusedError, is_passing, retrying
 from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 
-MAX_MANIFEST_BYTES = 4 * 2**20
-"""Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
-MAX_LIST_BYTES, MAX_PAGES = 16 * 2**20, 1000
-"""Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -159,7 +156,7 @@ class OciServer(HttpStore):
                 "GET" if form is None else "POST",
                 realm,
                 {},
-                lambda answer: read_body(answer, endpoint.url, MAX_MANIFEST_BYTES),
+                lambda answer: read_body(answer, endpoint.url, MAX_OCI_BYTES),
                 None if form is None else lambda: form,
                 tries=False,
             )
@@ -206,7 +203,7 @@ class OciClient:
         """The manifest or index that a tag or digest names; None if nothing has that name."""
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
-            data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_MANIFEST_BYTES)
+            data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)
         except RefusedError as error:
             if error.status in ABSENT_STATUS:
                 return None
@@ -220,9 +217,9 @@ class OciClient:
 
         InputError if no registry would take it.
         """
-        if len(document.data) > MAX_MANIFEST_BYTES:
+        if len(document.data) > MAX_OCI_BYTES:
             raise InputError(
-                f"a document of this version has more than the {MAX_MANIFEST_BYTES >> 20} MiB of an OCI manifest",
+                f"a document of this version has more than the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest",
                 "a version of fewer files fits",
             )
         key = f"manifests/{reference or document.digest}"
@@ -273,13 +270,13 @@ class OciClient:
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.
 
-        RemoteError for a list that is longer than `MAX_LIST_BYTES`.
+        RemoteError for a list that is longer than `MAX_REFERRER_BYTES`.
         """
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
-        for number in range(MAX_PAGES):
+        for number in range(MAX_REFERRER_PAGES):
             try:
-                data, headers = self._server.fetch(page, {}, MAX_MANIFEST_BYTES)
+                data, headers = self._server.fetch(page, {}, MAX_OCI_BYTES)
             except RefusedError as error:
                 if error.status != 404 or number:
                     raise
@@ -290,11 +287,11 @@ class OciClient:
             match = _NEXT_PAGE.search(headers.get("Link", ""))
             if match is None:
                 return descriptors
-            if size > MAX_LIST_BYTES:
+            if size > MAX_REFERRER_BYTES:
                 break
             page = http_rules.target(f"{self._server.url}/referrers/{digest}", match[1])
         raise RemoteError(
-            f"the list of referrers of {self.url} is longer than {MAX_PAGES:,} pages or {MAX_LIST_BYTES >> 20} MiB",
+            f"the list of referrers of {self.url} is longer than {MAX_REFERRER_PAGES:,} pages or {MAX_REFERRER_BYTES >> 20} MiB",
             "it may not be the registry that you mean",
         )
 

@@ -16,7 +16,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import load, read_blob
-from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, OciTarget, entries
+from onnxreg.registry.oci.client import OciClient, OciTarget, entries
 from onnxreg.registry.oci.documents import (
     EMPTY_CONFIG,
     VERSION,
@@ -35,6 +35,7 @@ from onnxreg.registry.transfer.blobs import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -48,8 +49,6 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION, RECALL_DELTA})
 """The media types of the statements that an import records. The bill of materials follows from the manifest."""
-MAX_STATEMENTS = 64
-"""Statements about a version that an import records. Anybody who may write to the repository may add some."""
 
 
 @dataclass
@@ -259,15 +258,15 @@ def _read_statements(
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)
         count += max(1, len(layers))  # a manifest without a statement costs a request as well
         for layer in layers or [{}]:
-            if count > MAX_STATEMENTS or size > MAX_LIST_BYTES:
+            if count > MAX_STATEMENTS or size > MAX_REFERRER_BYTES:
                 raise RemoteError(
-                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
+                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_REFERRER_BYTES >> 20} MiB of them, about this version",
                     "add --no-statements to leave them out",
                 )
             if not layer:
                 continue
             statement, media_type = Digest.parse(layer["digest"]), str(layer.get("mediaType"))
-            data = read_blob(client, statement, MAX_MANIFEST_BYTES)
+            data = read_blob(client, statement, MAX_OCI_BYTES)
             size += len(data)
             try:
                 evaluation = RecordedStatement.decode(media_type, data).report("evaluation")

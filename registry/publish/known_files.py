@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
 from onnxreg.registry.support.disk import read_bounded, replace_file
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.given_file import FileState

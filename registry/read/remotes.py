@@ -17,10 +17,11 @@ from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader, TellAg
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,

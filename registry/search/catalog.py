@@ -30,6 +30,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -41,8 +42,6 @@ from onnxreg.schema.query.expression import Expression, spend
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
 
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
-MAX_LINE_BYTES = 4 * 2**20
-MAX_MODELS, MAX_ARTIFACTS = 200_000, 1_000_000
 MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
 """Bytes of artifacts after which a piece ends."""
@@ -158,7 +157,7 @@ class Catalog:
             raise LaterFormatError(f"has format {header.format_version}, this onnxreg reads {FORMAT_VERSION}")
         if header.registry != registry_id:
             raise CatalogError("is of another registry")
-        if header.models > MAX_MODELS:
+        if header.models > MAX_CATALOG_MODELS:
             raise CatalogError("has too many models")
         catalog = cls(registry_id, header.time)
         for _ in range(header.models):
@@ -174,7 +173,7 @@ class Catalog:
             piece = _decoded(_PIECE, line)
             for artifact in _decoded(_ARTIFACTS, piece.artifacts):
                 artifacts += 1
-                if artifacts > MAX_ARTIFACTS or not Version.is_version(artifact.version):
+                if artifacts > MAX_CATALOG_ARTIFACTS or not Version.is_version(artifact.version):
                     raise CatalogError("has too many artifacts, or one without a valid version")
             if piece.name in self.models:
                 pieces.setdefault(piece.name, []).append(piece)
@@ -292,9 +291,9 @@ Contents = dict[str, list[dict[str, Any]]]
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
     """The lines of a file, with their ends. CatalogError if it is damaged, or it or a line is too large."""
     try:
-        while line := readline(MAX_LINE_BYTES + 1):
+        while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
-            if len(line) > MAX_LINE_BYTES or max_bytes < 0:
+            if len(line) > MAX_CATALOG_LINE_BYTES or max_bytes < 0:
                 raise CatalogError("is too large")
             yield line
     except (EOFError, OSError, zlib.error) as error:

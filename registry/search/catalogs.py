@@ -20,7 +20,6 @@ from onnxreg.registry.search.catalog import Catalog, CatalogError, LaterFormatEr
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, UPGRADE
 from onnxreg.registry.store.protocol import (
-    MAX_DOCUMENT_BYTES,
     RegistryReader,
     RegistryStore,
     StoredObject,
@@ -30,6 +29,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.registry.support.disk import open_regular, read_bounded, replace_file
+from onnxreg.schema.core.bounds import MAX_CATALOG_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
@@ -39,8 +39,6 @@ MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 COPY = "catalog"
 """The copy of a published catalog, in `local/`: a line with its origin, then the file."""
 MAX_LOCAL_BYTES = 2**30
-MAX_BYTES = 2**27
-"""Bytes of the lines of a published catalog."""
 MAX_SILENT_MODELS = 50
 """Models whose index files are read without a word that there is no catalog."""
 
@@ -170,7 +168,7 @@ def _decoded(stored: StoredObject | None, registry_id: str, artifacts: bool = Tr
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
-        lines = read_lines(file.readline, MAX_BYTES)
+        lines = read_lines(file.readline, MAX_CATALOG_BYTES)
         catalog = Catalog.decode(lines, registry_id)
         if not all(map(is_name, catalog.models)):
             raise CatalogError("has a model without a valid name")
@@ -231,9 +229,9 @@ def publish(
         lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
         packed = gzip.compress(lines, 6, mtime=0)
         size = len(packed)
-        if size > MAX_DOCUMENT_BYTES or len(lines) > MAX_BYTES:
+        if size > MAX_DOCUMENT_BYTES or len(lines) > MAX_CATALOG_BYTES:
             raise InputError(
-                f"the catalog has {len(lines):,} bytes, {size:,} compressed; readers take {MAX_BYTES:,} and "
+                f"the catalog has {len(lines):,} bytes, {size:,} compressed; readers take {MAX_CATALOG_BYTES:,} and "
                 f"{MAX_DOCUMENT_BYTES:,}",
                 "split the registry by organisation",
             )

@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import (
-    MAX_DOCUMENT_BYTES,
     Carried,
     MissingBlobError,
     StoredObject,
@@ -30,6 +29,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.given_file import check_given
@@ -40,8 +40,6 @@ SUFFIXES = (".onnxreg", ".zip")
 ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
-MAX_MODELS, MAX_FILES = 10_000, 250_000
-"""Of an archive: each is looked at, by `ls` and `verify` as well."""
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
 """Bytes of an entry's header before its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
@@ -49,10 +47,10 @@ HEADER_BYTES, END_BYTES = 30, 22
 
 def excess(names: Collection[str]) -> str:
     """The limit that an archive with these entries exceeds, in a few words; empty if it exceeds none."""
-    if len(names) > MAX_FILES:
-        return f"more than {MAX_FILES:,} files"
+    if len(names) > MAX_ARCHIVE_FILES:
+        return f"more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
-    return f"more than {MAX_MODELS:,} models" if models > MAX_MODELS else ""
+    return f"more than {MAX_ARCHIVE_MODELS:,} models" if models > MAX_ARCHIVE_MODELS else ""
 
 
 def encode_about(carried: Carried) -> bytes:

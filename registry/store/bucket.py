@@ -37,13 +37,13 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import CasGuardedStore
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
-    MAX_DOCUMENT_BYTES,
     ObjectStore,
     StoredObject,
     TreeFile,
     UnlistedError,
 )
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES = 2**20

@@ -32,13 +32,13 @@ from onnxreg.registry.store.net.requests import (
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
-    MAX_DOCUMENT_BYTES,
     IndexFile,
     StoredObject,
     TreeFile,
     UnlistedError,
 )
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 ABSENT_STATUS = frozenset({404, 410})

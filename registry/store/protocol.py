@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.core.digest import Piece
 
 CHUNK_BYTES = 1024 * 1024
-MAX_DOCUMENT_BYTES = 64 * 2**20
-"""An index file, or another document that is read at once, with more bytes than this is refused."""
 StoredObject = tuple[bytes, str]
 """A small object's bytes and its token."""
 Carried = Mapping[str, frozenset[Version]]

@@ -17,6 +17,7 @@ from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     HostError,
@@ -26,8 +27,6 @@ from onnxreg.schema.core.errors import (
     fault,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
-
-MAX_HEAD_BYTES = 64 * 2**20
 
 
 class StaleNotice(NamedTuple):
@@ -78,7 +77,7 @@ class KnownHeads:
                 "look at heads/ in your state directory (REG_STATE)",
             ) from error
         try:
-            return KnownHead.decode(data, "it", MAX_HEAD_BYTES) if data else None
+            return KnownHead.decode(data, "it", MAX_DOCUMENT_BYTES) if data else None
         except InputError:
             raise IntegrityError(
                 f"the known head of {name} is damaged",

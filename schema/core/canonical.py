@@ -8,13 +8,10 @@ from typing import Any
 
 import msgspec
 
+from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError
 
-MAX_BYTES = 16 * 2**20
-MAX_DEPTH = 64
 MAX_INTEGER = 2**53 - 1
-BYTES_PER_VALUE = 16
-"""A document may have one value for this many bytes: none of ours is as dense as a list of a million zeros."""
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FIRST_BEYOND_BMP = 0xF0
@@ -40,7 +37,7 @@ def encode(value: Any, label: str = "document") -> bytes:
         raise InputError(f"{label} cannot be written as canonical JSON: {error}") from error
 
 
-def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> Any:
+def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
     """Parse JSON as RFC 8785 expects it, or raise InputError naming `label`.
 
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
@@ -73,7 +70,7 @@ def check_canonical(data: bytes, label: str = "document") -> None:
         raise InputError(f"{label} is not canonical JSON")
 
 
-def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> None:
+def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
     """InputError, naming `label`, for a document larger than `decode` reads; writers check before they write."""
     if len(data) > max_bytes:
         raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")

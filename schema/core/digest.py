@@ -4,13 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.errors import InputError, value_error
 from onnxreg.schema.core.record import Count, Record
 
 PIECE_BYTES = 8 * 2**20
 """A file with more bytes than this has digests of its pieces."""
-MAX_PIECES = 256
-"""No file has more pieces; those of very large files are larger."""
 
 _HEX = "[0-9a-f]{64}"
 PATTERN = f"^sha256:{_HEX}$"

@@ -6,9 +6,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, why
 
-MAX_BYTES = 64 * 2**20
 HEAD_BYTES = 64
 """Bytes of a file that `check_content` needs."""
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
@@ -31,7 +31,7 @@ def check_given(path: Path, label: str = "file", hint: str = "check the path") -
 
 
 def read_given(
-    path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_BYTES
+    path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_DOCUMENT_BYTES
 ) -> bytes:
     """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
 

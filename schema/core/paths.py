@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from unicodedata import category, normalize
 
+from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
 from onnxreg.schema.core.errors import InputError
-
-MAX_PATH_CHARS = 1024
-MAX_PARTS = 32
 
 _FORBIDDEN = r'\x00-\x1f\x7f<>:"|?*\\'
 _REFUSALS = {
@@ -37,8 +35,8 @@ def check_path(path: str) -> str:
     character, no device name and no short name (`OPENME~1.JSO`) of Windows, no trailing dot or blank.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
-    if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PARTS or _LONG_PART.search(data):
-        limits = f"{MAX_PATH_CHARS} bytes, {MAX_PARTS} parts or 255 bytes in a part"
+    if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PATH_PARTS or _LONG_PART.search(data):
+        limits = f"{MAX_PATH_CHARS} bytes, {MAX_PATH_PARTS} parts or 255 bytes in a part"
         raise InputError(f"path is empty or longer than {limits}: {path[:80]!r}")
     for pattern, reason in _REFUSALS.items():
         if pattern.search(path):

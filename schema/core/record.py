@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError, value_error
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
@@ -39,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
-    def decode(cls, data: bytes, label: str = "document", max_bytes: int = canonical.MAX_BYTES) -> Self:
+    def decode(cls, data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Self:
         """Read a canonical document. InputError, naming `label` and the field, if it is malformed."""
         canonical.check_size(data, label, max_bytes)
         value = decode_json(data, cls, label)

@@ -8,11 +8,9 @@ import re
 from collections.abc import Hashable
 from typing import Any
 
+from onnxreg.schema.core.bounds import MAX_KEY_PARTS, MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, missing_extra
 
-MAX_BYTES = 4 * 2**20
-MAX_KEY_PARTS = 32
-"""The most parts of a dotted key or of a table's name. The parser's time grows with their square."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -25,9 +23,9 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
     """Parse a TOML file. InputError, naming `label`, if it is not TOML, is too large or too deep, or has a key of too many parts."""
     import tomllib
 
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_TEXT_BYTES:
         raise InputError(
-            f"{label} is larger than {MAX_BYTES} bytes", "split it, or remove what is not needed"
+            f"{label} is larger than {MAX_TEXT_BYTES} bytes", "split it, or remove what is not needed"
         )
     try:
         text = data.decode("utf-8-sig")
@@ -49,8 +47,8 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
     """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{label} is too large: more than {MAX_BYTES >> 20} MiB")
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"{label} is too large: more than {MAX_TEXT_BYTES >> 20} MiB")
     try:
         import yaml
     except ImportError as error:

@@ -11,14 +11,13 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
+from onnxreg.schema.core.bounds import MAX_DELTA_HEADER_BYTES, MAX_DELTAS, MAX_OLD_FILES
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
-MAX_HEADER_BYTES = 64 * 1024
-MAX_OLD_FILES = 16
 BLOCK_BYTES = 2**20
 """Bytes of the new file that one literal or difference makes at most."""
 MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES
@@ -56,8 +55,8 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
         if _exactly(stream, len(MAGIC)) != MAGIC:
             raise InputError("it is not a delta, or of a later format")
         (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
-        if size > MAX_HEADER_BYTES:
-            raise InputError(f"its header has {size} bytes, at most {MAX_HEADER_BYTES} are allowed")
+        if size > MAX_DELTA_HEADER_BYTES:
+            raise InputError(f"its header has {size} bytes, at most {MAX_DELTA_HEADER_BYTES} are allowed")
         return cls.decode(_exactly(stream, size), "its header")
 
 
@@ -155,8 +154,6 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-MAX_DELTAS = 256
-"""Deltas of one version: so many blobs fit into one line of the log."""
 MAX_SHARE = 0.5
 """A delta must be smaller than this share of the file that it makes."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from onnxreg.schema.core.bounds import MAX_EVENT_BYTES
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_sorted_paths
@@ -19,8 +20,6 @@ from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.state import Percent, Salt, check_percent
 from onnxreg.schema.log.summary import STATES
 
-MAX_EVENT_BYTES = 63 * 1024
-"""Bytes, in canonical JSON."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]

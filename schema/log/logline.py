@@ -13,13 +13,13 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_LINE_BYTES, MAX_SIGNATURE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.record import Count, Record, decode_json, text_of
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.log.events import (
     KINDS,
-    MAX_EVENT_BYTES,
     Event,
     ModelEvent,
     PolicyEvent,
@@ -30,9 +30,6 @@ from onnxreg.schema.log.events import (
 )
 from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
-MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
-"""An event, its number, its links and a common signature."""
-MAX_SIGNATURE_BYTES = 16 * 1024
 _WITH_FLOATS = PolicyEvent | RolloutStep | UnknownEvent
 """The events that may hold a float, or a key beyond ASCII, which msgspec does not write as RFC 8785 demands."""
 

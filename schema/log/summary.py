@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_METRICS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.core.record import Count, Record
@@ -89,8 +90,6 @@ def verdicts_of(manifest: "Manifest") -> list[Verdict]:
 
 RECALL = "character_recall/"
 """The prefix of the checks of single labels."""
-MAX_METRICS = 32
-"""Metrics of an artifact in a summary: the first ones of the manifest."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
 EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
 """Roles of companions that prove a verdict: no artifact needs them to run, so they are part of no download."""

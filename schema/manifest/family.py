@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_STAGES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError
@@ -23,8 +24,6 @@ Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
 MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
-MAX_STAGES = 64
-"""Stages of a pipeline: the index file lists the artifacts of each."""
 MEMBERS_ADVICE = (
     "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
 )

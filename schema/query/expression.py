@@ -17,18 +17,13 @@ from functools import lru_cache
 from string import ascii_letters
 from typing import Any, NamedTuple
 
+from onnxreg.schema.core.bounds import MAX_DEPTH, MAX_DIGITS, MAX_EXPRESSION_CHARS
 from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
-MAX_CHARACTERS = 4096
-"""Characters of an expression, at most."""
-MAX_DEPTH = 64
-"""The deepest nesting of brackets and `not`."""
-MAX_DIGITS = 15
-"""Digits of a number, at most: so every number is exact in any language's floating point."""
 MAX_COLUMNS = 76
 """Characters of an expression that an error draws, at most."""
 MAX_SHOWN_CHARACTERS = 40
@@ -439,9 +434,9 @@ class _Parser:
 
 def tokenize(text: str) -> list[Token]:
     """Split an expression into tokens; the last one is of kind `end`. ExpressionError at a character that begins none."""
-    if len(text) > MAX_CHARACTERS:
-        span = MAX_CHARACTERS, len(text)
-        raise ExpressionError(text, span, f"it is longer than {MAX_CHARACTERS} characters")
+    if len(text) > MAX_EXPRESSION_CHARS:
+        span = MAX_EXPRESSION_CHARS, len(text)
+        raise ExpressionError(text, span, f"it is longer than {MAX_EXPRESSION_CHARS} characters")
     if half := _SURROGATE.search(text):
         raise ExpressionError(text, half.span(), "a character is cut in two: this is not valid text")
     tokens, position = [], 0

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from onnxreg.schema.core.bounds import MAX_CONDITIONS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
@@ -21,8 +22,6 @@ FLOATS = ("float32", "float16", "bfloat16")
 """The precisions that need no proof: nothing was quantized."""
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats if the query names none; formats that are not listed come last, by name."""
-MAX_CONDITIONS = 100
-"""Formats, contracts, and labels with a least recall, of a query document."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES, MAX_SIGNATURES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.record import Record, convert
@@ -24,7 +25,6 @@ from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
-MAX_SIGNATURES = 64
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 RELEASE = "urn:onnxreg:release:v1"
@@ -83,7 +83,7 @@ class Envelope(Record, frozen=True):
         return str(value.get("predicateType", "")) if isinstance(value, dict) else ""
 
     @classmethod
-    def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = canonical.MAX_BYTES) -> "Envelope":
+    def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = MAX_RECORD_BYTES) -> "Envelope":
         """Read an envelope, canonical or not, whose signatures may lack the key id. InputError if it is malformed."""
         value = convert(canonical.decode(data, label), dict[str, Any], label)
         signatures = convert(

@@ -11,8 +11,8 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
 from onnxreg.registry.transfer.archive import choose, create_archive
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"

@@ -15,10 +15,10 @@ from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
+from onnxreg.schema.core.bounds import MAX_METRICS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.summary import MAX_METRICS
 from onnxreg.schema.manifest.draft import Draft, Verdict
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.requirements import Query

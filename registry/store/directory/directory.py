@@ -29,7 +29,6 @@ from onnxreg.registry.store.layout import (
     usable_key,
 )
 from onnxreg.registry.store.protocol import (
-    MAX_DOCUMENT_BYTES,
     IncomingBlob,
     IndexFile,
     MissingBlobError,
@@ -50,6 +49,7 @@ from onnxreg.registry.support.disk import (
     set_mode,
     share,
 )
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import is_name

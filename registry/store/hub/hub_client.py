@@ -49,14 +49,13 @@ from onnxreg.registry.store.layout import NOTE, BlobKey
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, retrying
 from onnxreg.registry.store.protocol import TreeFile
+from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
 
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
-MAX_LISTED_FILES = 1_000_000
-"""Of one commit."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request through huggingface_hub counts as lost."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
@@ -205,11 +204,11 @@ class HubClient:
                 entries = self.api.list_repo_tree(
                     path_in_repo=folder or None, revision=revision, recursive=recursive, **self._repo
                 )
-                files = [tree_file(entry) for entry in islice(entries, MAX_LISTED_FILES + 1)]
+                files = [tree_file(entry) for entry in islice(entries, MAX_HUB_FILES + 1)]
             except RemoteEntryNotFoundError:
                 return []
-        if len(files) > MAX_LISTED_FILES:
-            raise RemoteError(f"{self.url} lists more than {MAX_LISTED_FILES:,} files", "check HF_ENDPOINT")
+        if len(files) > MAX_HUB_FILES:
+            raise RemoteError(f"{self.url} lists more than {MAX_HUB_FILES:,} files", "check HF_ENDPOINT")
         return files
 
     def create(self, private: bool | None) -> None:

@@ -7,11 +7,11 @@ import pytest
 from support.processor import no_quadratic_time
 
 from onnxreg.converters.engine.read_recipe import (
-    MAX_DOCUMENT_BYTES,
     read_document,
     read_recipe,
     without_comments,
 )
+from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.text_files import read_yaml
 
@@ -145,6 +145,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="is not text"):
         read_recipe(tmp_path / "b.yaml")
-    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1))
+    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_TEXT_BYTES + 1))
     with pytest.raises(InputError, match=r"c\.yaml"):
         read_recipe(tmp_path / "c.yaml")

@@ -10,7 +10,7 @@ from support.registries.family_drafts import NAME, write_family
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
@@ -128,7 +128,7 @@ def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched
 
 def test_a_manifest_that_nobody_would_read_is_not_published(registry: Registry, tmp_path: Path) -> None:
     draft = write_family(tmp_path / "draft", 1)
-    large = replace(draft, fields={**draft.fields, "notes": "n" * canonical.MAX_BYTES})
+    large = replace(draft, fields={**draft.fields, "notes": "n" * MAX_RECORD_BYTES})
     with pytest.raises(InputError, match="the manifest of acme/crops is too large"):
         registry.add(large, "1.0.0")
     assert registry.store.read_index(NAME) is None

@@ -12,11 +12,12 @@ from support.servers.oci import Handler, Oci
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci import client as oci_client
-from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient, OciServer, OciTarget
-from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, fetch_version, publish
+from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget
+from onnxreg.registry.oci.versions import STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
+from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -132,7 +133,7 @@ def client(server: Oci) -> OciClient:
 
 
 def test_a_list_of_referrers_is_bounded(server: Oci, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci_client, "MAX_LIST_BYTES", 10_000)
+    monkeypatch.setattr(oci_client, "MAX_REFERRER_BYTES", 10_000)
     page = json.dumps({"manifests": [{"artifactType": "other", "digest": 1}] * 100}).encode()
     sent = []
 
@@ -154,7 +155,7 @@ def test_a_document_is_at_most_4_mib(server: Oci, index: str, other: Registry, p
     def large(handler: Handler) -> bool:
         if part not in handler.path:
             return False
-        handler.reply(200, b'{"manifests": [], "x": "' + b"a" * MAX_MANIFEST_BYTES + b'"}')
+        handler.reply(200, b'{"manifests": [], "x": "' + b"a" * MAX_OCI_BYTES + b'"}')
         return True
 
     server.hook = large
@@ -262,13 +263,13 @@ def test_a_version_too_large_for_a_manifest_is_not_published(
     registry: Registry, make_draft: MakeDraft, server: Oci, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.add(make_draft(), "1.0.0")
-    monkeypatch.setattr(oci_client, "MAX_MANIFEST_BYTES", 500)
+    monkeypatch.setattr(oci_client, "MAX_OCI_BYTES", 500)
     with pytest.raises(InputError):
         send(registry, server)
     assert "1.0.0" not in server.manifests
 
 
-@pytest.mark.parametrize("statement", [b" " * (MAX_MANIFEST_BYTES + 1), b"{", b"[" * 60_000, b"\xff"])
+@pytest.mark.parametrize("statement", [b" " * (MAX_OCI_BYTES + 1), b"{", b"[" * 60_000, b"\xff"])
 def test_a_malformed_statement_stops_the_import(
     server: Oci, index: str, other: Registry, statement: bytes
 ) -> None:

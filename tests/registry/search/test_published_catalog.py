@@ -380,13 +380,13 @@ def test_a_bomb_is_refused_early_and_leaves_nothing(models: Registry, tmp_path: 
     tracemalloc.start()
     with pytest.raises(CatalogError):
         read_published(models.store)
-    assert tracemalloc.get_traced_memory()[1] < 1.5 * catalogs.MAX_BYTES
+    assert tracemalloc.get_traced_memory()[1] < 1.5 * catalogs.MAX_CATALOG_BYTES
     tracemalloc.stop()
     reader = open_reader(tmp_path, str(models.store.root))
     assert reader.query() == direct(models.store, None) and len(reader.lines) == 1
 
 
-@pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_LINE_BYTES", "MAX_MODELS", "MAX_ARTIFACTS"])
+@pytest.mark.parametrize("bound", ["BYTES", "LINE_BYTES", "MODELS", "ARTIFACTS"])
 def test_each_bound_is_held(
     models: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
@@ -394,7 +394,7 @@ def test_each_bound_is_held(
     expected = direct(models.store, None)
     reader = open_reader(tmp_path, str(models.store.root))
     with monkeypatch.context() as patch:
-        patch.setattr(catalogs if bound == "MAX_BYTES" else catalog_module, bound, 2)
+        patch.setattr(catalogs if bound == "BYTES" else catalog_module, f"MAX_CATALOG_{bound}", 2)
         with pytest.raises(CatalogError):
             read_published(models.store)
     with monkeypatch.context() as patch:

@@ -27,7 +27,8 @@ from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
 from onnxreg.registry.transfer import blobs
-from onnxreg.schema.core.digest import MAX_PIECES, PIECE_BYTES, Digest, Piece, piece_size
+from onnxreg.schema.core.bounds import MAX_PIECES
+from onnxreg.schema.core.digest import PIECE_BYTES, Digest, Piece, piece_size
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

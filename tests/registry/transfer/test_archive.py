@@ -401,17 +401,17 @@ def test_an_entry_that_no_registry_has_is_refused(made: Path, name: str) -> None
 def test_the_models_of_an_archive_are_bounded(
     three: Registry, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = (index_path(f"acme/m{number}") for number in range(archive_reader.MAX_MODELS))
+    names = (index_path(f"acme/m{number}") for number in range(archive_reader.MAX_ARCHIVE_MODELS))
     rewrite(made, {**entries(made), **dict.fromkeys(names, b"{}\n")})
     with pytest.raises(IntegrityError):
         open_archive(made)
-    monkeypatch.setattr(archive_reader, "MAX_MODELS", 1)
+    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_MODELS", 1)
     with pytest.raises(InputError):
         archive(three, tmp_path / "new.onnxreg", every=True)
     assert not (tmp_path / "new.onnxreg").exists()
-    monkeypatch.setattr(archive_reader, "MAX_MODELS", 2)
+    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_MODELS", 2)
     archive(three, tmp_path / "new.onnxreg", every=True)
-    monkeypatch.setattr(archive_reader, "MAX_FILES", 3)
+    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_FILES", 3)
     with pytest.raises(IntegrityError):
         open_archive(tmp_path / "new.onnxreg")
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.processor import no_quadratic_time
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_DEPTH, MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError
 
 LIMIT = canonical.MAX_INTEGER
@@ -55,7 +56,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert canonical.decode(canonical.encode(value)) == value
 
 
-DEEP = canonical.MAX_DEPTH
+DEEP = MAX_DEPTH
 HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "empty": (b"", "not valid JSON"),
     "blank": (b"  ", "not valid JSON"),
@@ -98,17 +99,17 @@ HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "one level too deep": (b"[" * DEEP + b"0" + b"]" * DEEP, f"deeper than {DEEP}"),
     "one object too deep": (b'{"a":' * DEEP + b"0" + b"}" * DEEP, f"deeper than {DEEP}"),
     "100,000 brackets": (b"[" * 100_000, f"deeper than {DEEP}"),
-    "16 MiB of brackets": (lambda: b"[" * canonical.MAX_BYTES, f"deeper than {DEEP}"),
-    "16 MiB of objects": (lambda: b'{"a":' * (canonical.MAX_BYTES // 5), f"deeper than {DEEP}"),
-    "16 MiB of zeros": (lambda: b"[" + b"0," * (canonical.MAX_BYTES // 2 - 2) + b"0]", "too many values"),
-    "16 MiB of lists": (lambda: b"[" + b"[]," * (canonical.MAX_BYTES // 3 - 2) + b"0]", "too many values"),
-    "16 MiB of digits": (lambda: b"[" + b"9" * (canonical.MAX_BYTES - 2) + b"]", "not valid JSON"),
-    "16 MiB exponent": (lambda: b"[1e" + b"9" * (canonical.MAX_BYTES - 4) + b"]", "out of range"),
+    "16 MiB of brackets": (lambda: b"[" * MAX_RECORD_BYTES, f"deeper than {DEEP}"),
+    "16 MiB of objects": (lambda: b'{"a":' * (MAX_RECORD_BYTES // 5), f"deeper than {DEEP}"),
+    "16 MiB of zeros": (lambda: b"[" + b"0," * (MAX_RECORD_BYTES // 2 - 2) + b"0]", "too many values"),
+    "16 MiB of lists": (lambda: b"[" + b"[]," * (MAX_RECORD_BYTES // 3 - 2) + b"0]", "too many values"),
+    "16 MiB of digits": (lambda: b"[" + b"9" * (MAX_RECORD_BYTES - 2) + b"]", "not valid JSON"),
+    "16 MiB exponent": (lambda: b"[1e" + b"9" * (MAX_RECORD_BYTES - 4) + b"]", "out of range"),
     "a long key above many values": (
         lambda: b'{"' + b"k" * 4_000_000 + b'": [' + b"0," * 900_000 + b"1e999]}",
         "out of range",
     ),
-    "17 MiB": (lambda: b" " * (canonical.MAX_BYTES + 1), "too large"),
+    "17 MiB": (lambda: b" " * (MAX_RECORD_BYTES + 1), "too large"),
 }
 
 

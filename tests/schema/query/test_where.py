@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 
+from onnxreg.schema.core.bounds import MAX_EXPRESSION_CHARS
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.expression import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError, parse
+from onnxreg.schema.query.expression import MAX_COLUMNS, ExpressionError, parse
 from onnxreg.schema.query.fields import FIELDS, FieldKind
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
@@ -84,10 +85,10 @@ def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, af
 
 
 def test_too_long_is_refused() -> None:
-    text = "yanked or " * (MAX_CHARACTERS // 10) + "yanked"
-    assert parse(text[:MAX_CHARACTERS].rpartition(" or ")[0])
+    text = "yanked or " * (MAX_EXPRESSION_CHARS // 10) + "yanked"
+    assert parse(text[:MAX_EXPRESSION_CHARS].rpartition(" or ")[0])
     with pytest.raises(ExpressionError, match="longer than 4096 characters"):
-        parse(text + " " * MAX_CHARACTERS)
+        parse(text + " " * MAX_EXPRESSION_CHARS)
 
 
 @pytest.mark.parametrize(
