@@ -11,7 +11,8 @@ import shutil
 import struct
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -45,25 +46,12 @@ Resolver = tuple[tuple[str, tuple[tuple[str, tuple[Argument, ...]], ...]], ...]
 """Per operator id, per type parameter, the arguments that have that type. Sorted by id and by parameter."""
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
-_VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn what the bindings raise on malformed bytes into an InputError naming `path`."""
-    try:
-        yield
-    except _MALFORMED as error:
-        raise InputError(
-            f"{path.name} is not an ORT-format file, or is cut short",
-            "check its size against the source, or convert the .onnx file again",
-        ) from error
 
 
 def load_ort(path: Path) -> Any:
     """The root table (`fbs.InferenceSession`) of an ORT-format file, mapped into memory.
 
-    To be called, as everything that reads from it, inside `reading(path)`.
+    To read from it may raise any of `_MALFORMED`.
     """
     try:
         register_bindings()
@@ -82,20 +70,6 @@ def load_ort(path: Path) -> Any:
     return InferenceSession.GetRootAs(data)
 
 
-def check_extent(graph: Any, size: int) -> None:
-    """Raise ValueError if the vectors of an `fbs.Graph` have more elements than a file of `size` bytes can
-    hold.
-
-    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
-    contain themselves, would be read without end.
-    """
-    left = size // MIN_ELEMENT_BYTES
-    for length in _lengths(graph, 0):
-        left -= length
-        if left < 0:
-            raise ValueError("vectors are longer than the file")
-
-
 def read_ort(path: Path) -> "ir.Model":
     """The model of an ORT-format file, its weights mapped; a node's `version` is the since-version of its operator.
 
@@ -104,27 +78,48 @@ def read_ort(path: Path) -> "ir.Model":
 
     Raises InputError, naming the file, if it is not one, or is cut short.
     """
-    with reading(path):
+    try:
+        return _Reader(path.stat().st_size).model(load_ort(path))
+    except _MALFORMED as error:
+        raise InputError(
+            f"{path.name} is not an ORT-format file, or is cut short",
+            "check its size against the source, or convert the .onnx file again",
+        ) from error
+
+
+class _Reader:
+    """Builds `onnx_ir` graphs of the tables of a file of `size` bytes; ValueError for what no honest file has.
+
+    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
+    contain themselves, would be read without end.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size // MIN_ELEMENT_BYTES
+        self._nodes = 0
+
+    def model(self, session: Any) -> "ir.Model":
+        """The model of a root table (`load_ort`)."""
         import onnx_ir as ir
 
-        session = load_ort(path)
         table = session.Model()
-        check_extent(table.Graph(), path.stat().st_size)
-        imports = [table.OpsetImport(index) for index in range(table.OpsetImportLength())]
-        graph = _GraphReader().read(table.Graph(), {}, 0)
-        graph.opset_imports.update({text(item.Domain()): item.Version() for item in imports})
+        graph = self._graph(table.Graph(), ChainMap(), 0)
+        graph.opset_imports.update(
+            {text(item.Domain()): item.Version() for item in self._all(table, "OpsetImport")}
+        )
         model = ir.Model(graph, ir_version=table.IrVersion())
         model.meta["ort_format"] = int(session.OrtVersion().decode("ascii"))
         return model
 
+    def _all(self, table: Any, name: str) -> list[Any]:
+        """The elements of a vector of a table."""
+        length = getattr(table, f"{name}Length")()
+        self._left -= length
+        if self._left < 0:
+            raise ValueError("vectors are longer than the file")
+        return list(map(getattr(table, name), range(length)))
 
-class _GraphReader:
-    """Builds `onnx_ir` graphs of `fbs.Graph` tables."""
-
-    def __init__(self) -> None:
-        self._nodes = 0
-
-    def read(self, table: Any, outer: Mapping[str, "ir.Value"], depth: int) -> "ir.Graph":
+    def _graph(self, table: Any, outer: "ChainMap[str, ir.Value]", depth: int) -> "ir.Graph":
         """A graph; `outer` are the values of those around it."""
         import onnx_ir as ir
 
@@ -133,127 +128,101 @@ class _GraphReader:
         self._nodes += table.NodesLength()
         if self._nodes > MAX_NODES:
             raise ValueError("too many nodes")
-        infos = (table.NodeArgs(index) for index in range(table.NodeArgsLength()))
-        types = {text(info.Name()): info.Type() for info in infos if info.Type() is not None}
+        types = {text(info.Name()): info.Type() for info in self._all(table, "NodeArgs")}
         values: dict[str, ir.Value] = {}
+        scope = outer.new_child(values)
 
         def value(name: str) -> ir.Value:
-            return values.setdefault(name, _value(name, types.get(name)))
+            return values.get(name) or values.setdefault(name, self._value(name, types.get(name)))
 
-        for index in range(table.InputsLength()):
-            value(text(table.Inputs(index)))
+        def operand(name: bytes) -> ir.Value | None:
+            return scope.get(text(name)) or value(text(name)) if name else None
+
+        inputs = [value(text(name)) for name in self._all(table, "Inputs")]
         stored = []
-        for index in range(table.InitializersLength()):
-            tensor = _tensor(table.Initializers(index))
+        for tensor in map(self._tensor, self._all(table, "Initializers")):
             stored.append(value(tensor.name))
             if stored[-1].const_value is not None:
                 raise ValueError(f"two stored tensors have the name {tensor.name[:80]!r}")
             stored[-1].const_value = tensor
-            stored[-1].dtype, stored[-1].shape = tensor.dtype, ir.Shape(tensor.shape)
-        items = [table.Nodes(index) for index in range(table.NodesLength())]
-        output_names = [
-            [text(item.Outputs(index)) for index in range(item.OutputsLength())] for item in items
-        ]
-        for name in (name for names in output_names for name in names if name):
-            value(name)
-
-        def operand(name: str) -> ir.Value | None:
-            return (values.get(name) or outer.get(name) or value(name)) if name else None
-
-        scope = {**outer, **values}
+            stored[-1].dtype, stored[-1].shape = tensor.dtype, tensor.shape
+        items = [(item, self._all(item, "Outputs")) for item in self._all(table, "Nodes")]
+        results = [[value(text(name)) if name else ir.Value(name="") for name in names] for _, names in items]
         nodes = [
             ir.Node(
                 text(item.Domain()),
                 text(item.OpType()),
-                [operand(text(item.Inputs(index))) for index in range(item.InputsLength())],
+                list(map(operand, self._all(item, "Inputs"))),
                 self._attributes(item, scope, depth),
-                outputs=[values[name] if name else ir.Value(name="") for name in names],
+                outputs=outputs,
                 version=item.SinceVersion(),
                 name=text(item.Name()),
             )
-            for item, names in zip(items, output_names, strict=True)
+            for (item, _), outputs in zip(items, results, strict=True)
         ]
-        inputs = [values[text(table.Inputs(index))] for index in range(table.InputsLength())]
-        outputs = [operand(text(table.Outputs(index))) for index in range(table.OutputsLength())]
+        outputs = map(operand, self._all(table, "Outputs"))
         return ir.Graph(inputs, [one for one in outputs if one], nodes=nodes, initializers=stored)
 
-    def _attributes(self, node: Any, scope: Mapping[str, "ir.Value"], depth: int) -> list["ir.Attr"]:
+    def _attributes(self, node: Any, scope: "ChainMap[str, ir.Value]", depth: int) -> list["ir.Attr"]:
         """By name: the converter writes them in the order of a hash table."""
         import onnx_ir as ir
 
-        def several(count: int, read: Callable[[int], Any]) -> list[Any]:
-            return [read(index) for index in range(count)]
+        def graph(table: Any) -> ir.Graph:
+            return self._graph(table, scope, depth + 1)
 
-        def content(item: Any) -> Any:
-            readers: dict[int, Callable[[], Any]] = {
-                1: lambda: float(item.F()),
-                2: lambda: int(item.I()),
-                3: lambda: item.S() or b"",
-                4: lambda: _tensor(item.T()),
-                5: lambda: self.read(item.G(), scope, depth + 1),
-                6: lambda: several(item.FloatsLength(), lambda at: float(item.Floats(at))),
-                7: lambda: several(item.IntsLength(), lambda at: int(item.Ints(at))),
-                8: lambda: several(item.StringsLength(), item.Strings),
-                9: lambda: several(item.TensorsLength(), lambda at: _tensor(item.Tensors(at))),
-                10: lambda: several(
-                    item.GraphsLength(), lambda at: self.read(item.Graphs(at), scope, depth + 1)
-                ),
-            }
-            if item.Type() not in readers:
-                raise ValueError(f"attributes of type {item.Type()} are unknown")
-            return readers[item.Type()]()
-
-        items = {text(item.Name()): item for item in map(node.Attributes, range(node.AttributesLength()))}
+        readers: dict[int, Callable[[Any], Any]] = {
+            1: lambda item: float(item.F()),
+            2: lambda item: int(item.I()),
+            3: lambda item: item.S() or b"",
+            4: lambda item: self._tensor(item.T()),
+            5: lambda item: graph(item.G()),
+            6: lambda item: list(map(float, self._all(item, "Floats"))),
+            7: lambda item: list(map(int, self._all(item, "Ints"))),
+            8: lambda item: self._all(item, "Strings"),
+            9: lambda item: list(map(self._tensor, self._all(item, "Tensors"))),
+            10: lambda item: list(map(graph, self._all(item, "Graphs"))),
+        }
+        items = {text(item.Name()): item for item in self._all(node, "Attributes")}
         return [
-            ir.Attr(name, ir.AttributeType(item.Type()), content(item))
+            ir.Attr(name, ir.AttributeType(item.Type()), readers[item.Type()](item))
             for name, item in sorted(items.items())
         ]
 
+    def _value(self, name: str, info: Any) -> "ir.Value":
+        """A value with the type and shape of a `fbs.TypeInfo`; without them for a sequence or map."""
+        import onnx_ir as ir
+        from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
-def _value(name: str, info: Any) -> "ir.Value":
-    """A value with the type and shape of a `fbs.TypeInfo`."""
-    import onnx_ir as ir
+        if info is None or info.ValueType() != 1:
+            return ir.Value(name=name)
+        tensor = TensorTypeAndShape()
+        tensor.Init(info.Value().Bytes, info.Value().Pos)
+        if tensor.ElemType() not in ELEMENTS:
+            return ir.Value(name=name)
+        kind, shape = ir.TensorType(ir.DataType(tensor.ElemType())), tensor.Shape()
+        dims = None if shape is None else ir.Shape([_dim(dim.Value()) for dim in self._all(shape, "Dim")])
+        return ir.Value(name=name, type=kind, shape=dims)
 
-    tensor = _tensor_type(info)
-    if tensor is None or tensor.ElemType() not in ELEMENTS:
-        return ir.Value(name=name)
-    shape = tensor.Shape()
-    dims = [] if shape is None else [_dim(shape.Dim(index).Value()) for index in range(shape.DimLength())]
-    kind = ir.TensorType(ir.DataType(tensor.ElemType()))
-    return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
+    def _tensor(self, table: Any) -> Any:
+        """A stored tensor (`fbs.Tensor`). Weights come last in the file, so that a file cut short shows here first."""
+        import numpy as np
+        import onnx_ir as ir
+
+        if table.ExternalDataOffset() >= 0:
+            raise ValueError("weights in another file")
+        name, dtype, dims = text(table.Name()), ir.DataType(table.DataType()), self._all(table, "Dims")
+        if any(dim < 0 for dim in dims):
+            raise ValueError("a dimension is negative")
+        if dtype is ir.DataType.STRING:
+            return ir.StringTensor(self._all(table, "StringData"), shape=ir.Shape(dims), name=name)
+        data = np.empty(0, np.uint8) if table.RawDataIsNone() else table.RawDataAsNumpy()
+        return tensor_of(data, dtype, ir.Shape(dims), name)
 
 
 def _dim(value: Any) -> int | str | None:
     if value is None or value.DimType() != 1:
         return None if value is None else text(value.DimParam()) or None
     return int(value.DimValue())
-
-
-def _tensor_type(info: Any) -> Any | None:
-    """The `fbs.TensorTypeAndShape` of a `TypeInfo`, or None for a sequence or map."""
-    from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
-
-    if info is None or info.ValueType() != 1:
-        return None
-    table = TensorTypeAndShape()
-    table.Init(info.Value().Bytes, info.Value().Pos)
-    return table
-
-
-def _tensor(table: Any) -> Any:
-    """A stored tensor (`fbs.Tensor`). Weights come last in the file, so that a file cut short shows here first."""
-    import numpy as np
-    import onnx_ir as ir
-
-    if table.ExternalDataOffset() >= 0:
-        raise ValueError("weights in another file")
-    name, dtype = text(table.Name()), ir.DataType(table.DataType())
-    shape = ir.Shape([table.Dims(index) for index in range(table.DimsLength())])
-    if dtype is ir.DataType.STRING:
-        strings = [table.StringData(index) for index in range(table.StringDataLength())]
-        return ir.StringTensor(strings, shape=shape, name=name)
-    data = np.empty(0, np.uint8) if table.RawDataIsNone() else table.RawDataAsNumpy()
-    return tensor_of(data, dtype, shape, name)
 
 
 def operator_config(path: Path, with_types: bool) -> str:
@@ -413,54 +382,3 @@ def _write_vector(builder: Any, offsets: list[int]) -> int:
 def _mapped(path: Path) -> Iterator[mmap.mmap]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
-
-
-def _lengths(graph: Any, depth: int) -> Iterator[int]:
-    """The length of each vector, before its elements are read."""
-    if depth > MAX_DEPTH:
-        raise ValueError("subgraphs are nested too deep")
-    yield graph.InputsLength() + graph.OutputsLength() + graph.InitializersLength()
-    for index in range(graph.InitializersLength()):
-        yield from _tensor_lengths(graph.Initializers(index))
-    yield graph.NodeArgsLength()
-    for index in range(graph.NodeArgsLength()):
-        yield _type_rank(graph.NodeArgs(index).Type())
-    yield graph.NodesLength()
-    for index in range(graph.NodesLength()):
-        yield from _node_lengths(graph.Nodes(index), depth)
-
-
-def _node_lengths(node: Any, depth: int) -> Iterator[int]:
-    yield node.InputsLength() + node.OutputsLength() + node.AttributesLength()
-    for index in range(node.AttributesLength()):
-        attribute = node.Attributes(index)
-        yield sum(getattr(attribute, f"{kind}Length")() for kind in _VECTORS)
-        tensors = [attribute.Tensors(at) for at in range(attribute.TensorsLength())]
-        for tensor in (attribute.T(), *tensors):
-            if tensor is not None:
-                yield from _tensor_lengths(tensor)
-        graphs = [attribute.Graphs(at) for at in range(attribute.GraphsLength())]
-        for graph in (attribute.G(), *graphs):
-            if graph is not None:
-                yield 1
-                yield from _lengths(graph, depth + 1)
-
-
-def _tensor_lengths(tensor: Any) -> Iterator[int]:
-    """Numbers in the file must be as many bytes as their shape needs."""
-    yield tensor.DimsLength() + tensor.StringDataLength()
-    elements = 1
-    for index in range(tensor.DimsLength()):
-        elements *= tensor.Dims(index)
-        if tensor.Dims(index) < 0:
-            raise ValueError("a dimension is negative")
-    element = ELEMENTS.get(tensor.DataType())
-    bits = element.bits if element is not None and tensor.ExternalDataOffset() < 0 else 0
-    if tensor.RawDataLength() * 8 < elements * bits:
-        raise ValueError("a tensor has fewer bytes than its shape needs")
-
-
-def _type_rank(info: Any) -> int:
-    tensor = _tensor_type(info)
-    shape = None if tensor is None else tensor.Shape()
-    return 0 if shape is None else int(shape.DimLength())
