@@ -6,20 +6,19 @@ graph that another node computes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onnxreg.converters.onnx import onnx_graph, ort_file
+from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.elements import restore, scale_axes
-from onnxreg.converters.onnx.facts import ir_spec, onnx_spec
+from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, qualified_name
 from onnxreg.converters.onnx.semantic import (
     attribute_form,
     digest_nodes,
-    free_inputs,
     function_digest,
     stored_tensors,
 )
@@ -119,45 +118,30 @@ class _Opened:
 
 
 def _open(path: Path) -> _Opened:
-    return _open_ort(path) if path.suffix == ".ort" else _open_onnx(path)
-
-
-def _open_onnx(path: Path) -> _Opened:
-    model = onnx_graph.load_onnx(path)
-    graph = onnx_graph.read_graph(model, path)
+    model = onnx_graph.read_model(path)
+    inputs, outputs = contract(model)
     with onnx_graph.valid_graph(path):
         functions = {
-            f"function {item.domain}:{item.name}": function_digest(item) for item in graph.functions.values()
+            f"function {item.domain}:{item.name}": function_digest(item) for item in model.functions.values()
         }
     facts = {
-        **_specs("input", [onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph)]),
-        **_specs("output", [onnx_spec(value) for value in model.graph.output]),
-        **{f"opset {domain}": str(opset) for domain, opset in onnx_graph.opset_imports(model).items()},
-        **{f"metadata {item.key}": str(item.value) for item in model.metadata_props},
+        **_specs("input", inputs),
+        **_specs("output", outputs),
+        **{f"opset {domain or DEFAULT_DOMAIN}": str(opset) for domain, opset in model.opset_imports.items()},
+        **{f"metadata {key}": value for key, value in model.metadata_props.items()},
         **functions,
         "IR version": str(model.ir_version),
-        "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "model version": str(model.model_version),
-        "domain": model.domain,
-        "description": model.doc_string,
-        "graph name": model.graph.name,
-    }
-    return _Opened(graph.graph, facts)
-
-
-def _open_ort(path: Path) -> _Opened:
-    model = ort_file.read_ort(path)
-    facts = {
-        **_specs("input", list(map(ir_spec, free_inputs(model.graph)))),
-        **_specs("output", list(map(ir_spec, model.graph.outputs))),
-        **{f"opset {domain or DEFAULT_DOMAIN}": str(opset) for domain, opset in model.opset_imports.items()},
-        "IR version": str(model.ir_version),
-        "ORT format": str(model.meta["ort_format"]),
+        "ORT format": str(model.meta.get("ort_format", "")),
+        "producer": f"{model.producer_name or ''} {model.producer_version or ''}".strip(),
+        "model version": str(model.model_version or 0),
+        "domain": model.domain or "",
+        "description": model.doc_string or "",
+        "graph name": model.graph.name or "",
     }
     return _Opened(model.graph, facts)
 
 
-def _specs(side: str, specs: list[TensorSpec]) -> dict[str, str]:
+def _specs(side: str, specs: Iterable[TensorSpec]) -> dict[str, str]:
     """`{"input ids": "int64[batch, sequence]"}`"""
     return {f"{side} {spec.name}": f"{spec.dtype}{spec.shape_text}" for spec in specs}
 

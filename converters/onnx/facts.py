@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, Element, element_name
+from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, Element
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 LABEL_OUTPUT = "logits"
 """The output of a classifier, whose static last axis counts the labels and is called `labels`."""
-Shape = Sequence[str | int]
-"""An axis is its size, or its name if it is dynamic ("" if the graph gives none)."""
+_KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
+"""The name in a contract of each type of onnx_ir that is not a tensor."""
 WEIGHTS_ONLY = "int8-weights"
 """8-bit weights whose products are computed with activations in floating point."""
 MINOR_SHARE = 0.01
@@ -130,14 +130,10 @@ def inspect_onnx(path: Path) -> GraphFacts:
 
 def inspect_model(model: Any, path: Path) -> GraphFacts:
     """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
-    with about(path.name):
-        inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
-        outputs = tuple(onnx_spec(value) for value in model.graph.output)
+    weights = {tensor.name for tensor in model.graph.initializer}
     external = external_files(model, path)
     nodes = onnx_graph.operator_nodes(model, path)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    graph = onnx_graph.read_graph(model, path)
-    return _facts(path, graph, inputs, outputs, nodes, weights, None, external)
+    return _facts(path, onnx_graph.read_graph(model, path), nodes, weights, external)
 
 
 def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
@@ -147,11 +143,7 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
     malformed or lacks an operator or element type that the file uses.
     """
     model = ort_file.read_ort(path)
-    inputs, outputs = (
-        tuple(map(ir_spec, values)) for values in (free_inputs(model.graph), model.graph.outputs)
-    )
-    nodes = list(model.graph.all_nodes())
-    facts = _facts(path, model, inputs, outputs, nodes, set(), model.meta["ort_format"], ())
+    facts = _facts(path, model, list(model.graph.all_nodes()), set(), ())
     if config is None:
         return facts
     return replace(
@@ -164,29 +156,28 @@ def read_weights(path: Path) -> Arrays:
     return Arrays(stored_tensors(onnx_graph.read_model(path).graph))
 
 
-def onnx_spec(value: Any) -> TensorSpec:
-    """The contract of one `onnx.ValueInfoProto`."""
-    if not value.type.HasField("tensor_type"):
-        kind = value.type.WhichOneof("value") or "unknown"
-        return _spec(value.name, kind.removesuffix("_type"), None)
-    tensor = value.type.tensor_type
-    shape = None
-    if tensor.HasField("shape"):
-        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
-    return _spec(value.name, element_name(tensor.elem_type), shape)
+def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The inputs that a caller feeds, and the outputs."""
+    return tuple(map(spec_of, free_inputs(model.graph))), tuple(map(spec_of, model.graph.outputs))
 
 
-def ir_spec(value: "ir.Value") -> TensorSpec:
-    """The contract of one value of an ORT-format file."""
-    element = element_of(value)
-    if element is None:
-        return _spec(value.name or "", "unknown", None)
-    sizes = (
-        None
-        if value.shape is None
-        else [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
-    )
-    return _spec(value.name or "", element.name, sizes)
+def spec_of(value: "ir.Value") -> TensorSpec:
+    """The contract of one input or output. A tensor of unknown rank has neither axes nor shape; a scalar has both, empty."""
+    name, element = value.name or "", element_of(value)
+    kind = value.meta.get("kind") or _KINDS.get(type(value.type).__name__)
+    spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
+    if kind is None and value.shape is not None:
+        sizes = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
+        static = [isinstance(dim, int) and dim >= 0 for dim in sizes]
+        axes = [dim if isinstance(dim, str) else "" for dim in sizes]
+        spec["shape"] = [
+            {"kind": "static", "value": dim} if fixed else {"kind": "dynamic", "name": axis}
+            for dim, axis, fixed in zip(sizes, axes, static, strict=True)
+        ]
+        if name == LABEL_OUTPUT and len(sizes) > 1 and static[-1]:
+            axes[-1] = "labels"
+        spec["axes"] = axes
+    return TensorSpec.from_json(spec, f"tensor {name[:80]!r}")
 
 
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
@@ -228,27 +219,26 @@ def with_kv_caches(draft: Draft) -> Draft:
 def _facts(
     path: Path,
     model: "ir.Model",
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
     nodes: Sequence["ir.Node"],
     large: Collection[str],
-    ort_format: int | None,
     external: tuple[str, ...],
 ) -> GraphFacts:
     """The facts of a model, given its nodes with inferred types, and the weights that are inputs of theirs (`large`)."""
+    ort_format = model.meta.get("ort_format")
+    with about(path.name):
+        inputs, outputs = contract(model)
     with onnx_graph.valid_graph(path):
         semantic = semantic_digest(model, inputs, outputs)
     with about(path.name):
         weights, precision = count_weights(nodes, large)
+        imports = {domain or DEFAULT_DOMAIN: version for domain, version in model.opset_imports.items()}
         return GraphFacts(
             inputs,
             outputs,
             operators(nodes),
             operator_names(nodes),
             contrib_needs(nodes, in_ort_format=ort_format is not None),
-            dict(
-                sorted((domain or DEFAULT_DOMAIN, version) for domain, version in model.opset_imports.items())
-            ),
+            dict(sorted(imports.items())),
             model.ir_version,
             ort_format,
             external,
@@ -256,22 +246,6 @@ def _facts(
             precision,
             semantic,
         )
-
-
-def _spec(name: str, dtype: str, shape: Shape | None) -> TensorSpec:
-    """A tensor of unknown rank has neither axes nor shape; a scalar has both, empty."""
-    value: dict[str, Any] = {"name": name, "dtype": dtype}
-    if shape is not None:
-        static = [isinstance(dim, int) and dim >= 0 for dim in shape]
-        axes = [dim if isinstance(dim, str) else "" for dim in shape]
-        value["shape"] = [
-            {"kind": "static", "value": dim} if fixed else {"kind": "dynamic", "name": axis}
-            for dim, axis, fixed in zip(shape, axes, static, strict=True)
-        ]
-        if name == LABEL_OUTPUT and len(shape) > 1 and static[-1]:
-            axes[-1] = "labels"
-        value["axes"] = axes
-    return TensorSpec.from_json(value, f"tensor {name[:80]!r}")
 
 
 @dataclass(frozen=True)

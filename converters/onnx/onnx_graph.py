@@ -149,7 +149,7 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
     external_files(model, path)
     with valid_graph(path):
         for body in (model, *model.functions):
-            if len(opset_imports(body)) < len(body.opset_import):
+            if len({item.domain or DEFAULT_DOMAIN for item in body.opset_import}) < len(body.opset_import):
                 raise ValueError("two versions of one operator set are imported")
         graph = _to_ir(model)
         bodies = [*graph.graphs()]
@@ -209,7 +209,13 @@ def _to_ir(model: Any) -> "ir.Model":
             raise ValueError("it has sparse tensors; save it with dense ones")
         if twice := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"two stored tensors have the name {twice[0][:80]!r}")
+    maps = {
+        value.name: value.type.WhichOneof("value") for value in _declared([model.graph]) if _holds_map(value)
+    }
     result = ir.serde.deserialize_model(_without_maps(model))
+    for value in (*result.graph.inputs, *result.graph.outputs):
+        if value.name in maps:
+            value.meta["kind"] = maps[value.name].removesuffix("_type")
     bodies: list[Any] = [result.graph, *result.functions.values()]
     for body in bodies:
         for node in ir.traversal.RecursiveGraphIterator(body):
@@ -255,11 +261,6 @@ def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
         yield node
         for graph in subgraphs_of(node):
             yield from _running(graph, functions)
-
-
-def opset_imports(model: Any) -> dict[str, int]:
-    """Domain to version, sorted, the default domain under its name `ai.onnx`."""
-    return dict(sorted((item.domain or DEFAULT_DOMAIN, item.version) for item in model.opset_import))
 
 
 def graph_inputs(graph: Any) -> list[Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import ort_file
-from onnxreg.converters.onnx.facts import ir_spec, onnx_spec
+from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
-from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx, read_graph
+from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
 from onnxreg.converters.onnx.semantic import free_inputs, in_order, values_read
 from onnxreg.converters.prove import (  # noqa: F401  their rules
     integer_rewrites,
@@ -64,17 +64,14 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     Raises InputError for a file that cannot be read, UnprovableError for a graph beyond the rules.
     """
     if path.suffix == ".ort":
-        graph = ort_file.read_ort(path).graph
-        inputs, outputs = (tuple(map(ir_spec, values)) for values in (free_inputs(graph), graph.outputs))
+        model = ort_file.read_ort(path)
     else:
         import onnx.inliner
 
-        model = load_onnx(path)
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
-        graph = read_graph(model, path).graph
-        inputs = tuple(onnx_spec(value) for value in graph_inputs(model.graph))
-        outputs = tuple(onnx_spec(value) for value in model.graph.output)
+        proto = load_onnx(path)
+        model = read_graph(onnx.inliner.inline_local_functions(proto) if proto.functions else proto, path)
+    graph = model.graph
+    inputs, outputs = contract(model)
     reader = _Reader(shapes or Shapes(_input_dims(inputs)))
     scope: Scope = {
         value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)

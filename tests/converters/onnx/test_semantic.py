@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters.onnx import inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.facts import onnx_spec
+from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.onnx_graph import read_graph
 from onnxreg.converters.onnx.semantic import semantic_digest
 from onnxreg.schema.core.errors import InputError
@@ -208,9 +208,8 @@ def test_any_order_of_nodes_and_tensors(random: Random) -> None:
     """Also orders in which a node stands before what it needs, as ORT-format files may have."""
 
     def semantic(model: Any) -> SemanticDigest:
-        return semantic_digest(
-            read_graph(model, Path("m.onnx")), (), tuple(map(onnx_spec, model.graph.output))
-        )
+        graph = read_graph(model, Path("m.onnx"))
+        return semantic_digest(graph, (), contract(graph)[1])
 
     model = model_of()
     expected = semantic(model)
