@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from onnxreg.converters.onnx.elements import tensor_bytes
-from onnxreg.converters.onnx.graph_operators import subgraphs
+from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import check_path
@@ -66,18 +66,20 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
     return tuple(sorted(ends))
 
 
-def locations(model: Any, path: Path) -> list[str]:
-    """The locations of external tensors, relative to a folder, sorted. Raises InputError as above."""
-    external = (tensor for tensor in tensors(model) if tensor.data_location == tensor.EXTERNAL)
-    return sorted({_place(tensor, path)[0] for tensor in external})
-
-
 def tensors(model: Any) -> Iterator[Any]:
     """Every tensor stored in a model: initializers and attributes, subgraphs and functions included."""
-    yield from _graph_tensors(model.graph)
-    for function in model.functions:
-        yield from _node_tensors(function.node)
-        yield from _attribute_tensors(function.attribute_proto)
+    for body in containers(model):
+        yield from getattr(body, "initializer", ())
+        sparse = [*getattr(body, "sparse_initializer", ())]
+        for attribute in attributes(body):
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                sparse.append(attribute.sparse_tensor)
+            sparse += attribute.sparse_tensors
+        for tensor in sparse:
+            yield from (tensor.values, tensor.indices)
 
 
 @contextmanager
@@ -95,31 +97,6 @@ def opening(path: Path) -> None:
     listener = _listener.get()
     if listener is not None:
         listener(path)
-
-
-def _graph_tensors(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Any) -> Iterator[Any]:
-    for node in nodes:
-        yield from _attribute_tensors(node.attribute)
-
-
-def _attribute_tensors(attributes: Any) -> Iterator[Any]:
-    for attribute in attributes:
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        if attribute.HasField("sparse_tensor"):
-            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-        for sparse in attribute.sparse_tensors:
-            yield from (sparse.values, sparse.indices)
-        for graph in subgraphs(attribute):
-            yield from _graph_tensors(graph)
 
 
 def _place(tensor: Any, path: Path) -> tuple[str, int, int]:

@@ -117,7 +117,14 @@ def within(body: Any) -> Iterator[Any]:
     while waiting:
         container = waiting.pop()
         yield container
-        waiting += [inner for node in container.node for item in node.attribute for inner in subgraphs(item)]
+        waiting += [inner for item in attributes(container) for inner in subgraphs(item)]
+
+
+def attributes(body: Any) -> Iterator[Any]:
+    """The attributes (protos) of a graph's or function's nodes, and those that a function itself has by default."""
+    for node in body.node:
+        yield from node.attribute
+    yield from getattr(body, "attribute_proto", ())
 
 
 def subgraphs_of(node: "ir.Node") -> Iterator["ir.Graph"]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, opening, tensors
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, containers, subgraphs, subgraphs_of
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, containers, within
 from onnxreg.converters.onnx.tensors import map_external
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
@@ -121,17 +121,17 @@ def check_expansion(model: Any, path: Path) -> None:
     }
     if len(functions) != len(model.functions):
         raise InputError(f"{path.name} is not a valid graph: two local functions have one name")
-    bodies = {key: _measure(function.node, functions) for key, function in functions.items()}
+    bodies = {key: _measure(function, functions) for key, function in functions.items()}
+    main = replace(_measure(model.graph, functions), size=0)
+    if sum(body.subgraphs for body in (main, *bodies.values())) > MAX_SUBGRAPHS:
+        raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
     extents: dict[Key, _Extent] = {}
     try:
         for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():
             extents[key] = _expand(bodies[key], extents, path)
     except CycleError as error:
         raise InputError(f"{path.name} is not a valid graph: a local function calls itself") from error
-    main = _measure(model.graph.node, functions)
-    if main.subgraphs + sum(body.subgraphs for body in bodies.values()) > MAX_SUBGRAPHS:
-        raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
-    _expand(replace(main, size=0), extents, path)
+    _expand(main, extents, path)
 
 
 def read_model(path: Path) -> "ir.Model":
@@ -253,14 +253,12 @@ def _holds_map(value: Any) -> bool:
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
     """The nodes of a graph or function and of what is in it, in order. A function that the inliner left is entered."""
-    for node in body:
+    for node in body.all_nodes():
         function = functions.get(node.op_identifier())
-        if function is not None:
+        if function is None:
+            yield node
+        else:
             yield from _running(function, functions)
-            continue
-        yield node
-        for graph in subgraphs_of(node):
-            yield from _running(graph, functions)
 
 
 def graph_inputs(graph: Any) -> list[Any]:
@@ -315,20 +313,17 @@ def _key(domain: str, name: str, overload: str) -> Key:
     return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
 
 
-def _measure(nodes: Iterable[Any], functions: Mapping[Key, Any]) -> _Body:
+def _measure(body: Any, functions: Mapping[Key, Any]) -> _Body:
     """Count until a limit is passed."""
-    size = sum(node.ByteSize() for node in nodes) if functions else 0
-    count, graphs, calls = 0, 0, Counter[Key]()
-    waiting = [nodes]
-    while waiting and count <= MAX_NODES and graphs <= MAX_SUBGRAPHS:
-        for node in waiting.pop():
-            count += 1
-            key = _key(node.domain, node.op_type, node.overload)
-            if key in functions:
-                calls[key] += 1
-            inner = [graph.node for item in node.attribute for graph in subgraphs(item)]
-            graphs += len(inner)
-            waiting += inner
+    size = sum(node.ByteSize() for node in body.node) if functions else 0
+    count, graphs, calls = 0, -1, Counter[Key]()
+    for graph in within(body):
+        graphs += 1
+        count += len(graph.node)
+        if count > MAX_NODES or graphs > MAX_SUBGRAPHS:
+            break
+        keys = (_key(node.domain, node.op_type, node.overload) for node in graph.node)
+        calls.update(key for key in keys if key in functions)
     return _Body(count, graphs, size, calls)
 
 
