@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, Element
+from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
@@ -189,17 +189,33 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
     `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
     has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
-    weights = _weight_kinds(nodes, large)
-    quantized = {weight: kind for weight, kind in weights.items() if weight.element.name in QUANTIZED}
-    value = {
-        "weights_quantized": len(quantized),
-        "weights_total": len(weights),
-        "bytes_quantized": sum(one.size for one in quantized),
-        "bytes_total": sum(one.size for one in weights),
+    kinds: dict[ir.Value, str] = {}
+    scales: set[ir.Value] = set()
+    for node in nodes:
+        for position, value in enumerate(node.inputs):
+            element = element_of(value)
+            if value is None or element is None or element.name not in FLOATS | QUANTIZED:
+                continue
+            if len(_stored_dims(value, large)) < 2:
+                continue
+            if position in _SCALES.get(node.op_type, ()):
+                scales.add(value)
+            elif node.op_type in _PACKED and element.name == "uint8":
+                kinds[value] = _packed_kind(node)
+            else:
+                kinds.setdefault(value, element.name.removeprefix("u"))
+    counts, sizes = Counter[str](), Counter[str]()
+    for value, kind in kinds.items():
+        if value not in scales and (element := element_of(value)):
+            counts[kind] += 1
+            sizes[kind] += (prod(_stored_dims(value, large)) * element.bits + 7) // 8
+    result = {
+        "weights_quantized": sum(counts[kind] for kind in counts if kind not in FLOATS),
+        "weights_total": counts.total(),
+        "bytes_quantized": sum(sizes[kind] for kind in sizes if kind not in FLOATS),
+        "bytes_total": sizes.total(),
     }
-    return WeightCount.from_json(value, "weights"), _precision(
-        quantized, [weight for weight in weights if weight not in quantized]
-    )
+    return WeightCount.from_json(result, "weights"), _precision(sizes)
 
 
 def weight_type(precision: str) -> str:
@@ -248,48 +264,13 @@ def _facts(
         )
 
 
-@dataclass(frozen=True)
-class _Weight:
-    """A stored tensor: the value that it is, its element type and size in bytes."""
-
-    value: "ir.Value"
-    element: Element
-    size: int
-
-
-def _weight(value: "ir.Value | None", large: Collection[str]) -> _Weight | None:
-    """The weight that an operand is: stored, or made by a Constant, of rank 2 or more, of a type of weights."""
-    element = element_of(value)
-    if value is None or element is None or element.name not in FLOATS | QUANTIZED:
-        return None
+def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
+    """The shape of a value that is stored, or made by a Constant; that of a scalar for any other."""
     maker = value.producer()
     if maker is not None and maker.op_type == "Constant" and not maker.domain and "value" in maker.attributes:
-        dims = dims_of(maker.attributes["value"].as_tensor())
-    elif value.shape is not None and (
-        value.is_initializer() or (value.is_graph_input() and value.name in large)
-    ):
-        dims = value.shape.numpy()
-    else:
-        return None
-    return _Weight(value, element, (prod(dims) * element.bits + 7) // 8) if len(dims) >= 2 else None
-
-
-def _weight_kinds(nodes: Iterable["ir.Node"], large: Collection[str]) -> dict[_Weight, str]:
-    """Each weight with its kind: the element type, signed or not, that its values have once unpacked."""
-    weights: dict[_Weight, str] = {}
-    scales: set[_Weight] = set()
-    for node in nodes:
-        for position, operand in enumerate(node.inputs):
-            weight = _weight(operand, large)
-            if weight is None:
-                continue
-            if position in _SCALES.get(node.op_type, ()):
-                scales.add(weight)
-            elif node.op_type in _PACKED and weight.element.name == "uint8":
-                weights[weight] = _packed_kind(node)
-            else:
-                weights.setdefault(weight, weight.element.name.removeprefix("u"))
-    return {weight: kind for weight, kind in weights.items() if weight not in scales}
+        return dims_of(maker.attributes["value"].as_tensor())
+    is_stored = value.is_initializer() or (value.is_graph_input() and value.name in large)
+    return tuple(value.shape.numpy()) if value.shape is not None and is_stored else ()
 
 
 def _packed_kind(node: "ir.Node") -> str:
@@ -299,17 +280,14 @@ def _packed_kind(node: "ir.Node") -> str:
     return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
 
 
-def _precision(quantized: dict[_Weight, str], floats: list[_Weight]) -> str:
-    kinds = set(quantized.values())
-    if kinds == {"int8", WEIGHTS_ONLY}:
+def _precision(sizes: Counter[str]) -> str:
+    """The precision of weights, by the bytes of each kind: the element type, signed or not, of the values once unpacked."""
+    quantized = sizes.keys() - FLOATS
+    if quantized == {"int8", WEIGHTS_ONLY}:
         return "int8"
-    if kinds:
-        return kinds.pop() if len(kinds) == 1 else "mixed"
-    sizes: Counter[str] = Counter()
-    for weight in floats:
-        sizes[weight.element.name] += weight.size
-    total = sum(sizes.values())
-    major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * total]
+    if quantized:
+        return quantized.pop() if len(quantized) == 1 else "mixed"
+    major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * sizes.total()]
     return "mixed" if len(major) > 1 else (major[0] if major else "float32")
 
 
