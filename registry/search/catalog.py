@@ -416,7 +416,7 @@ def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> di
     """The token of each model's index file, by name. UnlistedError if the place cannot list its files."""
     store = innermost(reader)
     if isinstance(store, DirectoryRegistry):
-        with host_errors(f"listing {store.root / 'index'}"):
+        with host_errors(f"listing the models of {store.url}"):
             tokens = _scan(store.root / "index", "", time.time_ns())
             return {name: token for name, token in tokens.items() if name in known_names or is_name(name)}
     return store.index_tokens()

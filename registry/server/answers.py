@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from onnxreg.registry.log.log import MismatchError
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import MissingBlobError
-from onnxreg.schema.core.errors import ConflictError, IntegrityError, RegError
+from onnxreg.schema.core.errors import ConflictError, HostError, IntegrityError, RegError
 
 JSON, HTML = "application/json", "text/html"
 IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
@@ -38,6 +38,7 @@ STATUS = {
 }
 """HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
+_COMMAND = re.compile(r"\breg [a-z]")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
@@ -65,11 +66,15 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """The error in the family that clients need: a lost blob is damage, and not a name that does not exist."""
+    """The error as clients need it: a lost blob is damage, and not a name that does not exist. Hints for the server's
+    operator, with a command or a path, are left out.
+    """
     if isinstance(error, MissingBlobError):
-        return IntegrityError(error.message, error.hint)
-    if isinstance(error, MismatchError):
-        return ConflictError(error.message, error.hint)
+        error = IntegrityError(error.message, error.hint)
+    elif isinstance(error, MismatchError):
+        error = ConflictError(error.message, error.hint)
+    if isinstance(error, HostError) or _COMMAND.search(error.hint):
+        error.hint = "tell those who run this server" if STATUS.get(error.family, 500) >= 500 else ""
     return error
 
 

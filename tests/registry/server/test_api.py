@@ -1,6 +1,8 @@
 """The questions: the answers of the command line, kept while they are true, and a reason for whatever is wrong."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,6 +251,27 @@ def test_an_index_that_lies_is_no_answer(site: Site) -> None:
         answer = site.resolve({"ref": "acme/pii"})
         assert (answer.status, answer.error["family"]) == (500, "integrity")
         assert "says other things of manifest" in answer.error["message"]
+
+
+def test_an_error_names_no_path_and_no_command(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(folder: object = ".", *args: Any, **options: Any) -> int:
+        raise PermissionError(errno.EACCES, "denied", str(folder))
+
+    for path in site.root.glob("blobs/sha256/*/*"):
+        path.unlink()
+    errors = [site.resolve({"ref": "tiny"})]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", denied)
+        errors += [site.get("/v1/models"), site.get("/", Accept="text/html")]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", denied)
+        errors += [site.get("/registry.json"), site.resolve({"ref": "acme/pii"})]
+    assert [error.status for error in errors] == [500, 503, 503, 503, 503]
+    for error in errors:
+        text = error.body.decode()
+        assert "those who run this server" in text
+        assert str(site.root) not in text
+        assert "reg verify" not in text
 
 
 def test_a_registry_that_is_gone(site: Site) -> None:
