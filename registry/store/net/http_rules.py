@@ -206,6 +206,7 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
         redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)  # an HTTPError reads fp
         fp.close()
         redirected.hops = hops + 1
+        redirected.remove_header("Proxy-authorization")  # the next host may be reached without the proxy
         token: Any = req.unredirected_hdrs.get("Authorization")
         if token and _origin(redirected.full_url) == _origin(req.full_url):
             redirected.add_unredirected_header("Authorization", token)

@@ -3,11 +3,15 @@
 import json
 import shutil
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.registries import owner
@@ -18,7 +22,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.http import http_remote
-from onnxreg.registry.store.net.http_rules import variable
+from onnxreg.registry.store.net.http_rules import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 TOKEN = "correct-horse_battery.staple=="
@@ -145,6 +149,18 @@ def test_no_other_origin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(sent) == {f"Bearer {TOKEN}"}
     assert got
     assert set(got) == {None}
+
+
+def test_no_host_gets_the_password_of_a_proxy() -> None:
+    handler, headers = SameOrigin(), Message()
+    handler.parent = cast(Any, SimpleNamespace(open=lambda request, timeout: request))
+    headers["Location"] = "https://8.8.8.8/there"
+    request = urllib.request.Request("https://1.1.1.1/here", headers={"Range": "bytes=1-"})
+    request.timeout = 1.0
+    urllib.request.ProxyHandler().proxy_open(request, "http://user:secret@127.0.0.1:9", "https")
+    assert request.has_header("Proxy-authorization")
+    redirected = handler.http_error_302(request, BytesIO(), 302, "Found", cast(Any, headers))
+    assert redirected.header_items() == [("Range", "bytes=1-")]
 
 
 def test_a_redirect_within_the_server_takes_it_along(monkeypatch: pytest.MonkeyPatch) -> None:
