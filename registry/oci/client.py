@@ -24,7 +24,7 @@ from onnxreg.registry.store.net.requests import READ_BYTES, RefusedError, is_pas
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, about
 
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
@@ -130,7 +130,7 @@ class OciServer(HttpStore):
         """An access token from the endpoint that the server names, which is held to the rules of redirects."""
         label = f"the token endpoint of {self._target.host}"
         try:
-            realm = http_rules.target(f"{self._target.server}/v2/", parameters.get("realm"))
+            realm = http_rules.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
         except RemoteError as error:
             raise RemoteError(f"{label} is not used: {error.message}") from None
         service, authorization, form = parameters.get("service", ""), {}, None
@@ -303,7 +303,9 @@ class OciClient:
         before = [] if data is None else entries(data, "manifests", self.url)
         entry = document.descriptor()
         if entry["digest"] not in {item.get("digest") for item in before}:
-            self.put_manifest(referrers_index([*before, entry]), fallback_tag(subject))
+            with about(f"{self.url} has a malformed list of referrers", IntegrityError):
+                index = referrers_index([*before, entry])
+            self.put_manifest(index, fallback_tag(subject))
 
 
 def fallback_tag(digest: Digest) -> str:

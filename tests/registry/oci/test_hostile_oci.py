@@ -12,7 +12,7 @@ from support.servers.oci import Handler, Oci
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.oci import client as oci_client
-from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget
+from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget, fallback_tag
 from onnxreg.registry.oci.versions import STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
@@ -223,6 +223,7 @@ def challenged(server: Oci, realm: str, token: Callable[[Handler], None]) -> Non
         "file:///etc/passwd",
         "",
         "ftp://x/",
+        "http://127.0.0.1:9/token#part",
     ],
 )
 def test_a_broken_realm_is_an_error_of_the_remote(server: Oci, index: str, realm: str) -> None:
@@ -241,6 +242,21 @@ def test_a_redirected_request_for_a_token_is_an_error_of_the_remote(
     challenged(server, f"{server.base}/token", lambda handler: handler.reply(status, Location="/token2x"))
     with pytest.raises(RegError):
         client(server).find_manifest("1.0.0")
+
+
+@pytest.mark.parametrize("value", [b"1e999", b'"\\ud800"', b"99999999999999999999"])
+def test_a_list_of_referrers_that_cannot_be_written_again(
+    registry: Registry, make_draft: MakeDraft, server: Oci, value: bytes
+) -> None:
+    server.has_referrers = False
+    registry.add(make_draft(), "1.0.0")
+    digest = send(registry, server)
+    assert digest is not None
+    entry = b'{"digest": "sha256:%s", "x": %s}' % (b"0" * 64, value)
+    tag = fallback_tag(digest)
+    server.manifests[tag] = b'{"manifests": [%s]}' % entry, server.manifests[tag][1]
+    with pytest.raises(IntegrityError):
+        send(registry, server)
 
 
 @pytest.mark.parametrize(
