@@ -11,6 +11,8 @@ from onnxreg.schema.core.errors import RegError, RemoteError
 
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
 """Codes for bytes that were changed on their way."""
+GATEWAY_STATUS = frozenset({502, 504})
+"""Statuses of a gateway between that got no answer from the server."""
 PASSING_CODES = GARBLED | {
     "ConditionalRequestConflict",
     "IncompleteBody",
@@ -87,12 +89,16 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
 
 def is_passing(error: Exception) -> bool:
     """True if a request that failed so may succeed the next time."""
-    return isinstance(error, UnansweredError) or is_busy(error)
+    is_unanswered = isinstance(error, RefusedError) and error.status in GATEWAY_STATUS
+    return is_unanswered or isinstance(error, UnansweredError) or is_busy(error)
 
 
 def is_busy(error: Exception) -> bool:
-    """True if the server said that it did not do what was asked for, and may do it the next time."""
-    is_refused = isinstance(error, RefusedError)
+    """True if the server said that it did not do what was asked for, and may do it the next time.
+
+    A gateway says only that it got no answer itself.
+    """
+    is_refused = isinstance(error, RefusedError) and error.status not in GATEWAY_STATUS
     return is_refused and (error.status in PASSING_STATUS or error.reason in PASSING_CODES)  # type: ignore[attr-defined]
 
 

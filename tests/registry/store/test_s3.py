@@ -111,11 +111,12 @@ def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, ma
     assert not verify(remote).damages
 
 
-def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_proxy: Proxy) -> None:
+@pytest.mark.parametrize("fault", ["lost", "502 BadGateway", "504 GatewayTimeout"])
+def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_proxy: Proxy, fault: str) -> None:
     """It may be done at any later time: only the collector's note, which stays, keeps pushes off the key."""
     remote = bucket_remote(bucket_url, create=True)
     put(remote, b"blob")
-    s3_proxy.plan = lambda method, path: "lost" if method == "DELETE" else None
+    s3_proxy.plan = lambda method, path: fault if method == "DELETE" else None
     with pytest.raises(RemoteError, match="deleting blobs/"):
         remote.delete([BlobKey(Digest.of(b"blob"))])
     assert s3_proxy.requests("DELETE", "/blobs/") == 1
