@@ -122,7 +122,8 @@ def read_remote(
         except CatalogError as error:
             problem = f"the catalog of {reader.url} {error}"
             if copy is not None:
-                copy.unlink(missing_ok=True)
+                with suppress(OSError):
+                    copy.unlink()
     try:
         catalog.update(reader, pattern=pattern, artifacts=artifacts, progress=progress)
     except UnlistedError as error:

@@ -514,6 +514,21 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(models: Registry, tmp_pat
     assert reader.query() == direct(models.store, None) and reader.lines == [] and reader.time
 
 
+def test_a_damaged_copy_that_cannot_be_removed(
+    models: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "denied")
+
+    publish(models.store)
+    reader = open_reader(tmp_path, str(models.store.root))
+    reader.query()
+    (copy,) = state_directory().rglob(COPY)
+    copy.write_bytes(copy.read_bytes()[:-40])
+    monkeypatch.setattr(Path, "unlink", denied)
+    assert reader.query() == direct(models.store, None)
+
+
 def test_nothing_needs_to_be_kept(models: Registry, tmp_path: Path) -> None:
     publish(models.store)
     reader = Reader(models.store)
