@@ -96,11 +96,16 @@ def parse_url(url: str) -> HfUri:
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
     """A file of a commit, or a folder: then it has no size.
 
-    The token is the SHA-256 of a file in LFS, else the git object id.
+    The token is the SHA-256 of a file in LFS, else the git object id. TypeError if the Hub's answer is malformed.
     """
     if isinstance(entry, RepoFolder):
-        return TreeFile(entry.path, None, entry.tree_id)
-    return TreeFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+        file = TreeFile(entry.path, None, entry.tree_id)
+    else:
+        file = TreeFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+    for value, kind in zip(file, (str, int | None, str), strict=True):
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is not {kind}")
+    return file
 
 
 class HubFiles(HttpStore):
@@ -194,7 +199,9 @@ class HubClient:
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
-            files += map(tree_file, self._ask("looking for files", partial(self.api.get_paths_info, **part)))
+            entries = self._ask("looking for files", partial(self.api.get_paths_info, **part))
+            with self._errors("looking for files"):
+                files += map(tree_file, entries)
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:

@@ -836,6 +836,16 @@ def test_a_proxy_s_page_instead_of_an_answer(hub: Hub, remote: HubRegistry, patt
     assert "the answer is not the Hub's" in failing(use, RemoteError)
 
 
+@pytest.mark.parametrize("value", [{"path": 5}, {"size": "many"}, {"oid": None}, {"lfs": {"size": 1}}])
+def test_a_listing_of_nonsense(hub: Hub, remote: HubRegistry, value: dict[str, Any]) -> None:
+    path = BlobKey(Digest.of(b"blob")).path
+    entry = {"type": "file", "path": path, "size": 4, "oid": "0" * 40, **value}
+    for pattern in ("/paths-info/", "/tree/"):
+        hub.fail(pattern, status=200, times=1000, body=json.dumps([entry]).encode())
+    assert "the answer is not the Hub's" in failing(lambda: remote.has([Digest.of(b"blob")]), RemoteError)
+    assert "the answer is not the Hub's" in failing(lambda: list(remote.files()), RemoteError)
+
+
 def test_another_registry_under_the_same_name_is_noticed(
     hub: Hub,
     registry: Registry,
