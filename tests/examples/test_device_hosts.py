@@ -14,7 +14,6 @@ from support.servers import static, web_client
 from support.servers.static import Manners
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
 NAME = "acme/pii"
 NODE = shutil.which("node")
@@ -31,13 +30,6 @@ Host = Callable[[Manners], Callable[..., Any]]
 def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
     with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
         yield call
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
 
 
 def update(

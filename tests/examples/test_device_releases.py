@@ -14,7 +14,6 @@ from support.servers import static, web_client
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
 
 NAME = "acme/pii"
@@ -33,13 +32,6 @@ Publish = Callable[..., dict[str, str]]
 def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
     with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
         yield call
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
 
 
 @pytest.fixture

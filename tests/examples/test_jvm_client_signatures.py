@@ -16,7 +16,6 @@ from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey, generate
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, pae
 
 NAME = "acme/pii"
@@ -26,13 +25,6 @@ pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 @pytest.fixture(scope="module", params=["ecdsa-p256", "ed25519"])
 def key(request: pytest.FixtureRequest) -> PrivateKey:
     return generate(request.param)
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
 
 
 @pytest.fixture(scope="module")

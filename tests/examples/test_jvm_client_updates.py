@@ -37,13 +37,6 @@ pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
-
-
-@pytest.fixture
 def site(registry: Registry) -> Iterator[Proxy]:
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running

@@ -36,13 +36,6 @@ def node(*words: str | Path) -> str:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(tmp_path / "home")
-    DirectoryRegistry.create(registry.store.root)
-    return registry
-
-
-@pytest.fixture
 def site(registry: Registry) -> Iterator[Proxy]:
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running

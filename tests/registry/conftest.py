@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.registries.drafts import write_draft
-from support.servers import s3servers
+from support.servers import s3servers, static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
@@ -36,6 +36,14 @@ def registry(tmp_path: Path) -> Registry:
 @pytest.fixture
 def other(tmp_path: Path) -> Registry:
     return Registry(tmp_path / "other")
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What serves the registry's directory, behind a proxy that counts."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
 
 
 @pytest.fixture

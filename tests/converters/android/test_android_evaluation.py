@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.drafts import manifest_of
 
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest
 
 Make = Callable[..., Path]
 SAID = {"B-NAME": "w20", "I-NAME": "w21", "B-DATE": "w30", "I-DATE": "w31"}
@@ -79,14 +79,9 @@ def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
     return run
 
 
-def manifest(draft: Draft) -> Manifest:
-    data = {path: (draft.root / path).read_bytes() for path in draft.paths()}
-    return draft.manifest({path: Descriptor(Digest.of(raw), len(raw)) for path, raw in data.items()})
-
-
 def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
     """What holds in every state; returns the manifest's JSON."""
-    found = manifest(draft)
+    found = manifest_of(draft)
     (report,) = [file for file in found.files if file.role == "report"]
     assert report.path == "recall_delta.json"
     for artifact in found.artifacts:
@@ -182,7 +177,7 @@ def test_random_weights_are_not_certified(evaluate: Callable[..., Draft], bert: 
 
 def test_without_a_suite_nothing_was_evaluated(tagger: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    found = manifest(export_android(str(tagger), tmp_path / "w", name="acme/x"))
+    found = manifest_of(export_android(str(tagger), tmp_path / "w", name="acme/x"))
     assert {artifact.certification.reasons for artifact in found.artifacts} == {("not evaluated",)}
     assert not any(file.role == "report" for file in found.files)
 
@@ -269,7 +264,7 @@ def test_a_loss_near_the_limit_is_unclear_and_refuses_nothing(evaluate: Callable
     assert record["loss"] >= 0.005 > record["interval"][0]
     assert (
         record["state"]
-        == int8_of(json.loads(manifest(draft).encode()))["certification"]["state"]
+        == int8_of(json.loads(manifest_of(draft).encode()))["certification"]["state"]
         == "unknown"
     )
     assert record["reasons"][0].startswith("unclear")

@@ -154,13 +154,6 @@ def write_suite(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "workspace"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def base() -> dict[str, Any]:
     return dict(BASE)
 

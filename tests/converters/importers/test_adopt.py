@@ -16,32 +16,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from support.registries.drafts import manifest_of
 
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.runtime import run
-from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
-from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 CONFIG = "model.required_operators_and_types.config"
-
-
-def manifest_of(draft: Draft) -> Manifest:
-    """The manifest as a registry would make it."""
-    measured = {}
-    for path in draft.paths():
-        data = (draft.root / path).read_bytes()
-        measured[path] = Descriptor(Digest.of(data), len(data))
-    return draft.manifest(measured)
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "workspace"
-    path.mkdir()
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.registries.drafts import manifest_of
 from support.sampling import sampled
 
 from onnxreg.converters.importers.add_files import adopt
@@ -24,10 +25,8 @@ from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.openmed.openmed import import_openmed
 from onnxreg.converters.importers.reader_process import import_directory
 from onnxreg.converters.importers.weight_compare import compare_weights
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FIXTURES = Path(__file__).parents[1].parent / "fixtures/openmed-v1"
@@ -38,22 +37,6 @@ CONFIG = "model.required_operators_and_types.config"
 def export(tmp_path: Path) -> Path:
     """A copy of the evaluated export, to be tampered with."""
     return Path(shutil.copytree(FIXTURES / "bert", tmp_path / "export"))
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "workspace"
-    path.mkdir()
-    return path
-
-
-def manifest_of(draft: Draft) -> Manifest:
-    """The manifest as a registry would make it."""
-    measured = {}
-    for path in draft.paths():
-        data = (draft.root / path).read_bytes()
-        measured[path] = Descriptor(Digest.of(data), len(data))
-    return draft.manifest(measured)
 
 
 def change(directory: Path, edit: dict[str, Any], file: str = FILENAME) -> None:

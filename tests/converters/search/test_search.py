@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.docs.nets import write_mlp
+from support.registries.drafts import manifest_of
 
 from onnxreg.converters.android.android_recipe import AndroidOptions, recipe_of
 from onnxreg.converters.engine import run_plan
@@ -23,11 +24,10 @@ from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, run_with_search
 from onnxreg.converters.search.candidates import WeightBytes, library
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest
 
 Make = Callable[..., Path]
 STEPS = [{"name": "fp32", "pass": "OnnxConversion"}]
@@ -91,11 +91,6 @@ def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft
     return run
 
 
-def manifest(draft: Draft) -> Manifest:
-    data = {path: (draft.root / path).read_bytes() for path in draft.paths()}
-    return draft.manifest({path: Descriptor(Digest.of(raw), len(raw)) for path, raw in data.items()})
-
-
 def record(draft: Draft) -> dict[str, Any]:
     value: dict[str, Any] = dict(draft.fields["recipe"]["parameters"]["search"])
     return value
@@ -116,7 +111,7 @@ def test_the_smallest_that_passes_wins_and_is_confirmed_on_the_other_suite(
     assert (found["choose"], found["confirm"]) == tuple(
         str(Digest.of(path.read_bytes())) for path in (choose, confirm)
     )
-    (winner,) = [artifact for artifact in manifest(draft).artifacts if artifact.path == found["output"]]
+    (winner,) = [artifact for artifact in manifest_of(draft).artifacts if artifact.path == found["output"]]
     assert winner.size == passed[found["winner"]]
     assert winner.certification.state == "certified" and winner.certification.evidence is not None
     assert winner.certification.evidence.suite == Digest.of(confirm.read_bytes())
@@ -167,10 +162,10 @@ def test_rebuild_repeats_the_path_of_the_winner(
     search: Callable[..., Draft], write_suite: Callable[..., Path], encoder: Path, tmp_path: Path
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    published = manifest(search(choose, confirm=str(confirm), candidates=["int8", "fp16"]))
+    published = manifest_of(search(choose, confirm=str(confirm), candidates=["int8", "fp16"]))
     workspace = tmp_path / "again"
     workspace.mkdir()
-    again = manifest(rebuild(published, "acme/x:1", Materials(str(encoder), confirm), workspace))
+    again = manifest_of(rebuild(published, "acme/x:1", Materials(str(encoder), confirm), workspace))
     assert again == published
     assert published.recipe is not None
     parameters = {**published.recipe.parameters, "search": ["int8"]}
@@ -200,7 +195,7 @@ def test_a_second_search_takes_its_figures_from_the_cache(
 
     monkeypatch.setattr("onnxreg.converters.evaluation.evaluate.predict", fail)
     second = search(choose, cache, confirm=str(confirm), candidates=["int8", "fp16"])
-    assert manifest(first) == manifest(second)
+    assert manifest_of(first) == manifest_of(second)
 
 
 @pytest.mark.parametrize(
@@ -479,7 +474,7 @@ def test_a_candidate_may_have_any_name_and_full_precision(
     draft = search(choose, confirm=str(confirm), candidates=[own])
     found = record(draft)
     assert found["winner"] == "base"
-    (winner,) = [artifact for artifact in manifest(draft).artifacts if artifact.path == found["output"]]
+    (winner,) = [artifact for artifact in manifest_of(draft).artifacts if artifact.path == found["output"]]
     assert (winner.precision, winner.certification.state) == ("float32", "certified")
     assert winner.certification.evidence is not None
     assert winner.certification.evidence.suite == Digest.of(confirm.read_bytes())

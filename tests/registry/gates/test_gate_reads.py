@@ -2,14 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.registries import owner
 from support.registries.gated import LAX, NAME, POLICY, refusal
-from support.servers import static
-from support.servers.faults import Proxy, proxy
+from support.servers.faults import Proxy
 from support.trust.attack_operations import attack
 
 from onnxreg.cli.main import main
@@ -26,14 +24,6 @@ INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
 def registry(gated: Registry) -> Registry:
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
     return gated
-
-
-@pytest.fixture
-def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """What serves the registry's directory, behind a proxy that counts."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with static.serve(registry.store.root) as url, proxy(url) as running:
-        yield running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.gated import NAME
-from support.servers import s3servers, static
+from support.servers import s3servers
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
@@ -26,14 +26,6 @@ from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
-
-
-@pytest.fixture
-def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """What serves the registry's directory, behind a proxy that counts."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with static.serve(registry.store.root) as url, proxy(url) as running:
-        yield running
 
 
 @pytest.fixture

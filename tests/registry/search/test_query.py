@@ -56,12 +56,6 @@ def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
     return DirectoryRegistry.open(Path(shutil.copytree(template, tmp_path / "home")))
 
 
-@pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(catalog, "TICK_NANOSECONDS", 0)
-
-
 def tick() -> None:
     """Let the file system's clock, which may stand still for a hundredth of a second, go on."""
     time.sleep(0.03)

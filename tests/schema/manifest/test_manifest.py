@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.schema.edits import Path, at
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -16,19 +17,12 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Step
 
-Path = tuple[str | int, ...]
 TYPED = {"opset_imports", "tools"}
 """Objects whose keys are data and whose values have one type."""
 
 
 def sha(number: int) -> str:
     return f"sha256:{number:064x}"
-
-
-def at(value: Any, path: Path) -> Any:
-    for key in path:
-        value = value[key]
-    return value
 
 
 def objects(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from onnxreg.registry.store.streams import measure
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import Manifest
 
 
 def write_draft(root: Path, name: str, seed: str, size: int) -> Draft:
@@ -22,3 +24,8 @@ def write_draft(root: Path, name: str, seed: str, size: int) -> Draft:
         (DraftFile("config", "config.json"), DraftFile("tokenizer", "tokenizer.json")),
         {"task": "token-classification"},
     )
+
+
+def manifest_of(draft: Draft) -> Manifest:
+    """The manifest as a registry would make it."""
+    return draft.manifest(measure(draft.root, draft.paths()))
