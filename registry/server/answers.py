@@ -66,9 +66,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """The error as clients need it: a lost blob is damage, and not a name that does not exist. Hints for the server's
-    operator, with a command or a path, are left out.
-    """
+    """The error as clients need it: a lost blob is damage, and hints with a command or a path of the server are left out."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):

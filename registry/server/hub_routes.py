@@ -208,9 +208,8 @@ class HubRoutes:
         return answer
 
     async def _repository(self, request: Request) -> Repository:
-        return await self._queue.run(
-            partial(self._read, _name(request), request.path_params.get("revision", MAIN))
-        )
+        revision = request.path_params.get("revision", MAIN)
+        return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
         """A version as a repository. HttpError with the Hub's code if it does not exist, or a policy bars it."""

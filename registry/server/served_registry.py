@@ -218,7 +218,9 @@ class Search:
     ) -> bytes:
         """Answer a question; with a `key`, its answer is kept while the catalog is the same. `artifacts`: it has all of them."""
 
-        def answer(catalog: Catalog) -> bytes:
+        def answer() -> bytes:
+            self._registry.check_readable()
+            catalog = self._catalog.refresh(artifacts=artifacts)
             answers, token = self._registry.answers, str(catalog.revision)
             value = None if key is None else answers.get((self, key), token)
             if value is None:
@@ -227,11 +229,7 @@ class Search:
                     answers.put((self, key), token, value, len(value))
             return value
 
-        def asked() -> bytes:
-            self._registry.check_readable()
-            return answer(self._catalog.refresh(artifacts=artifacts))
-
-        return await self._queue.run(asked)
+        return await self._queue.run(answer)
 
 
 def _unknown(name: str) -> NotFoundError:

@@ -5,14 +5,12 @@ obstore describes a failure in a text: a summary, which has the server's answer,
 
 import re
 
-from onnxreg.registry.store.net import http_rules
-from onnxreg.registry.store.net.requests import PASSING_STATUS, RefusedError, UnansweredError
+from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.store.net.requests import RefusedError, UnansweredError
 from onnxreg.schema.core.errors import RegError, RemoteError
 
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
 """Codes for bytes that were changed on their way."""
-GATEWAY_STATUS = frozenset({502, 504})
-"""Statuses of a gateway between that got no answer from the server."""
 PASSING_CODES = GARBLED | {
     "ConditionalRequestConflict",
     "IncompleteBody",
@@ -89,17 +87,13 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
 
 def is_passing(error: Exception) -> bool:
     """True if a request that failed so may succeed the next time."""
-    is_unanswered = isinstance(error, RefusedError) and error.status in GATEWAY_STATUS
-    return is_unanswered or isinstance(error, UnansweredError) or is_busy(error)
+    is_code = isinstance(error, RefusedError) and error.reason in PASSING_CODES
+    return is_code or requests.is_passing(error)
 
 
 def is_busy(error: Exception) -> bool:
-    """True if the server said that it did not do what was asked for, and may do it the next time.
-
-    A gateway says only that it got no answer itself.
-    """
-    is_refused = isinstance(error, RefusedError) and error.status not in GATEWAY_STATUS
-    return is_refused and (error.status in PASSING_STATUS or error.reason in PASSING_CODES)  # type: ignore[attr-defined]
+    """True if the server itself, no gateway, said that it did not do what was asked for, and may do it the next time."""
+    return isinstance(error, RefusedError) and error.status not in (502, 504) and is_passing(error)
 
 
 def is_absence(error: RefusedError) -> bool:

@@ -125,13 +125,7 @@ class BucketUrl:
             options["read_timeout"] = f"{silence * 1000:.0f}ms"
         second = timedelta(seconds=1)
         backoff = {"init_backoff": 0.1 * second, "max_backoff": 5 * second, "base": 2}
-        limits = {
-            "client_options": settings["client_options"] | options,
-            "retry_config": {
-                "max_retries": retries,
-                "retry_timeout": timedelta(hours=1),
-                "backoff": backoff,
-            },
-        }
+        retry = {"max_retries": retries, "retry_timeout": timedelta(hours=1), "backoff": backoff}
+        limits = {"client_options": settings["client_options"] | options, "retry_config": retry}
         kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.scheme]
         return kind(self.bucket, prefix=self.prefix or None, **(settings | limits))

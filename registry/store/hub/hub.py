@@ -304,10 +304,8 @@ class HubPush(StagedBlobs, Push):
         path = index_path(name)
 
         def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
-            relied, staged = (
-                self._paths(self._relied - self._staged.keys()).keys(),
-                self._paths(self._staged).keys(),
-            )
+            relied = self._paths(self._relied - self._staged.keys()).keys()
+            staged = self._paths(self._staged).keys()
             entry = at.entries([path, *sorted(relied | staged)]).get(path)
             if is_doubtful and is_file(entry, token_of(index)):
                 return []

@@ -153,10 +153,8 @@ class HubClient:
 
     def head(self) -> str:
         """The newest commit."""
-        info = self._ask(
-            "looking for the newest commit",
-            lambda: self.api.repo_info(**self._repo, revision=self._revision),
-        )
+        newest = partial(self.api.repo_info, **self._repo, revision=self._revision)
+        info = self._ask("looking for the newest commit", newest)
         if not _COMMIT.fullmatch(str(info.sha)):
             raise self._no_answer("looking for the newest commit")
         return str(info.sha)
@@ -177,9 +175,7 @@ class HubClient:
             headers = error.headers
             if error.status != 304 and headers.get("X-Error-Code") != "EntryNotFound":
                 if error.status in (401, 404) and revision is None:
-                    return self.read(
-                        path, self.head()
-                    )  # its errors say more: no repository, no such revision
+                    return self.read(path, self.head())  # its errors say more
                 raise
             data = cached if error.status == 304 else None
         header = headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "")
@@ -220,10 +216,8 @@ class HubClient:
 
     def create(self, private: bool | None) -> None:
         """Make the repository; nothing happens if it exists."""
-        self._ask(
-            "making the repository",
-            lambda: self.api.create_repo(private=private, exist_ok=True, **self._repo),
-        )
+        create = partial(self.api.create_repo, private=private, exist_ok=True, **self._repo)
+        self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
