@@ -13,11 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
 from onnxreg.registry.oci.login import Credential, find_credential
-from onnxreg.registry.store.http import (
-    ABSENT_STATUS,
-    HttpStore,
-    read_body,
-)
+from onnxreg.registry.store.http import ABSENT_STATUS, HttpStore, read_body
 from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.store.net.requests import READ_BYTES, RefusedError, is_passing, retrying

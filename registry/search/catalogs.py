@@ -238,6 +238,5 @@ def publish(
             )
         if not store.swap_file(CATALOG, packed, stored[1] if stored else None):
             raise LostRaceError("another run published a catalog meanwhile", "run one job")
-    artifacts = sum(1 for _ in catalog.query())
-    damages = catalog.damages(artifacts=True)
+    artifacts, damages = sum(1 for _ in catalog.query()), catalog.damages(artifacts=True)
     return CatalogPublication(time, len(catalog.models), artifacts, changed, size, damages)
