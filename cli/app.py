@@ -7,8 +7,9 @@ if help is shown, because every verb comes through here.
 import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
@@ -186,7 +187,9 @@ def _module(verb: str) -> ModuleType:
 
 def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
     module = _module(name)
-    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(module.command)
+    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(
+        _of_context(module.command)
+    )
 
 
 def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
@@ -196,8 +199,23 @@ def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
     inner = typer.Typer(epilog=epilog(examples), cls=VerbGroup)
     for name, function in functions.items():
         own = [line for line in examples if f" {name}" in line]
-        inner.command(name, cls=VerbCommand, epilog=epilog(own))(getattr(module, function))
+        inner.command(name, cls=VerbCommand, epilog=epilog(own))(_of_context(getattr(module, function)))
     app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
+
+
+def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
+    """The function of a verb as typer calls it: with a context, whose object is the session."""
+    signature = inspect.signature(verb)
+
+    @wraps(verb)
+    def run(context: typer.Context, **arguments: Any) -> None:
+        verb(context.obj, **arguments)
+
+    _, *parameters = signature.parameters.values()
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[context, *parameters])  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in (context, *parameters)}
+    return run
 
 
 def _version(value: bool) -> None:

@@ -147,6 +147,14 @@ class Session:
         check_target(folder, self.registry or default_root())
         return folder
 
+    def show(self, document: object, *parts: str | Iterable[str]) -> None:
+        """Print a result: its document with `--json`, else its lines. A part is a line, or lines such as `output.table`."""
+        if self.as_json:
+            output.write_json(document)
+        else:
+            for part in parts:
+                self.say(*([part] if isinstance(part, str) else part))
+
     def say(self, *lines: str) -> None:
         """Lines for people, on stdout."""
         if not self.quiet:

@@ -50,7 +50,7 @@ def _task(text: str) -> str:
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     name: NewName,
     files: Annotated[
         list[Path] | None,
@@ -104,7 +104,6 @@ def command(
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states has the artifacts'
     states by path, yanked is null or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
-    session: Session = context.obj
     named = _members(members or ())
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")

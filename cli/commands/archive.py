@@ -22,7 +22,7 @@ EXAMPLES = (
 
 
 def create(
-    context: typer.Context,
+    session: Session,
     file: Annotated[Path, typer.Argument(help="The file to write, usually NAME.onnxreg.", metavar="FILE")],
     refs: Annotated[
         list[str] | None,
@@ -52,7 +52,6 @@ def create(
     from onnxreg.registry.transfer.archive import choose, create_archive
     from onnxreg.schema.core.given_file import read_given
 
-    session: Session = context.obj
     reader = session.reader(remote)
     chosen = choose(reader, refs or (), every)
     copied = None if trust is None else read_given(trust)
@@ -72,7 +71,7 @@ def create(
 
 
 def verify(
-    context: typer.Context,
+    session: Session,
     file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
     trust: Annotated[
         Path | None,
@@ -97,7 +96,6 @@ def verify(
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
 
-    session: Session = context.obj
     archive = open_archive(file)
     trusted = load_trust() if trust is None else read_trust_file(trust)
     with session.progress("verifying") as progress:

@@ -17,7 +17,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     report: Annotated[
         Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
@@ -39,7 +39,6 @@ def command(
     from onnxreg.registry.signing import signing_key
     from onnxreg.schema.core.given_file import read_given
 
-    session: Session = context.obj
     data = read_given(report)
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)

@@ -28,7 +28,7 @@ Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
     recompute: Annotated[
@@ -53,7 +53,6 @@ def command(
     """
     from onnxreg.registry.read.versions import read_version
 
-    session: Session = context.obj
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     certificates = _certificates(reader, published)

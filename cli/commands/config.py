@@ -39,7 +39,7 @@ class Place:
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     setting: Annotated[
         str | None, typer.Argument(help="The setting to change: actor.", metavar="[SETTING]")
     ] = None,
@@ -60,7 +60,6 @@ def command(
     setting is null for nobody, its source REG_ACTOR, settings or default; the value of a variable is null
     for a secret, its source the name under which it is set.
     """
-    session: Session = context.obj
     if unset and (setting is None or value is not None):
         raise InputError("--unset takes a setting and no value", "reg config actor --unset")
     if setting is None:

@@ -24,7 +24,7 @@ COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 @query_options.takes_query
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     devices: Annotated[
         list[str],
@@ -54,7 +54,6 @@ def command(
     resolve --json`, null for a device that gets nothing. With --from also update: {from, bytes, whole,
     seconds: {"1", "10"}, files: [{path, bytes, of, deltas}]}.
     """
-    session: Session = context.obj
     fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")

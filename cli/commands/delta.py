@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 def make(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     since: Annotated[
         list[str] | None,
@@ -49,7 +49,6 @@ def make(
     """
     from onnxreg.cli.services.delta_service import make_deltas
 
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     old_versions = [Version.parse(item) for item in since or ()]
     with session.steps() as progress:
@@ -66,7 +65,7 @@ def make(
         session.say(f"{report.ref} has no earlier version with a file that it changed")
 
 
-def ls(context: typer.Context, ref: RefArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
+def ls(session: Session, ref: RefArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
     """List the deltas that a version offers.
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.
@@ -77,7 +76,6 @@ def ls(context: typer.Context, ref: RefArgument, remote: RemoteOption = None, as
     from onnxreg.registry.log.log import read_manifest
     from onnxreg.registry.log.lookup import find, read_blob
 
-    session: Session = context.obj
     reader = session.reader(remote)
     located = find(reader, Ref.parse(ref))
     digest = located.entry.manifest

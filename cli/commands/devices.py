@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import typer
-
+from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.schema.query.device import Preset, presets
@@ -12,7 +11,7 @@ from onnxreg.schema.query.runtimes import OLDEST_FORMAT
 EXAMPLES = ("reg devices", "reg devices --json")
 
 
-def command(context: typer.Context, as_json: Json = False) -> None:
+def command(session: Session, as_json: Json = False) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
@@ -22,7 +21,7 @@ def command(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         output.write_json({"devices": [_json(preset) for preset in devices]})
         return
-    context.obj.table(
+    session.table(
         ("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS"),
         [
             (

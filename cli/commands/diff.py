@@ -38,7 +38,7 @@ NAMED = 3
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     old: Annotated[
         str, typer.Argument(help="The version before.", metavar="OLD", autocompletion=complete_ref)
     ],
@@ -79,7 +79,6 @@ def command(
     relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}], equal_nodes},
     why_not}]}; if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
-    session: Session = context.obj
     gate = _severities(fail_on)
     if as_json + as_markdown + (html == STDOUT) > 1:
         raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")

@@ -25,7 +25,7 @@ WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment",
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     remote: Annotated[
         str | None,
         typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]"),
@@ -59,7 +59,6 @@ def command(
     from onnxreg.registry.store.open import open_url
     from onnxreg.registry.support.environment import default_root
 
-    session: Session = context.obj
     own = DirectoryRegistry(session.registry or default_root())
     url = own.url if remote is None else Remotes.load(own).url_of(remote)
     store = own if remote is None else open_url(url)

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     directory: Annotated[
         Path, typer.Option("--output", help="A new directory, or that of an earlier dossier.", metavar="DIR")
@@ -50,7 +50,6 @@ def command(
     from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.export_files import check_target
 
-    session: Session = context.obj
     check_target(directory, session.registry or default_root(), written_files, "dossier")
     bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(bundle, directory)

@@ -13,7 +13,7 @@ EXAMPLES = ("reg du", "reg du acme/pii-small acme/pii-base", "reg du --remote or
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     names: Annotated[
         list[str] | None,
         typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
@@ -31,7 +31,6 @@ def command(
     """
     from onnxreg.registry.maintain import space
 
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     if store is not None:
         registry.check_logs(remote=store)

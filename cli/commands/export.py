@@ -51,7 +51,7 @@ EXAMPLES = (
 )
 UNRECORDED = frozenset(
     {
-        "context",
+        "session",
         "source",
         "version",
         "output",
@@ -70,7 +70,7 @@ UNRECORDED = frozenset(
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     source: Annotated[
         str | None,
         typer.Argument(
@@ -271,7 +271,6 @@ def command(
     job failed; note says if the bytes are yanked, or if another version is newer.
     """
     options = _given(locals())
-    session: Session = context.obj
     if label_map:
         options["label_map"] = _read_label_map(label_map)
     if push is not None and to is not None:

@@ -16,7 +16,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Models, or patterns such as 'acme/*'; default: all."),
@@ -31,7 +31,6 @@ def command(
 
     With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
     """
-    session: Session = context.obj
     registry = session.open(create=True)
     states = registry.fetch_index(names or (), remote)
     url = registry.remotes.url_of(remote)

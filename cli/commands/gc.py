@@ -25,7 +25,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     keep_versions: Annotated[
         int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
     ] = None,
@@ -59,7 +59,6 @@ def command(
     from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
     from onnxreg.registry.maintain.space import gc
 
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     if keep_days is not None and dry_run and not as_json:
         newest = newest_publication(store or registry.store)

@@ -25,7 +25,7 @@ PLOT_COLUMNS = 12
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     name: NameArgument,
     metric: Annotated[
         str | None,
@@ -55,7 +55,6 @@ def command(
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 
-    session: Session = context.obj
     records = read_history(session.reader(remote), check_name(name), last)
 
     def is_chosen(artifact: "Artifact") -> bool:

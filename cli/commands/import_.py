@@ -32,7 +32,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     source: Annotated[
         str,
         typer.Argument(
@@ -75,7 +75,6 @@ def command(
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
     """
-    session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
     deltas = wants_deltas()
     if source.startswith("oci://"):

@@ -22,7 +22,7 @@ EXAMPLES = (
 
 
 def publish(
-    context: typer.Context,
+    session: Session,
     remote: Annotated[
         str | None,
         typer.Argument(
@@ -49,7 +49,6 @@ def publish(
     """
     from onnxreg.registry.search.catalogs import publish as publish_catalog
 
-    session: Session = context.obj
     registry, opened = session.with_remote(remote)
     store = opened or registry.store
     with reading_steps(session) as progress:

@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 
 
 def new(
-    context: typer.Context,
+    session: Session,
     name: Name,
     kind: Annotated[
         str, typer.Option(help="ed25519, or ecdsa-p256 for bundles that model_signing verifies.")
@@ -37,14 +37,13 @@ def new(
     """
     from onnxreg.registry.signing import Keystore
 
-    session: Session = context.obj
     public = Keystore().new(name, kind)
     print(public)
     session.say(f"readers trust it with: reg trust add {name} {public}")
 
 
 def rotate(
-    context: typer.Context,
+    session: Session,
     old: Annotated[str, typer.Argument(help="The key that is replaced.", metavar="OLD")],
     name: Annotated[str, typer.Argument(help="The name of the new key, which is made.", metavar="NEW")],
     file: Annotated[
@@ -61,7 +60,6 @@ def rotate(
     from onnxreg.registry.signing import Keystore, sign_rotation
     from onnxreg.registry.support.disk import check_outfile, outfile
 
-    session: Session = context.obj
     target = file or Path(f"{name}.rotation.json")
     if target.exists():
         raise ConflictError(f"{target} exists already", "name another file with --output")
@@ -77,14 +75,13 @@ def rotate(
     )
 
 
-def list_keys(context: typer.Context, as_json: Json = False) -> None:
+def list_keys(session: Session, as_json: Json = False) -> None:
     """List your keys.
 
     With --json: {keys: [{name, kind, keyid, public}]}.
     """
     from onnxreg.registry.signing import Keystore
 
-    session: Session = context.obj
     keys = Keystore().list()
     if as_json:
         values = [
@@ -102,6 +99,7 @@ def list_keys(context: typer.Context, as_json: Json = False) -> None:
 
 
 def show(
+    session: Session,
     name: Name,
     pem: Annotated[bool, typer.Option("--pem", help="Print PEM, for other tools.")] = False,
     as_json: Json = False,

@@ -32,7 +32,7 @@ EXAMPLES = (
 
 @query_options.takes_query
 def command(
-    context: typer.Context,
+    session: Session,
     refs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -64,7 +64,6 @@ def command(
     before and after are its entries or null. If a locked channel is being rolled out, also rollouts: [{ref,
     to, manifest, percent, salt, seq, where?}]; the lock has the release before.
     """
-    session: Session = context.obj
     target_device = query_options.read_one_device(device)
     if not refs and (query.to_json() or target_device):
         raise InputError(

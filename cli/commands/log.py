@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
@@ -23,7 +21,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     name: NameArgument,
     remote: RemoteOption = None,
     offline: Offline = False,
@@ -48,7 +46,6 @@ def command(
     from onnxreg.registry.trust.signatures import SignatureJudge
     from onnxreg.registry.trust.trust_file import load_trust
 
-    session: Session = context.obj
     reader = session.limited(max_age).reader(remote, offline)
     log = read_log(reader, name)
     trust = load_trust()

@@ -33,7 +33,7 @@ Matches = list[tuple[dict[str, Any], list[Any]]]
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -70,7 +70,7 @@ def command(
     the index file has them. With --format, --precision or --certified each model also has {version,
     manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
     """
-    session: Session = context.obj.limited(max_age)
+    session = session.limited(max_age)
     reader = session.reader(remote, offline, checked=False)
     pattern = name or "*"
     is_one = name is not None and not lookup.PATTERN & set(name)

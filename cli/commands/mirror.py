@@ -17,7 +17,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     source: Annotated[str, typer.Argument(help="A remote's name, a path or a URL.", metavar="SRC")],
     destination: Annotated[
         str, typer.Argument(help="A remote's name, a path or a URL; created if missing.", metavar="DST")
@@ -49,7 +49,6 @@ def command(
     from onnxreg.registry.transfer.exchange import worst
     from onnxreg.registry.transfer.mirror import mirror, open_both
 
-    session: Session = context.obj
     remotes = Remotes.load(DirectoryRegistry(session.registry or default_root()))
     places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()

@@ -21,7 +21,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="A new directory, or an earlier package.")
@@ -47,7 +47,6 @@ def command(
     from onnxreg.registry.log.contents import Selection
     from onnxreg.registry.transfer.export_files import write_package
 
-    session: Session = context.obj
     registry = session.open()
     with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output, parameter_table
 
@@ -11,7 +12,7 @@ EXAMPLES = ("reg passes", "reg passes OnnxFloatToFloat16 --json", "reg passes --
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="One pass; default: all of them.")
     ] = None,
@@ -32,10 +33,10 @@ def command(
         return
     if name:
         shown = descriptions[0]
-        context.obj.say(f"{shown['summary']} (version {shown['version']})", "")
-        context.obj.say(*parameter_table.table(shown["parameters"]))
+        session.say(f"{shown['summary']} (version {shown['version']})", "")
+        session.say(*parameter_table.table(shown["parameters"]))
         return
-    context.obj.table(
+    session.table(
         ("PASS", "VERSION", "SUMMARY"),
         [(one["name"], one["version"], one["summary"]) for one in descriptions],
     )

@@ -17,14 +17,13 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: ExactRefArgument,
     remote: TargetRemote = None,
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
 ) -> None:
     """Keep a version forever: `reg gc` does not let it expire."""
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     target = Ref.parse(ref)
     result = registry.decisions(target.name, store).pin(target, reason, undo)

@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 def show(
-    context: typer.Context,
+    session: Session,
     every: Annotated[bool, typer.Option("--all", help="Show every policy, oldest first.")] = False,
     remote: RemoteOption = None,
     as_json: Json = False,
@@ -38,7 +38,6 @@ def show(
     """
     from onnxreg.registry.gates.enforce import read_policies
 
-    session: Session = context.obj
     reader = session.reader(remote)
     log = read_policies(reader)
     lines = log.lines if every else log.lines[-1:]
@@ -103,7 +102,7 @@ def _toml(value: object) -> str:
 
 
 def set_policy(
-    context: typer.Context,
+    session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
     remote: Annotated[str | None, typer.Option(help="Set it in this remote (a name, path or URL).")] = None,
     reason: Reason = None,
@@ -127,7 +126,6 @@ def set_policy(
     from onnxreg.registry.trust.known_heads import CheckedReader
     from onnxreg.schema.core.given_file import read_given
 
-    session: Session = context.obj
     policy = read_policy(read_given(file), str(file))
     registry, store = session.with_remote(remote)
     reader = CheckedReader(store or registry.store, registry.heads)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output, parameter_table
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 EXAMPLES = ("reg profiles list", "reg profiles show android", "reg profiles show android --json")
 
 
-def list_profiles(context: typer.Context, as_json: Json = False) -> None:
+def list_profiles(session: Session, as_json: Json = False) -> None:
     """List all profiles, including those of other packages.
 
     With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths.
@@ -40,11 +41,11 @@ def list_profiles(context: typer.Context, as_json: Json = False) -> None:
     shown = [
         tuple(" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()) for row in rows
     ]
-    context.obj.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), shown)
+    session.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), shown)
 
 
 def show(
-    context: typer.Context,
+    session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The profile.")],
     as_json: Json = False,
 ) -> None:
@@ -60,7 +61,7 @@ def show(
     if as_json:
         output.write_json(recipe.to_json())
     else:
-        context.obj.say(profile.text(), *(f"# {line}".rstrip() for line in _choices(recipe)))
+        session.say(profile.text(), *(f"# {line}".rstrip() for line in _choices(recipe)))
 
 
 def _choices(recipe: "RecipeFile") -> Iterator[str]:

@@ -25,7 +25,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     channel: ChannelArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
@@ -42,7 +42,6 @@ def command(
     before is the channel's previous version, or null.
     """
     check_channel_last("promote", ref, channel)
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     target, is_remote = store or registry.store, store is not None
     promotion = promote(

@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     artifact: Annotated[
         list[str] | None,
@@ -54,7 +54,6 @@ def command(
     from onnxreg.cli.services.prove_service import prove_version
     from onnxreg.registry.read.versions import read_version
 
-    session: Session = context.obj
     if key is not None and not attest:
         raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
     reader = session.reader(remote)

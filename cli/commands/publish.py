@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     url: Annotated[
         str,
@@ -45,7 +45,6 @@ def command(
     from onnxreg.registry.oci.client import OciTarget
     from onnxreg.registry.oci.versions import publish
 
-    session: Session = context.obj
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"publishing {ref}") as progress:
         result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())

@@ -34,7 +34,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: Annotated[
         str | None,
         typer.Argument(
@@ -97,7 +97,7 @@ def command(
     from, reason}]}: how each file arrived. With --locked: {remote, output, models: [{name, version,
     path, yanked, blobs, bytes, files?}]}.
     """
-    session: Session = context.obj.limited(max_age)
+    session = session.limited(max_age)
     if locked:
         if formats or precision or members or tags or restore:
             raise InputError(

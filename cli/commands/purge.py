@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     refs: Annotated[
         list[str],
         typer.Argument(
@@ -42,7 +42,6 @@ def command(
     """
     from onnxreg.registry.log.collect import collect
 
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     decisions = registry.decisions(remote=store)
     versions, blobs, sharing = decisions.purge(list(map(Ref.parse, refs)), reason)

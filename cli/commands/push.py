@@ -42,7 +42,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: Annotated[
         str | None,
         typer.Argument(
@@ -110,7 +110,6 @@ def command(
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
-    session: Session = context.obj
     if layout is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):

@@ -39,7 +39,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     expression: Annotated[
         str | None,
         typer.Argument(help="A condition on artifacts; see docs/query.md.", metavar="[EXPR]"),
@@ -80,7 +80,7 @@ def command(
     matches, more says that --limit left some out, sizes are bytes, and null means unknown; snapshot is the
     time of the published catalog that answered. With --export: {path, rows, snapshot?}.
     """
-    session: Session = context.obj.limited(max_age)
+    session = session.limited(max_age)
     question = _with_profile(None if expression is None else parse(expression), profile)
     reader = session.reader(remote, checked=False)
     if is_name(names):

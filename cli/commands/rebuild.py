@@ -28,7 +28,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     source: Annotated[
         str | None,
@@ -68,7 +68,6 @@ def command(
     With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools,
     checks, fields: [{name, recorded, rebuilt}]}.
     """
-    session: Session = context.obj
     with needs("export", "reg rebuild"):
         from onnxreg.converters.rebuild import Materials, parent_digests, rebuild
 

@@ -14,22 +14,20 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The remote's name.")]
 
 
 def add(
-    context: typer.Context,
+    session: Session,
     name: Name,
     url: Annotated[str, typer.Argument(metavar="PATH|URL", help="A path or URL.")],
 ) -> None:
     """Give a registry elsewhere a name. It is yours: other users of this registry do not see it."""
-    session: Session = context.obj
     session.open(create=True).remotes.add(name, url)
     session.say(f"remote {name} added")
 
 
-def list_remotes(context: typer.Context, as_json: Json = False) -> None:
+def list_remotes(session: Session, as_json: Json = False) -> None:
     """List the remotes.
 
     With --json: {remotes: [{name, url}]}.
     """
-    session: Session = context.obj
     remotes = sorted(session.remotes().urls.items())
     if as_json:
         output.write_json({"remotes": [{"name": name, "url": url} for name, url in remotes]})
@@ -39,8 +37,7 @@ def list_remotes(context: typer.Context, as_json: Json = False) -> None:
         session.say("there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name")
 
 
-def remove(context: typer.Context, name: Name) -> None:
+def remove(session: Session, name: Name) -> None:
     """Forget a remote's name; nothing at the remote changes."""
-    session: Session = context.obj
     session.open().remotes.remove(name)
     session.say(f"remote {name} removed")

@@ -31,7 +31,7 @@ MAX_REJECTIONS = 10
 
 @query_options.takes_query
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     query: Query = query_options.ANYTHING,
     device: query_options.OneDevice = None,
@@ -73,7 +73,6 @@ def command(
     size, url, from?}]} (docs/delta.md). If the channel is being rolled out, also rollout: {to, manifest,
     percent, salt, seq, where?, in}; without --seed the answer is that of devices outside. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
     """
-    session: Session = context.obj
     target_device = query_options.read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
     try:

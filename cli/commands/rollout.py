@@ -28,7 +28,7 @@ Percent = Annotated[
 
 
 def start(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     channel: Channel,
     percent: Percent,
@@ -50,13 +50,12 @@ def start(
     With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
     evidence?}}; `version` is what the other devices get.
     """
-    session: Session = context.obj
     rollouts = _rollouts(session, remote)
     _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
 
 
 def advance(
-    context: typer.Context,
+    session: Session,
     name: NameArgument,
     channel: Channel,
     percent: Percent,
@@ -68,12 +67,11 @@ def advance(
 
     With --json the same as `reg rollout start`.
     """
-    session: Session = context.obj
     _tell(session, channel, _rollouts(session, remote).advance(name, channel, percent, reason))
 
 
 def halt(
-    context: typer.Context,
+    session: Session,
     name: NameArgument,
     channel: Channel,
     remote: TargetRemote = None,
@@ -84,12 +82,11 @@ def halt(
 
     With --json the same as `reg rollout start`; `rollout` is null.
     """
-    session: Session = context.obj
     _tell(session, channel, _rollouts(session, remote).halt(name, channel, reason))
 
 
 def finish(
-    context: typer.Context,
+    session: Session,
     name: NameArgument,
     channel: Channel,
     remote: TargetRemote = None,
@@ -100,13 +97,10 @@ def finish(
 
     With --json the same as `reg rollout start`; `rollout` is null.
     """
-    session: Session = context.obj
     _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
-def status(
-    context: typer.Context, name: NameArgument, remote: RemoteOption = None, as_json: Json = False
-) -> None:
+def status(session: Session, name: NameArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
     """List the rollouts of a model.
 
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
@@ -114,7 +108,6 @@ def status(
     """
     from onnxreg.registry.log.lookup import read_log
 
-    session: Session = context.obj
     state = read_log(session.reader(remote), name).state
     rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
     if as_json:

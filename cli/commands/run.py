@@ -49,7 +49,7 @@ class TextRequest:
 
 @query_options.takes_query
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Compare with the golden vectors of the artifact.")
@@ -102,7 +102,6 @@ def command(
         raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
         check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
-    session: Session = context.obj
     reader = session.reader(remote)
     answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
     for warning in answer.warnings:

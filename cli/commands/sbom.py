@@ -29,7 +29,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
     out: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
@@ -70,7 +70,6 @@ def command(
         raise InputError("SLSA provenance has no place for proofs", "leave --proofs away")
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
-    session: Session = context.obj
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     recorded = {}

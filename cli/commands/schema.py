@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
+from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 EXAMPLES = ("reg schema", "reg schema manifest-v2 > manifest-v2.json")
 
 
 def command(
+    session: Session,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The document; default: list all.")
     ] = None,

@@ -23,7 +23,7 @@ VARIABLE = "REG_SERVE_TOKEN"
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)
@@ -60,7 +60,6 @@ def command(
     """
     from onnxreg.registry.support.environment import default_root
 
-    session: Session = context.obj
     root = session.registry or default_root()
     with needs("serve", "reg serve"):
         from onnxreg.registry.server import server

@@ -27,7 +27,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
     benchmark: Annotated[
@@ -55,7 +55,6 @@ def command(
     """
     from onnxreg.registry.read.versions import read_version
 
-    session: Session = context.obj
     if benchmark:
         from onnxreg.registry.gates.statements import read_benchmarks
 

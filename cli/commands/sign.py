@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     key: Annotated[
         str | None,
@@ -51,7 +51,6 @@ def command(
     from onnxreg.registry.signing import sign_release, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
-    session: Session = context.obj
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle

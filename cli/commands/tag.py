@@ -1,7 +1,5 @@
 """`reg tag`: moving a channel."""
 
-import typer
-
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote, check_channel_last
 from onnxreg.cli.reports.decision_report import report_decision
@@ -13,7 +11,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: RefArgument,
     channel: ChannelArgument,
     remote: TargetRemote = None,
@@ -21,7 +19,6 @@ def command(
 ) -> None:
     """Move a channel to a version; the log records the move."""
     check_channel_last("tag", ref, channel)
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
     name, version = f"{result.target.name}:{channel}", result.target.version

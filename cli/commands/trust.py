@@ -22,7 +22,7 @@ EXAMPLES = (
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Your name for the key.")]
 
 
-def show(context: typer.Context, as_json: Json = False) -> None:
+def show(session: Session, as_json: Json = False) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
@@ -32,7 +32,6 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.trust_file import load_trust, trust_json
 
-    session: Session = context.obj
     trust, heads = trust_json(load_trust()), session.heads().to_json()
     keys, needs = trust["keys"], trust["require"]
     if as_json:
@@ -65,7 +64,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
 
 
 def add(
-    context: typer.Context,
+    session: Session,
     name: Name,
     key: Annotated[
         str | None, typer.Argument(help="The public key, as `reg key show` prints it.", metavar="[KEY]")
@@ -89,7 +88,6 @@ def add(
     """
     from onnxreg.registry.trust.trust_file import add_key, add_rotated_key
 
-    session: Session = context.obj
     if rotation is not None:
         if key is not None or models:
             raise InputError(
@@ -105,7 +103,7 @@ def add(
 
 
 def reset(
-    context: typer.Context,
+    session: Session,
     registry: Annotated[
         str, typer.Argument(help="A remote (name, path or URL) or a registry id.", metavar="REMOTE|ID")
     ],
@@ -119,7 +117,6 @@ def reset(
     The next answer is accepted like a first one. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
     """
-    session: Session = context.obj
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)
     forgotten = session.heads().reset(registry_id, name)

@@ -1,7 +1,5 @@
 """`reg untag`: taking a channel away."""
 
-import typer
-
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 from onnxreg.schema.core.errors import InputError
@@ -13,11 +11,8 @@ EXAMPLES = (
 )
 
 
-def command(
-    context: typer.Context, ref: RefArgument, remote: TargetRemote = None, reason: Reason = None
-) -> None:
+def command(session: Session, ref: RefArgument, remote: TargetRemote = None, reason: Reason = None) -> None:
     """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
-    session: Session = context.obj
     parsed = Ref.parse(ref)
     if parsed.tag is None:
         raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")

@@ -28,7 +28,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: Annotated[
         str | None,
         typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_ref),
@@ -78,7 +78,6 @@ def command(
     """
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     if signatures:
         if repair:

@@ -16,7 +16,7 @@ EXAMPLES = (
 
 
 def command(
-    context: typer.Context,
+    session: Session,
     ref: ExactRefArgument,
     remote: TargetRemote = None,
     reason: Reason = None,
@@ -27,7 +27,6 @@ def command(
     It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
     --undo. Other manifests with artifacts of yanked versions are published only with --yanked-bytes.
     """
-    session: Session = context.obj
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")

@@ -142,13 +142,12 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
     del options["session"], options["remote"]
 
     @wraps(command)
-    def run(**arguments: Any) -> None:
+    def run(session: "Session", **arguments: Any) -> None:
         words = arguments.pop("compatible_with")
         question = query(**{name: arguments.pop(name) for name in conditions})
         if words:
-            session, remote = arguments["context"].obj, arguments["remote"]
-            question = replace(question, contracts=contracts(session, remote, words))
-        command(query=question, **arguments)
+            question = replace(question, contracts=contracts(session, arguments["remote"], words))
+        command(session, query=question, **arguments)
 
     parameters = [
         parameter
