@@ -66,7 +66,7 @@ GROUPS: dict[str, Group] = {
     "profiles": (
         "Make a version",
         "The recipes that come with the program.",
-        {"list": "list_profiles", "show": "show"},
+        {"list": "list_profiles", "show": "show_profile"},
     ),
     "rollout": (
         "Decide what is in use",
@@ -100,8 +100,15 @@ GROUPS: dict[str, Group] = {
     ),
 }
 """Verbs with verbs of their own: panel, help, commands and their functions."""
-MODULES = {"import": "import_", "fetch-index": "fetch_index"}
-"""Of verbs whose modules cannot have their names."""
+MODULES = {
+    "import": "import_",
+    "fetch-index": "index:fetch_index",
+    "profiles": "built_in",
+    **{verb: f"built_in:{verb}" for verb in ("passes", "devices", "schema")},
+    **{verb: f"decide:{verb}" for verb in ("tag", "untag", "pin", "yank", "drop", "sign")},
+    **{verb: f"space:{verb}" for verb in ("gc", "purge", "du")},
+}
+"""Modules that do not have the name of their verb, with the verb's function if several verbs share the module."""
 HEADING = "[bold]Examples[/bold]"
 KINDS = {
     "bool": "",
@@ -181,21 +188,24 @@ def build(alone: str | None = None) -> typer.Typer:
     return app
 
 
-def _module(verb: str) -> ModuleType:
-    return import_module(f"onnxreg.cli.commands.{MODULES.get(verb, verb)}")
+def _module(verb: str) -> tuple[ModuleType, str]:
+    """The module of a verb, and the name of the verb's function in it."""
+    module, _, function = MODULES.get(verb, verb).partition(":")
+    return import_module(f"onnxreg.cli.commands.{module}"), function or "command"
 
 
 def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
-    module = _module(name)
-    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(
-        _of_context(module.command)
+    module, function = _module(name)
+    examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
+    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(examples))(
+        _of_context(getattr(module, function))
     )
 
 
 def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
     panel, text, functions = group
-    module = _module(verb)
-    examples: Sequence[str] = module.EXAMPLES
+    module, _ = _module(verb)
+    examples: Sequence[str] = [line for line in module.EXAMPLES if f" {verb} " in f"{line} "]
     inner = typer.Typer(epilog=epilog(examples), cls=VerbGroup)
     for name, function in functions.items():
         own = [line for line in examples if f" {name}" in line]

@@ -1,12 +1,12 @@
-"""`reg index`: the catalog of a registry, which one job publishes for all readers."""
+"""`reg index publish`: a registry's catalog for all readers. `reg fetch-index`: a remote's index files for one reader."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json
-from onnxreg.cli.render import output
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render.output import counted, size, table
 from onnxreg.cli.reports.search_report import fail, reading_steps
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ EXAMPLES = (
     "reg index publish",
     "reg index publish origin --if-changed",
     "reg index publish s3://models/team --json",
+    "reg fetch-index --remote origin",
+    "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
+    "reg fetch-index acme/pii-small --remote origin --json",
 )
 
 
@@ -30,11 +33,7 @@ def publish(
         ),
     ] = None,
     if_changed: Annotated[
-        bool,
-        typer.Option(
-            "--if-changed",
-            help="Write nothing if no model changed since the last one.",
-        ),
+        bool, typer.Option("--if-changed", help="Write nothing if no model changed since the last one.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -53,14 +52,13 @@ def publish(
     store = opened or registry.store
     with reading_steps(session) as progress:
         result = publish_catalog(store, _copy(session, store, opened is None), if_changed, progress)
-    if as_json:
-        output.write_json(result._asdict())
-    elif result.size is None:
-        session.say(f"nothing to do: the catalog of {result.time} is up to date with {store.url}")
+    if result.size is None:
+        outcome = f"nothing to do: the catalog of {result.time} is up to date with {store.url}"
     else:
-        amount = f"{output.counted(result.models, 'model')}, {output.counted(result.artifacts, 'artifact')}"
-        changes = f"{output.counted(result.changed, 'changed model')}"
-        session.say(f"published the catalog of {store.url}: {amount}, {changes}, {output.size(result.size)}")
+        amount = f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}"
+        changes = f"{counted(result.changed, 'changed model')}, {size(result.size)}"
+        outcome = f"published the catalog of {store.url}: {amount}, {changes}"
+    session.show(result._asdict(), outcome)
     fail(result.damages, store)
 
 
@@ -74,3 +72,34 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
         home.make_scratch()
         return home.root / "local" / COPY
     return RemoteCopy(store.registry_id, store.url).local_path(COPY)
+
+
+def fetch_index(
+    session: Session,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Models, or patterns such as 'acme/*'; default: all."),
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
+
+    `ls`, `log` and `resolve` then answer with --offline, and print how old the answer is. A pull stores
+    this too.
+
+    With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
+    """
+    registry = session.open(create=True)
+    states = registry.fetch_index(names or (), remote)
+    url = registry.remotes.url_of(remote)
+    models = [
+        {"name": state.name, "seq": state.seq, "head": str(state.head), "newest": newest and str(newest)}
+        for state, newest in ((state, state.newest_release()) for state in states)
+    ]
+    rows = [(model["name"], model["newest"] or "", model["seq"]) for model in models]
+    session.show(
+        {"remote": url, "models": models},
+        table(("NAME", "NEWEST", "EVENTS"), rows),
+        f"remembered {counted(len(rows), 'model')} of {url}",
+    )

@@ -13,7 +13,7 @@ from benchmarks.peers import installed
 from support.registries.drafts import write_draft
 from support.servers.docker_registry import OciServer, docker_registry
 
-from onnxreg.cli.commands.sign import write_bundle
+from onnxreg.cli.commands.decide import write_bundle
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.trust.world import MODEL, World
 
-from onnxreg.cli.commands.sign import write_bundle
+from onnxreg.cli.commands.decide import write_bundle
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate, is_valid
 from onnxreg.schema.core.errors import InputError

@@ -1,0 +1,150 @@
+"""`reg passes`, `profiles`, `devices`, `schema`: what comes with the program."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output, parameter_table
+from onnxreg.schema.query.device import presets
+from onnxreg.schema.query.runtimes import OLDEST_FORMAT
+
+if TYPE_CHECKING:
+    from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+EXAMPLES = (
+    "reg passes",
+    "reg passes OnnxFloatToFloat16 --json",
+    "reg passes --json",
+    "reg profiles list",
+    "reg profiles show android",
+    "reg profiles show android --json",
+    "reg devices",
+    "reg devices --json",
+    "reg schema",
+    "reg schema manifest-v2 > manifest-v2.json",
+)
+
+
+def passes(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One pass; default: all of them.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List all passes, including those of other packages, or the parameters of one, with their defaults.
+
+    With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema,
+    package is the Python package of the pass.
+    """
+    from onnxreg.converters.passes import pass_catalog
+
+    found = [pass_catalog.describe(pass_name) for pass_name in ([name] if name else pass_catalog.names())]
+    if name:
+        summary = f"{found[0]['summary']} (version {found[0]['version']})"
+        session.show({"passes": found}, summary, "", parameter_table.table(found[0]["parameters"]))
+        return
+    rows = [(item["name"], item["version"], item["summary"]) for item in found]
+    session.show({"passes": found}, output.table(("PASS", "VERSION", "SUMMARY"), rows))
+
+
+def list_profiles(session: Session, as_json: Json = False) -> None:
+    """List all profiles, including those of other packages.
+
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths.
+    """
+    with needs("export", "reg profiles"):
+        from onnxreg.converters.profiles import profile_catalog
+
+        recipes = [(name, profile_catalog.find(name).recipe()) for name in profile_catalog.names()]
+    found = [
+        {
+            "name": name,
+            "version": recipe.profile_version,
+            "task": recipe.task,
+            "steps": [step.name for step in recipe.steps],
+            "outputs": [item.path or item.step for item in recipe.outputs],
+        }
+        for name, recipe in recipes
+    ]
+    rows = [[" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in found]
+    session.show({"profiles": found}, output.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows))
+
+
+def show_profile(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile.")],
+    as_json: Json = False,
+) -> None:
+    """Show the recipe of a profile, to start your own from; comments list further parameters.
+
+    With --json: the recipe, see `reg schema recipe-file`.
+    """
+    with needs("export", "reg profiles"):
+        from onnxreg.converters.profiles import profile_catalog
+
+        profile = profile_catalog.find(name)
+        recipe = profile.recipe()
+    session.show(recipe.to_json(), profile.text(), (f"# {line}".rstrip() for line in _choices(recipe)))
+
+
+def _choices(recipe: "RecipeFile") -> Iterator[str]:
+    """The options of its task and the parameters of its passes."""
+    from onnxreg.converters.passes import pass_catalog
+    from onnxreg.converters.tasks.task_catalog import find
+
+    yield from ("", f"options of the task {recipe.task}:")
+    yield from parameter_table.table(find(recipe.task).Options.model_json_schema(), "OPTION")
+    for name in dict.fromkeys(step.pass_ for step in recipe.steps):
+        yield from ("", f"params of {name}:")
+        yield from parameter_table.table(pass_catalog.describe(name)["parameters"])
+
+
+def devices(session: Session, as_json: Json = False) -> None:
+    """List the presets for --device: stock releases of ONNX Runtime and what they load.
+
+    With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
+    ir_version are the newest that load, ort_formats the oldest and newest.
+    """
+    found = [(preset.source, preset.device, preset.device.runtime) for preset in presets().values()]
+    documents = [
+        {
+            "name": device.name,
+            "ort": device.ort,
+            "opset": loads.opset,
+            "ir_version": loads.ir,
+            "ort_formats": [OLDEST_FORMAT, loads.ort_format],
+            "platform": device.platform,
+            "providers": list(device.providers),
+            "source": source,
+        }
+        for source, device, loads in found
+    ]
+    rows = [
+        (
+            *(device.name, loads.opset, loads.ir),
+            *(f"{OLDEST_FORMAT}-{loads.ort_format}", ", ".join(device.providers)),
+        )
+        for _, device, loads in found
+    ]
+    header = ("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS")
+    session.show({"devices": documents}, output.table(header, rows))
+
+
+def schema(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The document; default: list all.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a document, or the names of the documents that have one."""
+    from onnxreg.schema.formats import json_schema
+
+    if name is None:
+        print("\n".join(json_schema.MODELS))
+    else:
+        output.write_bytes(json_schema.text(name).encode())

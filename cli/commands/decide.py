@@ -1,0 +1,200 @@
+"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decisions about versions, each one event of the log."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import (
+    ChannelArgument,
+    ExactRefArgument,
+    Reason,
+    RefArgument,
+    TargetRemote,
+    check_channel_last,
+)
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.log.decisions import DecisionResult
+    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.signing import PrivateKey
+    from onnxreg.registry.store.protocol import RegistryStore
+
+EXAMPLES = (
+    "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
+    "reg tag acme/pii-small:1.2.0 stable --remote origin",
+    "reg untag acme/pii-small:beta --reason 'the trial is over'",
+    "reg untag acme/pii-small:beta --remote origin",
+    "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
+    "reg pin acme/pii-small:1.2.0 --undo",
+    "reg pin acme/pii-small:1.2.0 --remote origin",
+    "reg yank acme/pii-small:1.2.0 --reason 'labels in the wrong order'",
+    "reg yank acme/pii-small:1.2.0 --undo",
+    "reg yank acme/pii-small:1.2.0 --remote origin",
+    "reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",
+    "reg sign acme/pii-small:1.2.0",
+    "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
+    "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
+    "reg sign acme/pii-small:1.2.0 --remote origin",
+)
+
+
+def tag(
+    session: Session,
+    ref: RefArgument,
+    channel: ChannelArgument,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+) -> None:
+    """Move a channel to a version; the log records the move."""
+    check_channel_last("tag", ref, channel)
+    registry, store = session.with_remote(remote)
+    result = registry.tag(ref, channel, reason, store)
+    name, version = f"{result.target.name}:{channel}", result.target.version
+    _report(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)
+
+
+def untag(session: Session, ref: RefArgument, remote: TargetRemote = None, reason: Reason = None) -> None:
+    """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
+    parsed = Ref.parse(ref)
+    if parsed.tag is None:
+        raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")
+    registry, store = session.with_remote(remote)
+    version = registry.decisions(parsed.name, store).untag(parsed.name, parsed.tag, reason)
+    session.say(f"{parsed.name}:{parsed.tag} is removed{session.place(store)}; it was {version}")
+
+
+def pin(
+    session: Session,
+    ref: ExactRefArgument,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
+) -> None:
+    """Keep a version forever: `reg gc` does not let it expire."""
+    registry, store = session.with_remote(remote)
+    target = Ref.parse(ref)
+    result = registry.decisions(target.name, store).pin(target, reason, undo)
+    _report(session, result, *_states(result, "pinned", undo), store, reason)
+
+
+def yank(
+    session: Session,
+    ref: ExactRefArgument,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the yank back.")] = False,
+) -> None:
+    """Stop a version from being resolved, except by its digest.
+
+    It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
+    --undo. Other manifests with artifacts of yanked versions are published only with --yanked-bytes.
+    """
+    from onnxreg.registry.log.lookup import read_log
+
+    registry, store = session.with_remote(remote)
+    result = registry.yank(ref, reason, undo, store)
+    name = result.target.name
+    _report(session, result, *_states(result, "yanked", undo), store, reason)
+    channels = {} if undo else read_log(store or registry.store, name).state.channels
+    for channel, held in channels.items():
+        if held.version in (result.target.version, *result.others):
+            move = f"reg tag {name}:VERSION {channel}{'' if remote is None else f' --remote {remote}'}"
+            session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
+    if result.is_logged and result.others:
+        versions = ", ".join(f"{name}:{version}" for version in result.others)
+        session.say(f"the same holds for {versions}, with the same manifest")
+
+
+def drop(session: Session, ref: ExactRefArgument, reason: Reason = None) -> None:
+    """Take back a version that was never pushed nor pulled; its number is free again.
+
+    The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
+    """
+    from onnxreg.registry.transfer.exchange import was_pushed
+
+    registry, target = session.open(), Ref.parse(ref)
+    decisions = registry.decisions(target.name)
+    dropped = decisions.drop(target, lambda located: was_pushed(registry.store, located), reason)
+    session.say(f"dropped {dropped.target.ref}; `reg gc` frees its bytes")
+
+
+def sign(
+    session: Session,
+    ref: RefArgument,
+    key: Annotated[
+        str | None, typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key.")
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a bundle for model_signing to this file, or to model.sig in this directory."
+        ),
+    ] = None,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+) -> None:
+    """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
+
+    The signature is a DSSE envelope with an in-toto statement. It is kept as a blob, an event attests it,
+    and it travels with the version on every push and pull. Signing is idempotent.
+
+    With --bundle nothing is added to the registry: the command writes a file with which `model_signing
+    verify key` (OpenSSF) checks a directory that `reg pull --output` wrote. The key must be of kind
+    ecdsa-p256.
+    """
+    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.signing import sign_release, signing_key
+    from onnxreg.schema.signing.dsse import MEDIA_TYPE
+
+    private = signing_key(key)
+    if bundle is not None:
+        path = bundle / "model.sig" if bundle.is_dir() else bundle
+        published = read_version(session.reader(remote), Ref.parse(ref))
+        write_bundle(path, published, private)
+        session.say(f"signed the files of {published.ref} in {path}")
+        return
+    registry, store = session.with_remote(remote)
+    release = registry.get(ref, store)
+    envelope = sign_release(release.name, release.version, release.data, private).encode()
+    result = registry.decisions(release.name, store).attest(release.ref, envelope, MEDIA_TYPE, reason)
+    name, by = result.target.ref, f"with key {private.public.id[:12]}"
+    _report(session, result, f"signed {name} {by}", f"{name} is already signed {by}", store, reason)
+
+
+def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
+    """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is ECDSA P-256."""
+    from onnxreg.registry.log.contents import held_files
+    from onnxreg.registry.support.disk import host_errors, replace_file
+    from onnxreg.schema.manifest.vocabulary import FILENAME
+    from onnxreg.schema.signing.dsse import make_bundle
+
+    files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+    data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+    with host_errors(f"writing {path}"):
+        replace_file(path, data)
+
+
+def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
+    """What a logged decision changed about the version, and what was so already if nothing was logged."""
+    news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
+    return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
+
+
+def _report(
+    session: Session,
+    result: "DecisionResult",
+    news: str,
+    status_quo: str,
+    store: "RegistryStore | None",
+    reason: str | None,
+) -> None:
+    """Say the news of a logged decision; else that there was nothing to do, and that a reason is lost."""
+    if result.is_logged:
+        session.say(f"{news}{session.place(store)}")
+    else:
+        lost = "; the reason is not logged" if reason else ""
+        session.say(f"nothing to do: {status_quo}{session.place(store)}{lost}")

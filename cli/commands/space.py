@@ -1,0 +1,168 @@
+"""`reg gc`, `purge`, `du`: where the space goes, and how it is freed."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_name, complete_ref
+from onnxreg.cli.options.shared import Json, RemoteOption, TargetRemote
+from onnxreg.cli.render.output import counted, size, table
+from onnxreg.schema.core.ref import Ref
+
+EXAMPLES = (
+    "reg gc --dry-run",
+    "reg gc",
+    "reg gc --keep-versions 5 --keep-days 90",
+    "reg gc --remote s3://models/prod --dry-run",
+    "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
+    "reg purge acme/pii-small:1.2.0 --remote origin --reason 'trained on unlicensed data'",
+    "reg purge acme/pii-small:1.2.0 acme/pii-small:1.2.1 --reason 'takedown 4711'",
+    "reg du",
+    "reg du acme/pii-small acme/pii-base",
+    "reg du --remote origin --json",
+)
+
+
+def gc(
+    session: Session,
+    keep_versions: Annotated[
+        int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
+    ] = False,
+    remote: Annotated[str | None, typer.Option(help="Collect in this remote (a name, path or URL).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the blobs that no version refers to; with --keep-* let old versions expire first.
+
+    The log records each expiry. A version stays if it is the newest release, if any --keep-* keeps it, if
+    it is pinned, or if a channel points to it. The manifest of an expired version stays too. Pushes and
+    pulls may run at the same time. References from other registries keep nothing here. With --remote all of
+    this applies to that registry, and references from this one keep nothing there.
+
+    The cache of export steps is trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB), the least
+    recently used entries first.
+
+    --keep-days counts back from the newest version of the registry, not from this machine's clock. A
+    version is not older than the lines before it in the log.
+
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
+    bytes, kept}}; fenced counts pushes that had to start again; cache has what was deleted from it, and the
+    bytes kept.
+    """
+    from onnxreg.cli.services.export_service import cache_limit, step_cache
+    from onnxreg.converters.engine.cache import TrimResult
+    from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
+    from onnxreg.registry.maintain import space
+
+    registry, store = session.with_remote(remote)
+    if keep_days is not None and dry_run and not as_json:
+        newest = newest_publication(store or registry.store)
+        session.say(f"--keep-days counts from {newest:%Y-%m-%d}, when the newest version was published")
+    policy = RetentionPolicy(keep_versions, keep_days)
+    expired, collected = space.gc(registry.decisions(remote=store), policy, dry_run)
+    trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
+    document = {
+        "dry_run": dry_run,
+        "expired": [str(ref) for ref in expired],
+        "freed": {"blobs": len(collected.freed), "bytes": collected.size},
+        "kept": {"blobs": collected.in_use},
+        "fenced": collected.fenced,
+        "cache": asdict(trimmed),
+    }
+    expire, free = ("would expire", "would free") if dry_run else ("expired", "freed")
+    results = f"{counted(trimmed.entries, 'result')} of steps, {size(trimmed.bytes)}"
+    session.show(
+        document,
+        [f"{expire} {ref}" for ref in expired],
+        f"{free} {counted(len(collected.freed), 'blob')}, {size(collected.size)}; {collected.in_use} in use",
+        [f"{free} {results}; {size(trimmed.kept)} kept for the next export"] if trimmed.entries else [],
+    )
+
+
+def purge(
+    session: Session,
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            help="NAME:TAG or NAME@sha256:...; a name alone is refused.",
+            metavar="REF...",
+            autocompletion=complete_ref,
+        ),
+    ],
+    reason: Annotated[str, typer.Option(help="The reason, for the log.")],
+    remote: TargetRemote = None,
+    as_json: Json = False,
+) -> None:
+    """Take versions down and delete their bytes at once: they can never come back into these models.
+
+    Files that a version outside the list uses stay, and that version is named: add it to take them down too. The
+    manifests and tombstones in the log stay, so verify and mirrors know about it. Other registries keep their own
+    copies: purge there too, with --remote.
+
+    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
+    versions outside the list that use some of the same files.
+    """
+    from onnxreg.registry.log.collect import collect
+
+    registry, store = session.with_remote(remote)
+    decisions = registry.decisions(remote=store)
+    versions, blobs, sharing = decisions.purge(list(map(Ref.parse, refs)), reason)
+    freed = collect(decisions.store, only=blobs)
+    others = sorted(map(str, sharing))
+    document = {
+        "versions": [str(version.ref) for version in versions],
+        "blobs": sorted(map(str, blobs)),
+        "freed": {"blobs": len(freed.freed), "bytes": freed.size},
+        "sharing": others,
+    }
+    kept = f"files that {', '.join(others)} also use stay; to delete them, take down these versions too"
+    session.show(
+        document,
+        [f"took down {version.ref}{session.place(store)}" for version in versions],
+        f"freed {counted(len(freed.freed), 'blob')}, {size(freed.size)}",
+        [kept] if others else [],
+    )
+
+
+def du(
+    session: Session,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show the space of each model: its own, and shared with other models; the largest own space first.
+
+    UNIQUE is the space that would be free without this model; unreferenced is what `reg gc` frees now.
+
+    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes},
+    total: {blobs, bytes}}; versions counts those whose files are here; unreferenced and total are for the
+    whole registry.
+    """
+    from onnxreg.registry.maintain import space
+
+    registry, store = session.with_remote(remote)
+    if store is not None:
+        registry.check_logs(remote=store)
+    usage = space.usage(store or registry.store, names or ())
+    rows = [
+        (item.name, item.versions, size(item.unique), size(item.shared), size(item.size))
+        for item in usage.models
+    ]
+    session.show(
+        usage.to_json(),
+        table(("NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"), rows),
+        *(
+            f"{label}: {counted(part['blobs'], 'blob')}, {size(part['bytes'])}"
+            for label, part in (("unreferenced", usage.unreferenced), ("all", usage.total))
+        ),
+    )
