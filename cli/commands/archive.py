@@ -1,5 +1,6 @@
 """`reg archive`: versions in one file, for a site without network."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,17 +58,18 @@ def create(
     copied = None if trust is None else read_given(trust)
     with session.progress("archiving") as progress:
         archive = create_archive(reader, chosen, file, progress, copied)
-    if as_json:
-        value = {
-            "file": str(file),
-            "registry": archive.registry,
-            "bytes": archive.size,
-            "blobs": archive.blobs,
-        }
-        output.write_json({**value, "versions": _versions(archive.carried)})
-        return
-    session.table(("MODEL", "CARRIED"), _rows(archive.carried))
-    session.say(f"written to {file}: {output.counted(archive.blobs, 'blob')}, {output.size(archive.size)}")
+    document = {
+        "file": str(file),
+        "registry": archive.registry,
+        "bytes": archive.size,
+        "blobs": archive.blobs,
+        "versions": _versions(archive.carried),
+    }
+    session.show(
+        document,
+        _carried(archive.carried),
+        f"written to {file}: {output.counted(archive.blobs, 'blob')}, {output.size(archive.size)}",
+    )
 
 
 def verify(
@@ -91,7 +93,7 @@ def verify(
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
-    from onnxreg.cli.commands.verify import fail
+    from onnxreg.cli.commands.verify import fail, lines
     from onnxreg.registry.maintain.verification import verify_watched
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
@@ -100,18 +102,14 @@ def verify(
     trusted = load_trust() if trust is None else read_trust_file(trust)
     with session.progress("verifying") as progress:
         report = verify_watched(archive, None, progress=progress, trust=trusted)
-    if as_json:
-        document = report.to_json()
-        totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}
-        output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **totals})
-    else:
-        session.table(("MODEL", "CARRIED"), _rows(archive.carried))
-        rows = [(damage.kind, damage.name, damage.detail) for damage in report.damages]
-        session.table(("DAMAGE", "WHERE", "WHAT"), rows)
-        session.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
-        session.say(f"registry {archive.registry_id}")
-        read = f"{output.counted(report.blobs, 'blob')}, {output.size(report.size)}"
-        session.say(f"read {read}: {'damaged' if report.damages else 'all intact'}")
+    document = report.to_json()
+    totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}
+    session.show(
+        {"registry": archive.registry_id, "versions": _versions(archive.carried), **totals},
+        _carried(archive.carried),
+        f"registry {archive.registry_id}",
+        lines(report, archive),
+    )
     fail(report, str(file), "copy it again, or have it made again: reg archive create")
 
 
@@ -119,5 +117,6 @@ def _versions(carried: "Carried") -> dict[str, list[str]]:
     return {name: [str(version) for version in sorted(carried[name])] for name in sorted(carried)}
 
 
-def _rows(carried: "Carried") -> list[tuple[str, str]]:
-    return [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]
+def _carried(carried: "Carried") -> Iterator[str]:
+    rows = [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]
+    return output.table(("MODEL", "CARRIED"), rows)

@@ -7,7 +7,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Reason, RefArgument, TargetRemote
-from onnxreg.cli.render import output
 
 EXAMPLES = (
     "reg attest acme/pii-small:1.2.0 --report recall_delta.json",
@@ -45,21 +44,18 @@ def command(
     release = registry.get(ref, store)
     decisions = registry.decisions(release.name, store)
     attestation = attest(decisions, release, data, private, reason, str(report))
-    if as_json:
-        document = {
-            "path": attestation.path,
-            "stated": attestation.stated,
-            "attested": attestation.evaluation.state,
-            "state": attestation.state,
-        }
-        output.write_json(
-            {"ref": str(release.ref), "artifact": str(attestation.evaluation.artifact), **document}
-        )
-    else:
-        session.say(
-            f"{release.ref} {attestation.path}: {attestation.evaluation.state}; its manifest says {attestation.stated}"
-        )
-        if attestation.state != attestation.evaluation.state:
-            session.say(
-                f"it stays {attestation.state}: only a refusal changes the state of a published artifact"
-            )
+    path, state = attestation.path, attestation.evaluation.state
+    document = {
+        "ref": str(release.ref),
+        "artifact": str(attestation.evaluation.artifact),
+        "path": path,
+        "stated": attestation.stated,
+        "attested": state,
+        "state": attestation.state,
+    }
+    stays = f"it stays {attestation.state}: only a refusal changes the state of a published artifact"
+    session.show(
+        document,
+        f"{release.ref} {path}: {state}; its manifest says {attestation.stated}",
+        [stays] if attestation.state != state else [],
+    )

@@ -24,6 +24,7 @@ EXAMPLES = (
     "reg certify acme/pii-small:1.2.0 --recompute",
     "reg certify acme/pii-small --remote origin --json",
 )
+HEADER = ("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %", "LIMIT", "ITEMS", "VERDICT", "SCORES")
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
@@ -57,15 +58,23 @@ def command(
     published = read_version(reader, Ref.parse(ref))
     certificates = _certificates(reader, published)
     differences = [_recomputed(reader, *certificate) if recompute else None for certificate in certificates]
-    if as_json:
-        states = {item.path: item.state for item in published.states}
-        rows = [
-            _json(*item, states[item[0].path], own)
-            for item, own in zip(certificates, differences, strict=True)
-        ]
-        output.write_json({"ref": str(published.ref), "certificates": rows})
-    else:
-        _show(session, published, certificates)
+    states = {item.path: item for item in published.states}
+    rows = [
+        (artifact.path, *_row(metric, states[artifact.path]))
+        for artifact, document in certificates
+        for metric in document.metrics
+    ]
+    session.show(
+        {
+            "ref": str(published.ref),
+            "certificates": [
+                _json(*item, states[item[0].path].state, own)
+                for item, own in zip(certificates, differences, strict=True)
+            ],
+        },
+        output.table(HEADER, rows),
+        _remarks(published, certificates),
+    )
     changed = [str(one) for own in differences for one in own or ()]
     if changed:
         raise IntegrityError(
@@ -134,26 +143,17 @@ def _json(
     }
 
 
-def _show(session: Session, published: "Release", certificates: Certificates) -> None:
+def _remarks(published: "Release", certificates: Certificates) -> Iterator[str]:
+    """The suites, the doubts about the version, and the labels that were not judged as they are."""
     from onnxreg.cli.render import manifest_view
 
-    states = {item.path: item for item in published.states}
-    rows = [
-        (artifact.path, *_row(metric, states[artifact.path]))
-        for artifact, document in certificates
-        for metric in document.metrics
-    ]
-    session.table(
-        ("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %", "LIMIT", "ITEMS", "VERDICT", "SCORES"), rows
-    )
-    for suite in dict.fromkeys(str(document.suite) for _, document in certificates):
-        session.say(f"suite {suite}")
+    yield from (f"suite {suite}" for suite in dict.fromkeys(document.suite for _, document in certificates))
     if doubts := list(manifest_view.doubts(published)):
-        session.say("", *doubts)
+        yield from ("", *doubts)
     for artifact, document in certificates:
         for metric in document.metrics:
             if lines := list(_labels(metric)):
-                session.say("", f"labels of {artifact.path}:", *lines)
+                yield from ("", f"labels of {artifact.path}:", *lines)
 
 
 def _labels(metric: "MetricRecord") -> Iterator[str]:

@@ -1,8 +1,6 @@
 """`reg config`: the places, settings and variables that are in force, and where each comes from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,21 +19,7 @@ EXAMPLES = (
     "reg config actor --unset",
 )
 SETTINGS = ("actor",)
-DEFAULT = "default"
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
-
-
-@dataclass(frozen=True)
-class Place:
-    """A file or directory that `reg` uses; `source` is the option, the variable or the place that decides it."""
-
-    name: str
-    path: Path
-    source: str
-
-    def to_json(self) -> dict[str, Any]:
-        path = self.path.absolute()
-        return {"name": self.name, "path": str(path), "source": self.source, "exists": path.exists()}
 
 
 def command(
@@ -62,66 +46,47 @@ def command(
     """
     if unset and (setting is None or value is not None):
         raise InputError("--unset takes a setting and no value", "reg config actor --unset")
-    if setting is None:
-        _show(session)
-    else:
-        _change(session, setting, value, unset)
-        if as_json:
-            _show(session)
-
-
-def _change(session: Session, setting: str, value: str | None, unset: bool) -> None:
-    """Store a setting, or remove it; then say what is in force."""
-    if setting not in SETTINGS:
-        raise InputError(f"unknown setting: {setting}", suggest(setting, SETTINGS))
-    if unset or value is not None:
-        actor.write_setting(value)
-    if not session.as_json:
-        claimed = actor.claimed_actor()
-        session.say(f"events name {output.printable(claimed.name or 'nobody')} ({_decider(claimed)})")
-
-
-def _decider(claimed: actor.ClaimedActor) -> str:
-    """The file, variable or default that decides the author."""
-    return str(environment.settings_file()) if claimed.source == "settings" else claimed.source
-
-
-def _show(session: Session) -> None:
-    places, variables = [location.to_json() for location in _places(session)], list(_variables())
-    claimed = actor.claimed_actor()
-    if session.as_json:
-        settings = [{"name": "actor", "value": claimed.name, "source": claimed.source}]
-        output.write_json({"places": places, "settings": settings, "variables": variables})
+    if setting is not None:
+        if setting not in SETTINGS:
+            raise InputError(f"unknown setting: {setting}", suggest(setting, SETTINGS))
+        if unset or value is not None:
+            actor.write_setting(value)
+    claimed, places, variables = actor.claimed_actor(), list(_places(session)), list(_variables())
+    if setting is not None and not as_json:
+        decider = str(environment.settings_file()) if claimed.source == "settings" else claimed.source
+        session.say(f"events name {output.printable(claimed.name or 'nobody')} ({decider})")
         return
-    session.table(
-        ("PLACE", "PATH", "SET BY", "EXISTS"),
-        [(item["name"], item["path"], item["source"], "yes" if item["exists"] else "no") for item in places],
+    settings = [{"name": "actor", "value": claimed.name, "source": claimed.source}]
+    place_rows = [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places]
+    variable_rows = [
+        (item["name"], "(secret)" if item["value"] is None else item["value"], item["source"])
+        for item in variables
+    ]
+    session.show(
+        {"places": places, "settings": settings, "variables": variables},
+        output.table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
+        "",
+        output.table(("SETTING", "VALUE", "SET BY"), [("actor", claimed.name or "(nobody)", claimed.source)]),
+        [""] if variables else [],
+        output.table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
     )
-    session.say("")
-    session.table(("SETTING", "VALUE", "SET BY"), [("actor", claimed.name or "(nobody)", claimed.source)])
-    if variables:
-        session.say("")
-    session.table(
-        ("VARIABLE", "VALUE", "SET BY"),
-        [
-            (item["name"], "(secret)" if item["value"] is None else item["value"], item["source"])
-            for item in variables
-        ],
-    )
 
 
-def _places(session: Session) -> Iterator[Place]:
-    root = session.registry or environment.default_root()
-    yield Place("registry", root, "--registry" if session.registry else _source("REG_HOME"))
-    yield Place("cache", environment.cache_directory(), _source("REG_STATE"))
-    yield Place("keys", environment.key_directory(), _source("REG_KEYS"))
-    yield Place("trust", environment.trust_file(), _source("REG_TRUST"))
-    yield Place("state", environment.state_directory(), _source("REG_STATE"))
-    yield Place("settings", environment.settings_file(), DEFAULT)
-
-
-def _source(variable: str) -> str:
-    return variable if environment.read(variable) else DEFAULT
+def _places(session: Session) -> Iterator[dict[str, Any]]:
+    """The files and directories that `reg` uses, each with the option, variable or default that decides it."""
+    for name, path, variable in (
+        ("registry", session.registry or environment.default_root(), "REG_HOME"),
+        ("cache", environment.cache_directory(), "REG_STATE"),
+        ("keys", environment.key_directory(), "REG_KEYS"),
+        ("trust", environment.trust_file(), "REG_TRUST"),
+        ("state", environment.state_directory(), "REG_STATE"),
+        ("settings", environment.settings_file(), None),
+    ):
+        source = variable if variable and environment.read(variable) else "default"
+        if name == "registry" and session.registry:
+            source = "--registry"
+        path = path.absolute()
+        yield {"name": name, "path": str(path), "source": source, "exists": path.exists()}
 
 
 def _variables() -> Iterator[dict[str, str | None]]:

@@ -61,15 +61,13 @@ def command(
     coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet, version)
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
-    if as_json:
-        covered = [item.to_json() for item in coverages]
-        output.write_json({"ref": ref, "stranded": len(stranded), "devices": covered})
-    else:
-        staged = any(item.member for item in coverages)
-        heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(UPDATE_COLUMNS if since else ()))
-        session.table(
-            heading, [(*_row(item, staged), *(_update_of(item) if since else ())) for item in coverages]
-        )
+    staged = any(item.member for item in coverages)
+    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(UPDATE_COLUMNS if since else ()))
+    rows = [(*_row(item, staged), *(_update_of(item) if since else ())) for item in coverages]
+    session.show(
+        {"ref": ref, "stranded": len(stranded), "devices": [item.to_json() for item in coverages]},
+        output.table(heading, rows),
+    )
     if stranded:
         names = ", ".join(device.name for device in stranded)
         raise GateError(

@@ -1,6 +1,6 @@
 """`reg delta`: make deltas of a version, and list those that it offers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,15 +54,13 @@ def make(
     with session.steps() as progress:
         report = make_deltas(registry, store or registry.store, Ref.parse(ref), old_versions, progress)
     rows = _rows(report.deltas, report.files)
-    if as_json:
-        unlike = [{"path": path, "from": str(version)} for path, version in report.unlike]
-        output.write_json({"ref": str(report.ref), "made": report.new, "deltas": rows, "unlike": unlike})
-        return
-    _show(session, rows)
-    for path, version in report.unlike:
-        session.say(f"no delta of {path} from {version}: the files are not alike")
-    if not rows and not report.unlike:
-        session.say(f"{report.ref} has no earlier version with a file that it changed")
+    unlike = [{"path": path, "from": str(version)} for path, version in report.unlike]
+    session.show(
+        {"ref": str(report.ref), "made": report.new, "deltas": rows, "unlike": unlike},
+        _table(rows),
+        [f"no delta of {item['path']} from {item['from']}: the files are not alike" for item in unlike],
+        [] if rows or unlike else f"{report.ref} has no earlier version with a file that it changed",
+    )
 
 
 def ls(session: Session, ref: RefArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
@@ -82,12 +80,8 @@ def ls(session: Session, ref: RefArgument, remote: RemoteOption = None, as_json:
     manifest = read_manifest(read_blob(reader, digest), digest, located.name)
     files = {file.digest: file for file in manifest.all_files()}
     rows = _rows(read_deltas(partial(read_blob, reader), located.entry.deltas), files)
-    if as_json:
-        output.write_json({"ref": str(located.ref), "deltas": rows})
-    elif rows:
-        _show(session, rows)
-    else:
-        session.say(f"{located.ref} offers no deltas; `reg delta make {ref}` makes some")
+    none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
+    session.show({"ref": str(located.ref), "deltas": rows}, _table(rows) if rows else none)
 
 
 def _rows(deltas: "Iterable[Delta]", files: "Mapping[Digest, FileEntry]") -> list[dict[str, Any]]:
@@ -95,17 +89,12 @@ def _rows(deltas: "Iterable[Delta]", files: "Mapping[Digest, FileEntry]") -> lis
     return [{"path": "", "of": 0, **sizes.get(delta.new, {}), **delta.to_json()} for delta in deltas]
 
 
-def _show(session: Session, rows: list[dict[str, Any]]) -> None:
-    session.table(
-        ("FILE", "FROM", "DELTA", "OF", "SHARE"),
-        [
-            (
-                row["path"],
-                row["from"],
-                output.size(row["size"]),
-                output.size(row["of"]),
-                f"{row['size'] / row['of']:.1%}" if row["of"] else "",
-            )
-            for row in rows
-        ],
-    )
+def _table(deltas: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [
+        (
+            *(item["path"], item["from"], output.size(item["size"]), output.size(item["of"])),
+            f"{item['size'] / item['of']:.1%}" if item["of"] else "",
+        )
+        for item in deltas
+    ]
+    return output.table(("FILE", "FROM", "DELTA", "OF", "SHARE"), rows)

@@ -1,7 +1,6 @@
 """`reg doctor`: what may be wrong with a registry, and what to type against it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,10 +8,6 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import RegError
-
-if TYPE_CHECKING:
-    from onnxreg.registry.maintain.doctor import Diagnosis
-    from onnxreg.registry.store.protocol import RegistryStore
 
 EXAMPLES = (
     "reg doctor",
@@ -63,48 +58,27 @@ def command(
     url = own.url if remote is None else Remotes.load(own).url_of(remote)
     store = own if remote is None else open_url(url)
     if clear:
-        return _clear(session, store, clear)
-    _examine(session, store, url)
+        from onnxreg.registry.maintain.doctor import clear_leftovers
 
-
-def _examine(session: Session, store: "RegistryStore", url: str) -> None:
+        cleared = clear_leftovers(store, clear)
+        session.show({"registry": store.url, "cleared": cleared}, [f"deleted {path}" for path in cleared])
+        return
     from onnxreg.registry.maintain.doctor import examine
 
     findings = examine(store, url)
     faults = [finding for finding in findings if not finding.ok]
-    if session.as_json:
-        documents = [_to_json(finding) for finding in findings]
-        output.write_json({"registry": store.url, "ok": not faults, "findings": documents})
-    else:
-        rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
-        _tables(session, rows, [(finding.check, finding.fix) for finding in faults])
+    documents = [
+        {"check": item.check, "ok": item.ok, "detail": item.detail, "fix": item.fix} for item in findings
+    ]
+    rows = [(item.check, "ok" if item.ok else "fail", item.detail) for item in findings]
+    session.show(
+        {"registry": store.url, "ok": not faults, "findings": documents},
+        output.table(("CHECK", "STATE", "WHAT"), rows),
+        output.table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
+    )
     if faults:
-        raise _failure(faults, store.url)
-
-
-def _to_json(finding: "Diagnosis") -> dict[str, Any]:
-    fix = finding.fix
-    return {"check": finding.check, "ok": finding.ok, "detail": finding.detail, "fix": fix}
-
-
-def _tables(session: Session, rows: Sequence[Sequence[str]], fixes: Sequence[Sequence[str]]) -> None:
-    session.table(("CHECK", "STATE", "WHAT"), rows)
-    session.table(("FIX", "TYPE"), fixes)
-
-
-def _failure(faults: "list[Diagnosis]", url: str) -> RegError:
-    """The error of the worst finding's family."""
-    families = {kind.family: kind for kind in RegError.__subclasses__()}
-    worst = min((finding.family for finding in faults), key=lambda family: [*WORST, family].index(family))
-    checks = ", ".join(finding.check for finding in faults)
-    return families[worst](f"{output.counted(len(faults), 'finding')} in {url}: {checks}", faults[0].fix)
-
-
-def _clear(session: Session, store: "RegistryStore", paths: Sequence[str]) -> None:
-    from onnxreg.registry.maintain.doctor import clear_leftovers
-
-    cleared = clear_leftovers(store, paths)
-    if session.as_json:
-        output.write_json({"registry": store.url, "cleared": cleared})
-    else:
-        session.say(*(f"deleted {path}" for path in cleared))
+        families = {kind.family: kind for kind in RegError.__subclasses__()}
+        worst = min((item.family for item in faults), key=lambda family: [*WORST, family].index(family))
+        checks = ", ".join(item.check for item in faults)
+        message = f"{output.counted(len(faults), 'finding')} in {store.url}: {checks}"
+        raise families[worst](message, faults[0].fix)

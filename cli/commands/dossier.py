@@ -8,7 +8,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
-from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 
@@ -54,19 +53,17 @@ def command(
     bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(bundle, directory)
     counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
-    if as_json:
-        subject = bundle.dossier["subject"]
-        answer = {
-            "ref": f"{subject['name']}:{subject['version']}",
-            "manifest": subject["manifest"],
-            "profile": bundle.dossier["profile"]["name"],
-            "output": str(directory),
-            "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
-            "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-        }
-        output.write_json(answer)
-        return
-    session.say(
+    subject = bundle.dossier["subject"]
+    document = {
+        "ref": f"{subject['name']}:{subject['version']}",
+        "manifest": subject["manifest"],
+        "profile": bundle.dossier["profile"]["name"],
+        "output": str(directory),
+        "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
+        "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
+    }
+    session.show(
+        document,
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
-        f"{counts['absent']} empty"
+        f"{counts['absent']} empty",
     )

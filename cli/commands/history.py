@@ -1,6 +1,5 @@
 """`reg history`: the sizes, figures and verdicts of a model's versions."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +17,7 @@ EXAMPLES = (
     "reg history acme/pii-small --metric DATE --precision int8",
     "reg history acme/pii-small --remote origin --json",
 )
+HEADER = ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE", "")
 LIMIT = 20
 """Versions that are shown, unless `--last` says otherwise."""
 PLOT_COLUMNS = 12
@@ -61,20 +61,9 @@ def command(
         return format_name in (None, artifact.format) and precision in (None, artifact.precision)
 
     history = model_history(name, records, metric, is_chosen)
-    if as_json:
-        output.write_json(history.to_json())
-        return
-    session.say(*_lines(history))
-
-
-def _lines(history: "ModelHistory") -> Sequence[str]:
     metric = history.metric or "nothing was measured"
-    lines = [output.printable(f"{history.name}: {metric}"), ""]
-    lines += output.table(
-        ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE", ""),
-        [(*_cells(row), chart) for row, chart in zip(history.versions, _charts(history), strict=True)],
-    )
-    return lines
+    rows = [(*_cells(row), chart) for row, chart in zip(history.versions, _charts(history), strict=True)]
+    session.show(history.to_json(), output.printable(f"{name}: {metric}"), "", output.table(HEADER, rows))
 
 
 def _cells(row: "HistoryRow") -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.signing.keys import PublicKey
 
 EXAMPLES = (
     "reg key new release-2026",
@@ -83,19 +86,12 @@ def list_keys(session: Session, as_json: Json = False) -> None:
     from onnxreg.registry.signing import Keystore
 
     keys = Keystore().list()
-    if as_json:
-        values = [
-            {"name": name, "kind": public.kind, "keyid": public.id, "public": str(public)}
-            for name, public in keys.items()
-        ]
-        output.write_json({"keys": values})
-        return
-    session.table(
-        ("NAME", "KIND", "KEY ID", "PUBLIC KEY"),
-        [(name, public.kind, public.id[:12], str(public)) for name, public in keys.items()],
+    rows = [(name, public.kind, public.id[:12], str(public)) for name, public in keys.items()]
+    session.show(
+        {"keys": [_document(name, public) for name, public in keys.items()]},
+        output.table(("NAME", "KIND", "KEY ID", "PUBLIC KEY"), rows),
+        [] if keys else "there are no keys: reg key new NAME makes one",
     )
-    if not keys:
-        session.say("there are no keys: reg key new NAME makes one")
 
 
 def show(
@@ -111,8 +107,12 @@ def show(
     from onnxreg.registry.signing import Keystore
 
     public = Keystore().public(name)
+    text = public.pem.rstrip() if pem else str(public)
     if as_json:
-        value = {"name": name, "kind": public.kind, "keyid": public.id, "public": str(public)}
-        output.write_json({**value, "pem": public.pem})
+        output.write_json(_document(name, public) | {"pem": public.pem})
     else:
-        print(public.pem.rstrip() if pem else public)
+        print(text)
+
+
+def _document(name: str, public: "PublicKey") -> dict[str, str]:
+    return {"name": name, "kind": public.kind, "keyid": public.id, "public": str(public)}

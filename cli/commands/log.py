@@ -51,25 +51,23 @@ def command(
     trust = load_trust()
     judge = SignatureJudge(trust, reader.registry_id, name, {line.seq: line.digest for line in log}.get)
     lines = [(line, judge.line(line)) for line in log]
-    if as_json:
-        head = str(log[-1].digest)
-        value = {
-            "name": name,
-            "registry": reader.registry_id,
-            "head": head,
-            "lines": [_json(line, verdict) for line, verdict in lines],
-        }
-        output.write_json(value)
-        return
     versions = {
         line.event.manifest: str(line.event.version) for line in log if isinstance(line.event, Publish)
     }
-    session.table(
-        ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
-        [
-            _row(line, verdict, _about(line, versions, words(line.event, line.seq, reader, judge)))
-            for line, verdict in lines
-        ],
+    session.show(
+        {
+            "name": name,
+            "registry": reader.registry_id,
+            "head": str(log[-1].digest),
+            "lines": [_json(line, verdict) for line, verdict in lines],
+        },
+        output.table(
+            ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
+            (
+                _row(line, verdict, _about(line, versions, words(line.event, line.seq, reader, judge)))
+                for line, verdict in lines
+            ),
+        ),
     )
 
 

@@ -54,20 +54,20 @@ def command(
     watch = Stopwatch()
     with resumable(), session.progress("mirroring") as progress:
         result = mirror(*places, channels, progress)
-    if as_json:
-        output.write_json(result.to_json())
-    else:
-        rows = [(item.name, item.tag or "", item.reason) for item in result.skipped]
-        session.table(("SKIPPED", "TAG", "WHY"), rows)
-        moved = f"{output.counted(result.versions, 'version')}, {output.counted(result.blobs, 'blob')}"
-        missing = len({item.name for item in result.skipped if item.tag is None})
-        models = output.counted(result.models, "model")
-        share = f"{result.models - missing} of the {models}" if missing else models
-        session.say(f"{result.destination} has {share} of {result.source}")
-        session.say(f"brought {moved}, {output.size(result.size)}{watch.rate(result.size)}")
-        if result.freed.freed:
-            freed = f"{output.counted(len(result.freed.freed), 'blob')}, {output.size(result.freed.size)}"
-            session.say(f"deleted {freed} that {result.source} gave up")
+    missing = len({item.name for item in result.skipped if item.tag is None})
+    models = output.counted(result.models, "model")
+    share = f"{result.models - missing} of the {models}" if missing else models
+    moved = f"{output.counted(result.versions, 'version')}, {output.counted(result.blobs, 'blob')}"
+    freed = f"{output.counted(len(result.freed.freed), 'blob')}, {output.size(result.freed.size)}"
+    session.show(
+        result.to_json(),
+        output.table(
+            ("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in result.skipped]
+        ),
+        f"{result.destination} has {share} of {result.source}",
+        f"brought {moved}, {output.size(result.size)}{watch.rate(result.size)}",
+        [f"deleted {freed} that {result.source} gave up"] if result.freed.freed else [],
+    )
     error = worst(result.skipped)
     if error is not None:
         raise error

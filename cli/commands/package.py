@@ -1,7 +1,7 @@
 """`reg package`: a version as a model package of ONNX Runtime."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,10 +9,6 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, Precision, RefArgument
 from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
-
-if TYPE_CHECKING:
-    from onnxreg.schema.core.digest import Digest
-    from onnxreg.schema.formats.package_layout import PackageLayout
 
 EXAMPLES = (
     "reg package acme/pii-small:1.2.0 ./pii-small.ortpackage",
@@ -51,19 +47,6 @@ def command(
     with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)
         published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
-    if as_json:
-        output.write_json(
-            {"ref": str(published.ref), "output": str(directory), **_value(published.digest, layout)}
-        )
-        return
-    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest.short) for item in layout.variants]
-    session.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows)
-    if layout.left_out:
-        session.say(f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}")
-    session.say(f"written to {directory}: component {layout.component}, {output.size(layout.size)}")
-
-
-def _value(manifest: "Digest", layout: "PackageLayout") -> dict[str, Any]:
     variants = [
         {
             "name": item.name,
@@ -76,11 +59,21 @@ def _value(manifest: "Digest", layout: "PackageLayout") -> dict[str, Any]:
         }
         for item in layout.variants
     ]
-    return {
-        "manifest": str(manifest),
+    document = {
+        "ref": str(published.ref),
+        "output": str(directory),
+        "manifest": str(published.digest),
         "component": layout.component,
         "variants": variants,
         "shared_assets": list(map(str, layout.assets)),
         "bytes": layout.size,
         "left_out": list(layout.left_out),
     }
+    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest.short) for item in layout.variants]
+    left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
+    session.show(
+        document,
+        output.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
+        [left_out] if layout.left_out else [],
+        f"written to {directory}: component {layout.component}, {output.size(layout.size)}",
+    )

@@ -1,6 +1,6 @@
 """`reg promote`: moving a governed channel."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from onnxreg.cli.options.shared import (
     check_channel_last,
 )
 from onnxreg.cli.render import output
-from onnxreg.registry.gates.promotion import Promotion, promote
+from onnxreg.registry.gates.promotion import promote
 from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
@@ -47,17 +47,15 @@ def command(
     promotion = promote(
         target, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor, is_remote
     )
-    if as_json:
-        output.write_json(_to_json(promotion))
-    else:
-        _show(session, promotion, dry_run)
-    if promotion.judged.failed:
-        raise promotion.judged.refusal()
-
-
-def _to_json(promotion: Promotion) -> dict[str, Any]:
-    judged = promotion.judged
-    return {
+    judged, channel_now = promotion.judged, ""
+    if promotion.moved:
+        before = f", before {promotion.before}" if promotion.before else ""
+        channel_now = f"{judged.name}:{channel} is {judged.version}{before}"
+    elif not judged.failed and dry_run:
+        channel_now = f"{judged.ref} may become {channel}"
+    elif not judged.failed:
+        channel_now = f"nothing to do: {judged.name}:{channel} is {judged.version} under this policy"
+    document = {
         "ref": judged.ref,
         "channel": judged.channel,
         "policy_holds": not judged.failed,
@@ -65,19 +63,11 @@ def _to_json(promotion: Promotion) -> dict[str, Any]:
         "before": promotion.before and str(promotion.before),
         "findings": [finding.to_json() for finding in judged.findings],
     }
-
-
-def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
-    judged = promotion.judged
-    session.table(
-        ("DEMAND", "VERDICT", "FOUND"),
-        [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings],
+    rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]
+    session.show(
+        document,
+        output.table(("DEMAND", "VERDICT", "FOUND"), rows),
+        ["", channel_now] if channel_now else [],
     )
-    channel = f"{judged.name}:{judged.channel}"
-    if promotion.moved:
-        before = f", before {promotion.before}" if promotion.before else ""
-        session.say("", f"{channel} is {judged.version}{before}")
-    elif not judged.failed and dry_run:
-        session.say("", f"{judged.ref} may become {judged.channel}")
-    elif not judged.failed:
-        session.say("", f"nothing to do: {channel} is {judged.version} under this policy")
+    if judged.failed:
+        raise judged.refusal()

@@ -1,7 +1,7 @@
 """`reg prove`: that the small file is the big one, rounded, from the bytes of both."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,15 +61,15 @@ def command(
     with session.progress("reading the files") as progress:
         proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
     logged = _attest(session, version.ref, proofs, key, remote) if attest else ""
-    if as_json:
-        output.write_json({"ref": str(version.ref), "proofs": [_to_json(proof) for proof in proofs]})
-    else:
-        session.table(COLUMNS, map(_row, proofs))
-        for proof in proofs:
-            for reason in proof.report.reasons:
-                session.say(output.printable(f"{proof.path}: {reason}"))
-        if logged:
-            session.say(logged)
+    documents = [
+        {"path": item.path, "parent": item.parent, "report": item.report.to_json()} for item in proofs
+    ]
+    session.show(
+        {"ref": str(version.ref), "proofs": documents},
+        output.table(COLUMNS, map(_row, proofs)),
+        [output.printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
+        [logged] if logged else [],
+    )
     if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
         raise GateError(
             f"not proven: {', '.join(doubtful)}", "read the reasons above; docs/prove.md has the rules"
@@ -94,10 +94,6 @@ def _attest(
     reports = "1 report" if len(proofs) == 1 else f"{len(proofs)} reports"
     signed = "" if private is None else f", signed with key {private.public.id[:12]}"
     return f"logged {reports} in {ref.name}{session.place(store)}{signed}"
-
-
-def _to_json(proof: "ArtifactProof") -> dict[str, Any]:
-    return {"path": proof.path, "parent": proof.parent, "report": proof.report.to_json()}
 
 
 def _row(proof: "ArtifactProof") -> tuple[object, ...]:

@@ -48,20 +48,17 @@ def command(
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"publishing {ref}") as progress:
         result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())
-    if as_json:
-        output.write_json(
-            {
-                "ref": str(result.version.ref),
-                "url": str(OciTarget(target.host, target.repository, result.target.tag)),
-                "digest": str(result.target.digest),
-                "blobs": result.blobs,
-                "bytes": result.size,
-                "mounted": result.mounted,
-                "referrers": result.referrers,
-            }
-        )
-        return
-    session.say(f"published {result.version.ref} to {result.target}")
-    session.say(
-        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted"
+    document = {
+        "ref": str(result.version.ref),
+        "url": str(OciTarget(target.host, target.repository, result.target.tag)),
+        "digest": str(result.target.digest),
+        "blobs": result.blobs,
+        "bytes": result.size,
+        "mounted": result.mounted,
+        "referrers": result.referrers,
+    }
+    session.show(
+        document,
+        f"published {result.version.ref} to {result.target}",
+        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted",
     )

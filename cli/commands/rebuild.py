@@ -1,6 +1,6 @@
 """`reg rebuild`: a version's recipe run again, and what came out held against what was published."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,10 +84,8 @@ def command(
             materials = Materials(source, eval_suite, trust_remote_code, files, allow_code or ())
             draft = rebuild(published.manifest, label, materials, workspace, progress)
             comparison = _compare(registry, published, draft)
-    if as_json:
-        output.write_json({"ref": label, "manifest": str(published.digest), **comparison.to_json()})
-    else:
-        _show(session, label, comparison)
+    document = {"ref": label, "manifest": str(published.digest), **comparison.to_json()}
+    session.show(document, _lines(label, comparison))
     if not comparison.matches:
         raise _failure(label, comparison)
 
@@ -119,30 +117,27 @@ def _named(data: Sequence[str]) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in (assignment.partition("=") for assignment in data)}
 
 
-def _show(session: Session, label: str, comparison: "RebuildComparison") -> None:
+def _lines(label: str, comparison: "RebuildComparison") -> Iterator[str]:
     rows = [
         (
-            file.path,
-            file.role,
-            file.state,
-            file.recorded.short if file.recorded else "",
-            file.rebuilt.short if file.rebuilt else "",
+            *(file.path, file.role, file.state),
+            *(digest.short if digest else "" for digest in (file.recorded, file.rebuilt)),
             ", ".join(file.where[:3]),
         )
         for file in comparison.files
     ]
-    session.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
+    yield from output.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
     for title, facts in (
         ("TOOL", comparison.tools),
         ("CHECK", comparison.checks),
         ("FIELD", comparison.fields),
     ):
         if facts:
-            lines = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
-            session.say("")
-            session.table((title, "RECORDED", "HERE"), lines)
+            yield ""
+            cells = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
+            yield from output.table((title, "RECORDED", "HERE"), cells)
     if comparison.matches:
-        session.say("", f"{label} was rebuilt: {output.counted(len(comparison.files), 'file')} as recorded")
+        yield from ("", f"{label} was rebuilt: {output.counted(len(comparison.files), 'file')} as recorded")
 
 
 def _as_text(value: object) -> str:

@@ -29,12 +29,13 @@ def list_remotes(session: Session, as_json: Json = False) -> None:
     With --json: {remotes: [{name, url}]}.
     """
     remotes = sorted(session.remotes().urls.items())
-    if as_json:
-        output.write_json({"remotes": [{"name": name, "url": url} for name, url in remotes]})
-        return
-    session.table(("NAME", "URL"), remotes)
-    if not remotes:
-        session.say("there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name")
+    session.show(
+        {"remotes": [{"name": name, "url": url} for name, url in remotes]},
+        output.table(("NAME", "URL"), remotes),
+        []
+        if remotes
+        else "there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name",
+    )
 
 
 def remove(session: Session, name: Name) -> None:

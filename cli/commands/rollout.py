@@ -110,22 +110,18 @@ def status(session: Session, name: NameArgument, remote: RemoteOption = None, as
 
     state = read_log(session.reader(remote), name).state
     rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
-    if as_json:
-        rollouts = [
-            {"channel": tag, "version": version, "rollout": rollout.to_json()}
+    documents = [
+        {"channel": tag, "version": version, "rollout": rollout.to_json()} for tag, version, rollout in rows
+    ]
+    none = f"{name} has no rollout; `reg rollout start {name}:VERSION` begins one"
+    table = output.table(
+        ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE"),
+        [
+            (tag, version, str(rollout.to), f"{rollout.percent:g} %", rollout.where or "every device")
             for tag, version, rollout in rows
-        ]
-        output.write_json({"name": name, "rollouts": rollouts})
-    elif rows:
-        session.table(
-            ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE"),
-            [
-                (tag, version, str(rollout.to), f"{rollout.percent:g} %", rollout.where or "every device")
-                for tag, version, rollout in rows
-            ],
-        )
-    else:
-        session.say(f"{name} has no rollout; `reg rollout start {name}:VERSION` begins one")
+        ],
+    )
+    session.show({"name": name, "rollouts": documents}, table if rows else none)
 
 
 def _rollouts(session: Session, remote: str | None) -> "Rollouts":
@@ -137,11 +133,10 @@ def _rollouts(session: Session, remote: str | None) -> "Rollouts":
 
 def _tell(session: Session, channel: str, log: "Log") -> None:
     version, rollout = log.channels[channel].version, log.rollouts.get(channel)
-    if session.as_json:
-        shown = {"version": str(version), "rollout": rollout and rollout.to_json()}
-        output.write_json({"name": log.name, "channel": channel, **shown})
-    elif rollout is None:
-        session.say(f"{log.name}:{channel} is {version}, for every device")
+    if rollout is None:
+        outcome = f"{log.name}:{channel} is {version}, for every device"
     else:
         share = f"{rollout.percent:g} % of the devices{f' with {rollout.where}' if rollout.where else ''}"
-        session.say(f"{log.name}:{channel} is {rollout.to} for {share}, and {version} for the others")
+        outcome = f"{log.name}:{channel} is {rollout.to} for {share}, and {version} for the others"
+    document = {"name": log.name, "channel": channel, "version": str(version)}
+    session.show(document | {"rollout": rollout and rollout.to_json()}, outcome)

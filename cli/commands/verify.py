@@ -1,6 +1,6 @@
 """`reg verify`: reading everything again, and repairing what is damaged."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
-    from onnxreg.registry.store.protocol import RegistryStore
+    from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
     "reg verify",
@@ -99,11 +99,8 @@ def command(
             report, repairs = repairing.repair(place, copies, registry.heads, target, progress, home)
         else:
             report = verify_watched(place, registry.heads, target, progress)
-    if as_json:
-        value = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
-        output.write_json({**report.to_json(), **value})
-    else:
-        _show(session, report, repairs, place)
+    repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
+    session.show({**report.to_json(), **repaired}, lines(report, place, repairs))
     damages = _known(report)
     hint = _why_left(damages) if repair else _remedy(damages, remote)
     fail(report, place.url, hint, " left" if repair else "")
@@ -133,16 +130,16 @@ def _known(report: "VerifyReport") -> "list[Damage]":
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
-def _show(
-    session: Session, report: "VerifyReport", repairs: "Iterable[Damage]", store: "RegistryStore"
-) -> None:
-    session.table(("REPAIRED", "WHERE", "WHAT"), _rows(repairs, store))
-    session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
-    session.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
+def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
+    """What was repaired, what is damaged, what does not resolve, and how much was read."""
+    for heading, damages in (("REPAIRED", repairs), ("DAMAGE", report.damages)):
+        rows = [(damage.kind, damage.name, _detail(damage, store)) for damage in damages]
+        yield from output.table((heading, "WHERE", "WHAT"), rows)
+    yield from output.table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
     outcome = "all intact" if not report.damages else "damaged" if _known(report) else "not all was read"
-    session.say(f"read {total}, {output.size(report.size)}: {outcome}")
+    yield f"read {total}, {output.size(report.size)}: {outcome}"
 
 
 def _remedy(damages: "Sequence[Damage]", remote: str | None) -> str:
@@ -162,11 +159,7 @@ def _why_left(damages: "Iterable[Damage]") -> str:
     return f"each line says why it stays{mirror}"
 
 
-def _rows(damages: "Iterable[Damage]", store: "RegistryStore") -> list[tuple[str, str, str]]:
-    return [(damage.kind, damage.name, _detail(damage, store)) for damage in damages]
-
-
-def _detail(damage: "Damage", store: "RegistryStore") -> str:
+def _detail(damage: "Damage", store: "RegistryReader") -> str:
     """The damage, and what to do if no copy repairs it."""
     if damage.kind != "history":
         return damage.detail
