@@ -43,13 +43,17 @@ def passes(
     """
     from onnxreg.converters.passes import pass_catalog
 
-    found = [pass_catalog.describe(pass_name) for pass_name in ([name] if name else pass_catalog.names())]
+    descriptions = [
+        pass_catalog.describe(pass_name) for pass_name in ([name] if name else pass_catalog.names())
+    ]
     if name:
-        summary = f"{found[0]['summary']} (version {found[0]['version']})"
-        session.show({"passes": found}, summary, "", parameter_table.table(found[0]["parameters"]))
+        summary = f"{descriptions[0]['summary']} (version {descriptions[0]['version']})"
+        session.show(
+            {"passes": descriptions}, summary, "", parameter_table.table(descriptions[0]["parameters"])
+        )
         return
-    rows = [(item["name"], item["version"], item["summary"]) for item in found]
-    session.show({"passes": found}, output.table(("PASS", "VERSION", "SUMMARY"), rows))
+    rows = [(item["name"], item["version"], item["summary"]) for item in descriptions]
+    session.show({"passes": descriptions}, output.table(("PASS", "VERSION", "SUMMARY"), rows))
 
 
 def list_profiles(session: Session, as_json: Json = False) -> None:
@@ -61,7 +65,7 @@ def list_profiles(session: Session, as_json: Json = False) -> None:
         from onnxreg.converters.profiles import profile_catalog
 
         recipes = [(name, profile_catalog.find(name).recipe()) for name in profile_catalog.names()]
-    found = [
+    documents = [
         {
             "name": name,
             "version": recipe.profile_version,
@@ -71,8 +75,12 @@ def list_profiles(session: Session, as_json: Json = False) -> None:
         }
         for name, recipe in recipes
     ]
-    rows = [[" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in found]
-    session.show({"profiles": found}, output.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows))
+    rows = [
+        [" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in documents
+    ]
+    session.show(
+        {"profiles": documents}, output.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows)
+    )
 
 
 def show_profile(
@@ -110,7 +118,7 @@ def devices(session: Session, as_json: Json = False) -> None:
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
     ir_version are the newest that load, ort_formats the oldest and newest.
     """
-    found = [(preset.source, preset.device, preset.device.runtime) for preset in presets().values()]
+    sources = [(preset.source, preset.device, preset.device.runtime) for preset in presets().values()]
     documents = [
         {
             "name": device.name,
@@ -122,14 +130,14 @@ def devices(session: Session, as_json: Json = False) -> None:
             "providers": list(device.providers),
             "source": source,
         }
-        for source, device, loads in found
+        for source, device, loads in sources
     ]
     rows = [
         (
             *(device.name, loads.opset, loads.ir),
             *(f"{OLDEST_FORMAT}-{loads.ort_format}", ", ".join(device.providers)),
         )
-        for _, device, loads in found
+        for _, device, loads in sources
     ]
     header = ("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS")
     session.show({"devices": documents}, output.table(header, rows))

@@ -100,8 +100,8 @@ def yank(
     name = result.target.name
     _report(session, result, *_states(result, "yanked", undo), store, reason)
     channels = {} if undo else read_log(store or registry.store, name).state.channels
-    for channel, held in channels.items():
-        if held.version in (result.target.version, *result.others):
+    for channel, target in channels.items():
+        if target.version in (result.target.version, *result.others):
             move = f"reg tag {name}:VERSION {channel}{'' if remote is None else f' --remote {remote}'}"
             session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
     if result.is_logged and result.others:
@@ -179,7 +179,7 @@ def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """What a logged decision changed about the version, and what was so already if nothing was logged."""
+    """The news of a decision about a version, and the status quo if nothing was logged."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 

@@ -122,12 +122,12 @@ def purge(
         "freed": {"blobs": len(freed.freed), "bytes": freed.size},
         "sharing": others,
     }
-    kept = f"files that {', '.join(others)} also use stay; to delete them, take down these versions too"
+    shared = f"files that {', '.join(others)} also use stay; to delete them, take down these versions too"
     session.show(
         document,
         [f"took down {version.ref}{session.place(store)}" for version in versions],
         f"freed {counted(len(freed.freed), 'blob')}, {size(freed.size)}",
-        [kept] if others else [],
+        [shared] if others else [],
     )
 
 

@@ -131,7 +131,7 @@ def _known(report: "VerifyReport") -> "list[Damage]":
 
 
 def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
-    """What was repaired, what is damaged, what does not resolve, and how much was read."""
+    """Repairs, damage, channels that do not resolve, and how much was read."""
     for heading, damages in (("REPAIRED", repairs), ("DAMAGE", report.damages)):
         rows = [(damage.kind, damage.name, _detail(damage, store)) for damage in damages]
         yield from output.table((heading, "WHERE", "WHAT"), rows)
