@@ -173,25 +173,22 @@ def _lines(outcome: JobOutcome) -> Iterator[str]:
 
 def show(session: Session, outcomes: Sequence[JobOutcome]) -> None:
     """The table, or with --json `{jobs, succeeded, failed, stopped}`."""
-    if session.as_json:
-        counts = {"succeeded": 0, "failed": 0, "stopped": 0}
-        for outcome in outcomes:
-            counts[outcome.status if outcome.status in counts else "succeeded"] += 1
-        output.write_json({"jobs": [outcome.to_json() for outcome in outcomes], **counts})
-        return
+    counts = {"succeeded": 0, "failed": 0, "stopped": 0}
+    for outcome in outcomes:
+        counts[outcome.status if outcome.status in counts else "succeeded"] += 1
     rows = [
         (
-            outcome.row,
-            outcome.called,
-            outcome.status,
-            outcome.ref or "",
+            *(outcome.row, outcome.called, outcome.status, outcome.ref or ""),
             "yes" if outcome.pushed else "",
             output.duration(outcome.seconds) if outcome.status != "stopped" else "",
             outcome.message or outcome.note,
         )
         for outcome in outcomes
     ]
-    session.table(("ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME", "WHY"), rows)
+    session.show(
+        {"jobs": [outcome.to_json() for outcome in outcomes], **counts},
+        output.table(("ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME", "WHY"), rows),
+    )
 
 
 def summary(outcomes: Sequence[JobOutcome]) -> str:

@@ -151,7 +151,7 @@ def _note(published: "Release") -> str:
     if published.yank is not None:
         return words_of(published.yank)
     is_older = not published.new and published.newer is not None
-    return existing_note(published.ref, None, published.newer) if is_older else ""
+    return existing_note(published) if is_older else ""
 
 
 def _finished(

@@ -1,10 +1,10 @@
 """`reg add`: registering model files that exist already."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from onnxreg.cli.options.shared import (
     YankedBytes,
     wants_deltas,
 )
-from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.reports.publish_report import offer_deltas_of, report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
@@ -120,25 +120,13 @@ def command(
                 chosen, workspace, name=name, format=format, precision=precision, members=named
             )
             statements = {"license": license, "task": task, "description": description}
-            draft = _with_parent(_with_statements(draft, statements), parent, chosen)
+            stated = {key: text for key, text in statements.items() if text is not None}
+            draft = _with_parent(replace(draft, fields={**draft.fields, **stated}), parent, chosen)
             published = registry.add(draft, new_version)
-    if parent is None:
-        report_published(session, published)
-    else:
-        proofs = prove_added(session, registry, published)
-        report_published(session, published, proofs=proofs)
-        if not as_json:
-            session.say(*proof_lines(proofs))
-    if deltas and published.new:
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        offer_deltas(session, registry, [published.ref])
-
-
-def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "Draft":
-    """The draft with what a person states about the model, in place of what the files say."""
-    texts = {key: text for key, text in statements.items() if text is not None}
-    return replace(draft, fields={**draft.fields, **texts})
+    proofs = [] if parent is None else prove_added(session, registry, published)
+    more: dict[str, Any] = {} if parent is None else {"proofs": proofs}
+    report_published(session, published, remarks=proof_lines(proofs), **more)
+    offer_deltas_of(session, registry, published, deltas)
 
 
 def _with_parent(draft: "Draft", parent: Path | None, files: Sequence[Path]) -> "Draft":

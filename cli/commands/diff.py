@@ -1,9 +1,9 @@
 """`reg diff`: what changed between two versions."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -92,23 +92,22 @@ def command(
         with session.progress("reading what differs") as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
     proofs = [_proofs(side) for side in sides]
-    if as_json:
-        later = {"old": _overruled(before), "new": _overruled(after)}
-        more = ({} if opened is None else {"deep": _json(opened)}) | (
-            {"attested": later} if any(later.values()) else {}
-        )
-        more |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
-        output.write_json(changes.to_json() | {"overview": screen.to_json()} | more)
-    elif as_markdown:
-        from onnxreg.cli.reports.diff_report import markdown
-
-        output.write_bytes(markdown(before, after, changes, screen, opened).encode())
+    later = {"old": _overruled(before), "new": _overruled(after)}
+    document: dict[str, Any] = changes.to_json() | {"overview": screen.to_json()}
+    document |= {} if opened is None else {"deep": [pair.model_dump(mode="json") for pair in opened]}
+    document |= {"attested": later} if any(later.values()) else {}
+    document |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
+    if as_markdown:
+        output.write_bytes(diff_report.markdown(before, after, changes, screen, opened).encode())
     elif html != STDOUT:
-        session.say(*diff_report.lines(screen))
-        session.say(*manifest_view.doubts_of((before, after)))
-        session.say(*_proof_changes(*proofs))
-        _say_rest(session, changes, screen, full)
-        session.say(*inside.lines(opened or []))
+        session.show(
+            document,
+            diff_report.lines(screen),
+            manifest_view.doubts_of((before, after)),
+            _proof_changes(*proofs),
+            _rest(changes, screen, full),
+            inside.lines(opened or []),
+        )
     if html is not None:
         _write_page(session, html, before, after, changes, screen, opened)
     _check_gate(changes, gate)
@@ -162,23 +161,17 @@ def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     ]
 
 
-def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
-    return [pair.model_dump(mode="json") for pair in deep]
-
-
-def _say_rest(session: Session, changes: ManifestDiff, screen: DiffOverview, full: bool) -> None:
+def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[str]:
     """The count of what the screen folds, or every change, the worst first."""
     if not full:
-        folded = diff_report.folded_line(screen, "--full")
-        session.say(*(["", output.fold_line(folded, "  ")] if folded else []))
+        if folded := diff_report.folded_line(screen, "--full"):
+            yield from ("", output.fold_line(folded, "  "))
         return
     for severity, count in changes.counts.items():
         if count:
-            session.say("", f"{output.paint(severity)} ({count})")
-            listed = [change for change in changes.changes if change.severity == severity]
-            session.say(
-                *(output.fold_line(f"  {output.printable(change.message)}", "      ") for change in listed)
-            )
+            yield from ("", f"{output.paint(severity)} ({count})")
+            listed = (change.message for change in changes.changes if change.severity == severity)
+            yield from (output.fold_line(f"  {output.printable(text)}", "      ") for text in listed)
 
 
 def _write_page(

@@ -21,7 +21,12 @@ from onnxreg.cli.options.shared import (
     YankedBytes,
     wants_deltas,
 )
-from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
+from onnxreg.cli.reports.publish_report import (
+    offer_deltas_of,
+    report_preview,
+    report_published,
+    write_out,
+)
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import (
@@ -329,10 +334,7 @@ def command(
     write_out(registry, published, output)
     outcome = partial(report_published, session, published, output, latency)
     report_and_push(session, published.ref, push, outcome)
-    if deltas and published.new:
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        offer_deltas(session, registry, [published.ref])
+    offer_deltas_of(session, registry, published, deltas)
 
 
 def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:

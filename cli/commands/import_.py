@@ -13,7 +13,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewVersion, YankedBytes, wants_deltas
 from onnxreg.cli.render.output import table
-from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.reports.publish_report import offer_deltas_of, report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
@@ -85,10 +85,7 @@ def command(
             registry.yanked_bytes = yanked_bytes
             published = fetch_version(registry.publisher(new_version), source, name, moving, statements)
         report_published(session, published, differences=[])
-        if deltas and published.new:
-            from onnxreg.cli.services.delta_service import offer_deltas
-
-            offer_deltas(session, registry, [published.ref])
+        offer_deltas_of(session, registry, published, deltas)
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
@@ -103,17 +100,11 @@ def command(
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = prove_added(session, registry, published)
-    report_published(session, published, differences=documents, proofs=proofs)
-    if proofs and not as_json:
-        session.say(*proof_lines(proofs))
-    if documents and not as_json:
-        session.say("", "what was claimed otherwise:")
-        rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
-        session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
-    if deltas and published.new:
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        offer_deltas(session, registry, [published.ref])
+    rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
+    claims = ["", "what was claimed otherwise:", *table(("FIELD", "CLAIMED", "FOUND"), rows)] if rows else []
+    remarks = [*proof_lines(proofs), *claims]
+    report_published(session, published, remarks=remarks, differences=documents, proofs=proofs)
+    offer_deltas_of(session, registry, published, deltas)
 
 
 def _read(

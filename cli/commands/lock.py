@@ -89,14 +89,19 @@ def command(
         for ref in (entry.request.ref for entry in locked)
         if ref.tag is not None and (rollout := read_log(reader, ref.name).state.rollouts.get(ref.tag))
     }
-    if as_json:
-        output.write_json(_as_json(path, lock, changes) | _rollouts(rollouts))
-    else:
-        _show(session, path, lock, changes, check)
-        session.say(*map(_elsewhere, filter(lock.is_moved, locked)))
-        session.say(
-            *(f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items())
-        )
+    state = "" if check else f"written to {path}"
+    moved = [entry for entry in locked if lock.is_moved(entry)]
+    session.show(
+        _as_json(path, lock, changes) | _rollouts(rollouts),
+        output.table(
+            ("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values())
+        ),
+        "",
+        map(str, changes),
+        (state or []) if changes else f"nothing changed: {path} is what the registry answers",
+        [f"{item.name}: registry {item.registry[:12]}... has the locked manifest too" for item in moved],
+        [f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items()],
+    )
     if check and changes:
         hint = "run the same without --check" if refs else _again(session, path, remote, update or ())
         raise GateError(f"{path} is not what the registry answers now", hint)
@@ -120,50 +125,25 @@ def _each_once(refs: list[str]) -> list[str]:
     return refs
 
 
-def _show(session: Session, path: Path, lock: Lockfile, changes: list[LockChange], check: bool) -> None:
-    session.table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values()))
-    session.say("", *map(str, changes))
-    if not changes:
-        session.say(f"nothing changed: {path} is what the registry answers")
-    elif not check:
-        session.say(f"written to {path}")
-
-
 def _rollouts(rollouts: Mapping[str, Rollout]) -> dict[str, Any]:
     listed = [{"ref": ref, **rollout.to_json()} for ref, rollout in rollouts.items()]
     return {"rollouts": listed} if listed else {}
 
 
-def _elsewhere(entry: LockedArtifact) -> str:
-    return f"{entry.name}: registry {entry.registry[:12]}... has the locked manifest too"
-
-
 def _row(entry: LockedArtifact) -> tuple[str, ...]:
-    size = output.size(entry.size)
-    return (
-        entry.name,
-        str(entry.version),
-        entry.path,
-        entry.artifact.format,
-        size,
-        entry.manifest.short,
-    )
+    version, size = str(entry.version), output.size(entry.size)
+    return entry.name, version, entry.path, entry.artifact.format, size, entry.manifest.short
 
 
 def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str, object]:
-    def entry_document(entry: LockedArtifact | None) -> object:
-        return None if entry is None else entry.to_json()
+    def entry(item: LockedArtifact | None) -> object:
+        return None if item is None else item.to_json()
 
     return {
         "output": str(path),
         "changed": bool(changes),
-        "models": [entry.to_json() for entry in lock.models.values()],
+        "models": [item.to_json() for item in lock.models.values()],
         "changes": [
-            {
-                "name": change.name,
-                "before": entry_document(change.before),
-                "after": entry_document(change.after),
-            }
-            for change in changes
+            {"name": item.name, "before": entry(item.before), "after": entry(item.after)} for item in changes
         ],
     }

@@ -28,8 +28,6 @@ EXAMPLES = (
     "reg --registry /srv/models ls --json",
 )
 ARTIFACT_KEYS = ("format", "precision", "path", "digest", "size", "download_size", "state")
-Matches = list[tuple[dict[str, Any], list[Any]]]
-"""Models, each with the matching artifacts of one version."""
 
 
 def command(
@@ -84,56 +82,37 @@ def command(
     damages = catalog.damages(pattern, is_search)
     time = tell_time(session, catalog.time, reader)
     if is_search:
-        matches = _matches(catalog, pattern, formats or (), precision, certified)
-        _show_matches(session, matches, bool(damages), time)
+        document, lines = _matches(catalog, pattern, formats or (), precision, certified)
+        none = "no release has such an artifact"
     else:
         models = [model.to_json() for model in catalog.readable(pattern)]
-        _show_models(session, reader, models, bool(damages), pattern, time)
+        rows = [
+            (
+                *(model["name"], model["newest"] or "", model["versions"]),
+                ", ".join(f"{tag}={version}" for tag, version in model["channels"].items()),
+            )
+            for model in models
+        ]
+        document, lines = models, list(output.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows))
+        none = _none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}"
+    session.show({"models": document, **time}, lines if document or damages else none)
     if not session.as_json:
         warn_unfinished(session, reader)
     fail(damages, reader)
 
 
-def _show_models(
-    session: Session,
-    reader: RegistryReader,
-    models: list[dict[str, Any]],
-    is_damaged: bool,
-    pattern: str,
-    origin: dict[str, str],
-) -> None:
-    if session.as_json:
-        output.write_json({"models": models, **origin})
-        return
-    rows = [
-        (
-            model["name"],
-            model["newest"] or "",
-            model["versions"],
-            ", ".join(f"{tag}={version}" for tag, version in model["channels"].items()),
-        )
-        for model in models
-    ]
-    session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
-    if not rows and not is_damaged:
-        session.say(_none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}")
-
-
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
         return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
-    how = (
-        "reg export and reg add make some"
-        if isinstance(reader, DirectoryRegistry)
-        else "reg push brings some"
-    )
+    is_own = isinstance(reader, DirectoryRegistry)
+    how = "reg export and reg add make some" if is_own else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
 
 
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
-) -> Matches:
-    """The matching artifacts of the newest release of each model that has any."""
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The matching artifacts of the newest release of each model that has any, as documents and as a table."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)
@@ -146,61 +125,39 @@ def _matches(
     newest = {}
     for (name, _), artifacts in groupby(fitting, lambda artifact: (artifact.name, artifact.version)):
         newest[name] = list(artifacts)
-    return [(catalog.models[name].to_json(), artifacts) for name, artifacts in newest.items()]
-
-
-def _show_matches(session: Session, matches: Matches, is_damaged: bool, origin: dict[str, str]) -> None:
-    if session.as_json:
-        models = [
-            {
-                **model,
-                "version": artifacts[0].version,
-                "manifest": artifacts[0].manifest,
-                "artifacts": [{key: getattr(item, key) for key in ARTIFACT_KEYS} for item in artifacts],
-            }
-            for model, artifacts in matches
-        ]
-        output.write_json({"models": models, **origin})
-        return
-    session.table(
-        ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"),
-        [
-            (
-                item.name,
-                item.version,
-                item.path,
-                item.format,
-                item.precision,
-                output.size(item.size),
-                item.state,
-            )
-            for _, artifacts in matches
-            for item in artifacts
-        ],
-    )
-    if not matches and not is_damaged:
-        session.say("no release has such an artifact")
+    documents = [
+        {
+            **catalog.models[name].to_json(),
+            "version": artifacts[0].version,
+            "manifest": artifacts[0].manifest,
+            "artifacts": [{key: getattr(item, key) for key in ARTIFACT_KEYS} for item in artifacts],
+        }
+        for name, artifacts in newest.items()
+    ]
+    rows = [
+        (
+            *(item.name, item.version, item.path, item.format, item.precision),
+            *(output.size(item.size), item.state),
+        )
+        for artifacts in newest.values()
+        for item in artifacts
+    ]
+    header = ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION")
+    return documents, list(output.table(header, rows))
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     versions = listing.versions_json(lookup.read_log(reader, name))
-    if session.as_json:
-        output.write_json(versions)
-        return
-    session.table(
-        ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD"),
-        [
-            (
-                item["version"],
-                item["manifest"][7:19],
-                output.size(item["size"]) if "size" in item else "",
-                ", ".join(item["channels"]),
-                _worded(item["state"], item.get("states", {})),
-                ", ".join(item["held"] or ()),
-            )
-            for item in versions["versions"]
-        ],
-    )
+    rows = [
+        (
+            *(item["version"], item["manifest"][7:19], output.size(item["size"]) if "size" in item else ""),
+            *(", ".join(item["channels"]), _worded(item["state"], item.get("states", {}))),
+            ", ".join(item["held"] or ()),
+        )
+        for item in versions["versions"]
+    ]
+    header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
+    session.show(versions, output.table(header, rows))
 
 
 def _worded(state: str, states: Mapping[str, str]) -> str:

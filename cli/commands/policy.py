@@ -42,13 +42,12 @@ def show(
     log = read_policies(reader)
     lines = log.lines if every else log.lines[-1:]
     documents = [_about(line) | {"rules": policy_of(line).to_json()} for line in lines]
-    if as_json:
-        output.write_json({"policies": documents} if every else documents[0] if documents else NONE)
-    elif not documents:
-        session.say(_none(reader.url if remote else None))
-    else:
-        for number, document in enumerate(documents):
-            session.say(*([""] if number else []), *_shown(document))
+    lists = [list(_shown(document)) for document in documents]
+    session.show(
+        {"policies": documents} if every else documents[0] if documents else NONE,
+        [line for number, lines in enumerate(lists) for line in (*([""] if number else []), *lines)]
+        or _none(reader.url if remote else None),
+    )
 
 
 def _none(url: str | None) -> str:
@@ -145,13 +144,17 @@ def set_policy(
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
         )
-    if as_json:
-        channels = [channel._asdict() for channel in stopped]
-        output.write_json({"rules": len(policy.rules), "seq": line and line.seq, "stopped": channels})
-    elif line is not None:
-        session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")
-    elif not is_new:
-        session.say("nothing to do: this policy is in force")
+    outcome = [] if is_new else ["nothing to do: this policy is in force"]
+    if line is not None:
+        outcome = [f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}"]
+    session.show(
+        {
+            "rules": len(policy.rules),
+            "seq": line and line.seq,
+            "stopped": [channel._asdict() for channel in stopped],
+        },
+        outcome,
+    )
     if is_new and not yes:
         would = f"it would stop {output.counted(len(stopped), 'channel')}"
         raise ConflictError(f"nothing was set; {would}", "to set it: --yes")

@@ -10,7 +10,7 @@ from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument, check_model_first
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_to_json, report_transfer, tell_arrivals
+from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, arrival_to_json, report_transfer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
@@ -124,13 +124,13 @@ def command(
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
     more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
-    report_transfer(session, "pulled", result, url, watch, channels, output, held=paths, **more)
-    if not as_json:
-        tell_arrivals(session, result.arrivals, explain)
-    if held_paths is not None and not as_json:
-        session.say(
-            f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"
-        )
+    remarks = list(arrival_lines(result.arrivals, explain))
+    if paths is not None:
+        hint = "a pull without --format and --member fetches the rest"
+        remarks.append(f"held here: {', '.join(paths)}; {hint}")
+    report_transfer(
+        session, "pulled", result, url, watch, channels, output, remarks=remarks, held=paths, **more
+    )
 
 
 def _write_out(
@@ -169,46 +169,37 @@ def run(
         with prefix_outcome("pulled what is locked"), session.progress("writing") as progress:
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
-    if session.as_json:
-        models = [_to_json(item, explain) for item in entries]
-        output.write_json({"remote": url, "output": out and str(out), "models": models})
-        return
-    _show(session, entries, url, out, watch)
-    tell_arrivals(session, [item for entry in entries for item in entry.result.arrivals], explain)
-
-
-def _show(
-    session: Session, entries: "list[FetchedEntry]", url: str, out: Path | None, watch: Stopwatch
-) -> None:
     blobs, size = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
-    rows = [(item.entry.name, item.entry.version, item.entry.path, _status(item)) for item in entries]
-    session.table(("MODEL", "VERSION", "PATH", "STATUS"), rows)
     moved = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
-    session.say(
-        "", f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here"
+    rows = [
+        (item.entry.name, item.entry.version, item.entry.path, "yanked" if item.yanked else "")
+        for item in entries
+    ]
+    yanked = [item.entry for item in entries if item.yanked]
+    session.show(
+        {
+            "remote": url,
+            "output": out and str(out),
+            "models": [_to_json(item, explain) for item in entries],
+        },
+        output.table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
+        "",
+        f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here",
+        [f"{item.name}:{item.version} is yanked since: `reg log {item.name}` says why" for item in yanked],
+        [] if out is None else [f"written to {out}"],
+        arrival_lines([item for entry in entries for item in entry.result.arrivals], explain),
     )
-    for item in entries:
-        if item.yanked:
-            session.say(
-                f"{item.entry.name}:{item.entry.version} is yanked since: `reg log {item.entry.name}` says why"
-            )
-    if out is not None:
-        session.say(f"written to {out}")
-
-
-def _status(item: "FetchedEntry") -> str:
-    return "yanked" if item.yanked else ""
 
 
 def _to_json(item: "FetchedEntry", explain: bool) -> dict[str, object]:
     entry = item.entry
-    moved: dict[str, object] = {"blobs": item.result.blobs, "bytes": item.result.size}
-    if explain:
-        moved["files"] = list(map(arrival_to_json, item.result.arrivals))
+    files = {"files": list(map(arrival_to_json, item.result.arrivals))} if explain else {}
     return {
         "name": entry.name,
         "version": str(entry.version),
         "path": entry.path,
         "yanked": item.yanked,
-        **moved,
+        "blobs": item.result.blobs,
+        "bytes": item.result.size,
+        **files,
     }

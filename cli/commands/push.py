@@ -1,6 +1,6 @@
 """`reg push`: versions to another registry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -159,11 +159,10 @@ def _push_many(
     with resumable(), session.progress("pushing") as progress:
         sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)
     url = registry.remotes.url_of(remote)
-    if session.as_json:
-        output.write_json(_to_json(url, sent))
-    else:
-        _say(session, url, sent, watch)
+    session.show(_to_json(url, sent), _lines(url, sent, watch))
     new = [model for model in sent if model.has_copied]
+    for model in new:
+        warn_of_yanks(session, model)
     if deltas:
         _offer_deltas(session, registry, new, remote)
     error = worst(item for model in sent for item in model.skipped)
@@ -200,31 +199,26 @@ def _ref(model: "TransferResult") -> str:
     return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
 
 
-def _say(session: Session, url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> None:
+def _lines(url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> Iterator[str]:
     moved = [model for model in sent if model.has_copied]
-    session.table(
-        ("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"),
-        [
-            (
-                model.name,
-                ", ".join(map(str, model.versions))
-                if len(model.versions) < 4
-                else f"{len(model.versions)} versions",
-                model.blobs,
-                output.size(model.size),
-                ", ".join(f"{tag.tag}: {tag.version}" for tag in model.channels),
-            )
-            for model in moved
-        ],
-    )
-    for model in moved:
-        warn_of_yanks(session, model)
-    skipped = [item for model in sent for item in model.skipped]
-    session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
-    current = sum(model.is_current for model in sent)
+    rows = [
+        (
+            model.name,
+            ", ".join(map(str, model.versions))
+            if len(model.versions) < 4
+            else f"{len(model.versions)} versions",
+            model.blobs,
+            output.size(model.size),
+            ", ".join(f"{tag.tag}: {tag.version}" for tag in model.channels),
+        )
+        for model in moved
+    ]
+    yield from output.table(("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"), rows)
+    skipped = [(item.name, item.tag or "", item.reason) for model in sent for item in model.skipped]
+    yield from output.table(("SKIPPED", "TAG", "WHY"), skipped)
     blobs, size = sum(model.blobs for model in moved), sum(model.size for model in moved)
     if moved:
         amount = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
-        session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {amount}")
-    if current:
-        session.say(f"up to date with {url}: {output.counted(current, 'model')}")
+        yield f"pushed {output.counted(len(moved), 'model')} to {url}: {amount}"
+    if current := sum(model.is_current for model in sent):
+        yield f"up to date with {url}: {output.counted(current, 'model')}"

@@ -91,10 +91,24 @@ def command(
     damages, matches = catalog.damages(names, artifacts=True), catalog.query(question, names)
     if export is not None:
         count = table_export.write(export, map(_fields, islice(matches, limit)))
-        _say_written(session, export, count, tell_time(session, catalog.time, reader))
+        session.show(
+            {"path": str(export), "rows": count, **tell_time(session, catalog.time, reader)},
+            f"{output.counted(count, 'artifact')} written to {export}",
+        )
     else:
         rows = list(map(_fields, islice(matches, None if limit is None else limit + 1)))
-        _show(session, rows, limit, bool(damages), tell_time(session, catalog.time, reader))
+        shown = rows[:limit]
+        document = {
+            "models": len({row["name"] for row in shown}),
+            "more": len(rows) > len(shown),
+            "matches": list(map(_match, shown)),
+        }
+        session.show(
+            document | tell_time(session, catalog.time, reader),
+            output.table(HEADER, map(_row, shown)),
+            ["", f"and more: these are the first {limit}"] if document["more"] else [],
+            [] if rows or damages else ["no artifact fits"],
+        )
     fail(damages, reader)
 
 
@@ -108,28 +122,6 @@ def _with_profile(question: Expression | None, profile: str | None) -> Expressio
         return question
     only = parse(f"profile = {Literal.of_text(profile).text}")
     return only if question is None else Junction("and", (only, question))
-
-
-def _say_written(session: Session, path: Path, rows: int, origin: Row) -> None:
-    if session.as_json:
-        output.write_json({"path": str(path), "rows": rows, **origin})
-    else:
-        session.say(f"{output.counted(rows, 'artifact')} written to {path}")
-
-
-def _show(session: Session, rows: list[Row], limit: int | None, damaged: bool, origin: Row) -> None:
-    shown = rows[:limit]
-    more = len(rows) > len(shown)
-    if session.as_json:
-        models = len({row["name"] for row in shown})
-        matches = [_match(row) for row in shown]
-        output.write_json({"models": models, "more": more, "matches": matches, **origin})
-        return
-    session.table(HEADER, map(_row, shown))
-    if more:
-        session.say("", f"and more: these are the first {limit}")
-    if not rows and not damaged:
-        session.say("no artifact fits")
 
 
 def _match(row: Row) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`reg resolve`: which file an app should load."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -11,7 +11,6 @@ from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, Remot
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Rejection
 
@@ -78,56 +77,36 @@ def command(
     try:
         resolution = resolve(reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed)
     except NoAnswerError as error:
-        if as_json:
-            output.write_json(error.to_json())
-        elif explain:
-            _explain(session, error.outcome.rejected)
+        session.show(error.to_json(), _explain(error.outcome.rejected) if explain else [])
         raise
     for warning in resolution.warnings:
         session.warn(warning)
-    if as_json:
-        output.write_json(resolution.to_json())
-    else:
-        _show(session, resolution, explain)
+    session.show(resolution.to_json(), _lines(resolution, explain))
 
 
-def _show(session: Session, resolution: Resolution, explain: bool) -> None:
-    artifact = resolution.artifact
-    session.say(
-        f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
-        f"manifest {resolution.located.entry.manifest}",
-        f"url      {resolution.files[0][1]}",
-        *([f"rollout  {resolution.rollout}"] if resolution.rollout else []),
-        "",
-    )
-    session.table(
-        ("ROLE", "PATH", "SIZE"),
-        [(file.role, file.path, output.size(file.size)) for file, _ in resolution.files],
-    )
-    rejected = resolution.rejected
+def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
+    artifact, rejected = resolution.artifact, resolution.rejected
+    doubt = f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
+    state = f"{output.paint(artifact.state)}{doubt}"
+    yield f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {state}"
+    yield f"manifest {resolution.located.entry.manifest}"
+    yield f"url      {resolution.files[0][1]}"
+    if resolution.rollout:
+        yield f"rollout  {resolution.rollout}"
+    yield ""
+    rows = [(file.role, file.path, output.size(file.size)) for file, _ in resolution.files]
+    yield from output.table(("ROLE", "PATH", "SIZE"), rows)
     if rejected:
-        session.say("", "not chosen:")
-        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.located.version)
+        yield from ("", "not chosen:")
+        yield from _explain(rejected if explain else rejected[:MAX_REJECTIONS], resolution.located.version)
         if len(rejected) > MAX_REJECTIONS and not explain:
-            session.say(f"and {len(rejected) - MAX_REJECTIONS} more, which --explain lists")
+            yield f"and {len(rejected) - MAX_REJECTIONS} more, which --explain lists"
 
 
-def _doubt(artifact: ArtifactSummary) -> str:
-    """The manifest's state, if a later evaluation differs."""
-    return f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
-
-
-def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | None = None) -> None:
-    """Show rejections; the version only if it is not the chosen one."""
-    session.table(
-        ("VERSION", "PATH", "CODE", "WHY"),
-        [
-            (
-                "" if rejection.version == chosen else rejection.version,
-                rejection.artifact or "",
-                rejection.code,
-                rejection.detail,
-            )
-            for rejection in rejected
-        ],
-    )
+def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> Iterator[str]:
+    """The rejections; the version only if it is not the chosen one."""
+    rows = [
+        ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
+        for item in rejected
+    ]
+    return output.table(("VERSION", "PATH", "CODE", "WHY"), rows)

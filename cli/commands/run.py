@@ -1,6 +1,6 @@
 """`reg run`: an artifact in ONNX Runtime on this machine, against its golden vectors, on a text or on tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
-    from onnxreg.converters.runtime.golden import GoldenComparison
     from onnxreg.converters.texts.text_model import TextModel
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
+
+    Answer = tuple[dict[str, Any], Iterable[str]]
+    """The document of an answer, and its lines."""
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
@@ -108,13 +110,12 @@ def command(
         session.warn(warning)
     with _unpacked(session, reader, answer) as files:
         if text:
-            result = _answer(session, files, TextRequest(text, passage, max_tokens))
+            result, lines = _answer(files, TextRequest(text, passage, max_tokens))
         elif feeds is not None:
-            result = _feed(session, files, feeds)
+            result, lines = _feed(files, feeds)
         else:
-            result = _self_test(session, files)
-        if as_json:
-            output.write_json(_identity(answer) | result)
+            result, lines = _self_test(files)
+        session.show(_identity(answer) | result, lines)
     if result.get("passed") is False:
         raise GateError(
             f"{answer.located.ref} {answer.artifact.path} gives other values here than where it was made",
@@ -143,7 +144,7 @@ def _identity(answer: Resolution) -> dict[str, Any]:
     return {"name": answer.located.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
-def _self_test(session: Session, files: "UnpackedArtifact") -> dict[str, Any]:
+def _self_test(files: "UnpackedArtifact") -> "Answer":
     from onnxreg.converters.runtime import golden, run
 
     vectors = files.sidecar(golden.ROLE)
@@ -153,40 +154,27 @@ def _self_test(session: Session, files: "UnpackedArtifact") -> dict[str, Any]:
             "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
     compared = run.self_test(files.main, vectors.read_bytes(), vectors.name)
-    passed = all(comparison.passed for comparison in compared)
-    if not session.as_json:
-        session.table(
-            ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT"), map(_row, compared)
+    passed = all(item.passed for item in compared)
+    rows = [
+        (
+            *(item.case, item.output, item.values, f"{item.max_abs_error:.2e}", item.tolerance),
+            "pass" if item.passed else "fail",
         )
-        session.say("", f"{files.artifact.path} in ONNX Runtime {run.runtime_version()}: {_verdict(passed)}")
-    return {"passed": passed, "cases": [comparison.to_json() for comparison in compared]}
+        for item in compared
+    ]
+    verdict = f"{files.artifact.path} in ONNX Runtime {run.runtime_version()}: {'pass' if passed else 'fail'}"
+    header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
+    document = {"passed": passed, "cases": [item.to_json() for item in compared]}
+    return document, [*output.table(header, rows), "", verdict]
 
 
-def _row(comparison: "GoldenComparison") -> tuple[object, ...]:
-    verdict = _verdict(comparison.passed)
-    return (
-        comparison.case,
-        comparison.output,
-        comparison.values,
-        f"{comparison.max_abs_error:.2e}",
-        comparison.tolerance,
-        verdict,
-    )
-
-
-def _verdict(passed: bool) -> str:
-    return "pass" if passed else "fail"
-
-
-def _answer(session: Session, files: "UnpackedArtifact", request: TextRequest) -> dict[str, Any]:
+def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
     from onnxreg.cli.reports import text_report
     from onnxreg.converters.texts.run_texts import run_texts
 
     model = _text_model(files)
     answer = run_texts(model, request.texts, request.context, request.max_tokens, files.manifest.task)
-    if not session.as_json:
-        text_report.show(session, answer, request.texts)
-    return text_report.to_json(answer)
+    return text_report.to_json(answer), text_report.lines(answer, request.texts)
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
@@ -210,18 +198,14 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     )
 
 
-def _feed(session: Session, files: "UnpackedArtifact", feeds: Path) -> dict[str, Any]:
+def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     from onnxreg.cli.reports.text_report import first_values
     from onnxreg.converters.runtime.run import Runnable, to_json
 
     graph = Runnable(files.main)
     outputs = to_json(graph.run(graph.read(feeds)))
-    if not session.as_json:
-        session.table(
-            ("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"),
-            [
-                (name, item["dtype"], "x".join(map(str, item["shape"])), first_values(item["data"]))
-                for name, item in outputs.items()
-            ],
-        )
-    return {"outputs": outputs}
+    rows = [
+        (name, item["dtype"], "x".join(map(str, item["shape"])), first_values(item["data"]))
+        for name, item in outputs.items()
+    ]
+    return {"outputs": outputs}, output.table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)

@@ -15,7 +15,6 @@ from onnxreg.schema.core.ref import Ref
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
 EXAMPLES = (
     "reg show acme/pii-small",
@@ -58,7 +57,12 @@ def command(
     if benchmark:
         from onnxreg.registry.gates.statements import read_benchmarks
 
-        _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)))
+        benchmarks = read_benchmarks(session.reader(remote), Ref.parse(ref))
+        session.show(
+            {"ref": ref, "benchmarks": [item.to_json() for item in benchmarks]},
+            [] if benchmarks else f"no benchmark of {ref} is on record",
+            (line for item in benchmarks for line in manifest_view.benchmark(item)),
+        )
         return
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -120,13 +124,3 @@ def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     for path, proof in proofs_by_path(reader, published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)
         yield f"proof: {path} is {proof.report.verdict} from {source}, {proof.authority}"
-
-
-def _show_benchmarks(session: Session, ref: str, benchmarks: "list[BenchmarkDocument]") -> None:
-    if session.as_json:
-        output.write_json({"ref": ref, "benchmarks": [benchmark.to_json() for benchmark in benchmarks]})
-        return
-    if not benchmarks:
-        session.say(f"no benchmark of {ref} is on record")
-    for benchmark in benchmarks:
-        session.say(*manifest_view.benchmark(benchmark))

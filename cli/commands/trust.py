@@ -34,33 +34,28 @@ def show(session: Session, as_json: Json = False) -> None:
 
     trust, heads = trust_json(load_trust()), session.heads().to_json()
     keys, needs = trust["keys"], trust["require"]
-    if as_json:
-        output.write_json({"file": str(trust_file()), **trust, "heads": heads})
-        return
-    session.table(
-        ("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"),
+    rows = [
+        (
+            *(key["name"], key["kind"], key["keyid"][:12], ", ".join(key["models"])),
+            key["revoked"]["reason"] if key["revoked"] else "",
+        )
+        for key in keys
+    ]
+    session.show(
+        {"file": str(trust_file()), **trust, "heads": heads},
+        output.table(("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"), rows),
         [
-            (
-                key["name"],
-                key["kind"],
-                key["keyid"][:12],
-                ", ".join(key["models"]),
-                key["revoked"]["reason"] if key["revoked"] else "",
-            )
-            for key in keys
+            f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}"
+            for need in needs
+            if (kinds := [word for word in ("lines", "versions") if need[word]])
         ],
+        ["", "the last line that you saw of each log:"] if heads else [],
+        output.table(
+            ("REGISTRY", "MODEL", "SEQ", "HEAD"),
+            [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
+        ),
+        [] if keys else f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}",
     )
-    for need in needs:
-        kinds = [word for word in ("lines", "versions") if need[word]]
-        if kinds:
-            session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
-    session.say(*(["", "the last line that you saw of each log:"] if heads else []))
-    session.table(
-        ("REGISTRY", "MODEL", "SEQ", "HEAD"),
-        [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
-    )
-    if not keys:
-        session.say(f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}")
 
 
 def add(

@@ -22,13 +22,12 @@ def run(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     signatures = [item for _, signs, evaluations, _ in listed for item in (*signs, *evaluations)]
     invalid = sum(item.verdict.status == "invalid" for item in signatures)
     missing = sum(lacks for _, _, _, lacks in listed)
-    if session.as_json:
-        output.write_json({"ok": not (invalid or missing), "versions": list(map(_to_json, listed))})
-    else:
-        rows = [row for item in listed for row in _rows(item)]
-        session.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows))
-        if not rows:
-            session.say("there are no versions yet")
+    rows = sorted(row for item in listed for row in _rows(item))
+    session.show(
+        {"ok": not (invalid or missing), "versions": list(map(_to_json, listed))},
+        output.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), rows),
+        [] if rows else "there are no versions yet",
+    )
     if invalid:
         raise IntegrityError(
             f"{output.counted(invalid, 'signature')} {'is' if invalid == 1 else 'are'} invalid",

@@ -1,13 +1,12 @@
 """The answers of `reg run --text`: for programs, and as tables for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.converters.texts.run_texts import ClassScores, TextAnswer, TextVector, TextVectors
+    from onnxreg.converters.texts.run_texts import TextAnswer, TextVector, TextVectors
 
 MAX_VALUES, MAX_CLASSES, MAX_TEXT_CHARACTERS = 6, 10, 40
 """The most that people are shown of a vector, of the classes of a text, and of a text in a table."""
@@ -25,63 +24,58 @@ def to_json(answer: "TextAnswer") -> dict[str, Any]:
     return answer.to_json()
 
 
-def show(session: Session, answer: "TextAnswer", texts: Sequence[str]) -> None:
-    """Print an answer for people."""
+def lines(answer: "TextAnswer", texts: Sequence[str]) -> Iterator[str]:
+    """An answer for people."""
     from onnxreg.converters.texts.run_texts import ClassScores, ContextAnswer, GreedyCompletion, TextVectors
 
     match answer:
         case ClassScores():
-            _show_classes(session, answer)
+            shown = answer.scores[:MAX_CLASSES]
+            rows = [(output.printable(label), f"{score:.4f}") for label, score in shown]
+            yield from output.table(("LABEL", "SCORE"), rows)
+            if len(shown) < len(answer.scores):
+                yield f"... and {len(answer.scores) - len(shown)} more; --json has them all"
+            yield from ["", CUT] if answer.is_cut else []
         case ContextAnswer():
             row = (output.printable(answer.text), answer.start, answer.end, f"{answer.score:.4f}")
-            session.table(("ANSWER", "START", "END", "SCORE"), [row])
+            yield from output.table(("ANSWER", "START", "END", "SCORE"), [row])
         case TextVectors():
-            _show_vectors(session, answer)
+            yield from _vector_lines(answer)
         case GreedyCompletion():
-            session.say(*map(output.printable, f"{texts[0]}{answer.text}".splitlines()))
+            yield from map(output.printable, f"{texts[0]}{answer.text}".splitlines())
             end = "the model" if answer.finish == "end" else "--max-tokens"
-            session.say("", f"{output.counted(answer.tokens, 'token')} follow the text; {end} ended it")
+            yield from ("", f"{output.counted(answer.tokens, 'token')} follow the text; {end} ended it")
         case None:
-            session.say("the context has no answer")
+            yield "the context has no answer"
         case _:
-            session.table(
-                ("LABEL", "START", "END", "TEXT"), [(s.label, s.start, s.end, s.text) for s in answer]
-            )
+            spans = [(span.label, span.start, span.end, span.text) for span in answer]
+            yield from output.table(("LABEL", "START", "END", "TEXT"), spans)
             if not answer:
-                session.say("no labelled spans")
+                yield "no labelled spans"
 
 
-def _show_classes(session: Session, answer: "ClassScores") -> None:
-    shown = answer.scores[:MAX_CLASSES]
-    session.table(("LABEL", "SCORE"), [(output.printable(label), f"{score:.4f}") for label, score in shown])
-    if len(shown) < len(answer.scores):
-        session.say(f"... and {len(answer.scores) - len(shown)} more; --json has them all")
-    _say_cut(session, answer.is_cut)
-
-
-def _show_vectors(session: Session, answer: "TextVectors") -> None:
+def _vector_lines(answer: "TextVectors") -> Iterator[str]:
     """The vectors of the texts: the tokens of a single text, or the similarities of several."""
-    session.table(("TEXT", "SIZE", "FIRST VALUES"), [_vector_row(item) for item in answer.vectors])
+    yield from output.table(("TEXT", "SIZE", "FIRST VALUES"), [_vector_row(item) for item in answer.vectors])
     first = answer.vectors[0]
     if len(answer.vectors) > 1:
         cosines = answer.similarity
         header = ("COSINE", *(f"TEXT {number}" for number in range(1, len(cosines) + 1)))
         rows = [(f"text {number}", *(f"{c:.4f}" for c in row)) for number, row in enumerate(cosines, 1)]
-        session.say("")
-        session.table(header, rows)
+        yield from ("", *output.table(header, rows))
     elif first.tokens is not None:
         offsets = first.row.offsets.tolist()
-        rows = [
+        tokens = [
             (output.printable(token), *offsets[number], first_values(first.tokens[number]))
             for number, token in enumerate(first.row.tokens)
         ]
-        session.say("")
-        session.table(("TOKEN", "START", "END", "FIRST VALUES"), rows)
+        yield from ("", *output.table(("TOKEN", "START", "END", "FIRST VALUES"), tokens))
     if answer.pooling == "mean":
-        session.say("", "the graph gives a vector for each token; a text's is their mean")
+        yield from ("", "the graph gives a vector for each token; a text's is their mean")
     if answer.prompt:
-        session.say("", f"before each text: {output.printable(answer.prompt)}")
-    _say_cut(session, any(item.row.is_cut for item in answer.vectors))
+        yield from ("", f"before each text: {output.printable(answer.prompt)}")
+    if any(item.row.is_cut for item in answer.vectors):
+        yield from ("", CUT)
 
 
 def _vector_row(item: "TextVector") -> tuple[object, ...]:
@@ -95,8 +89,3 @@ def first_values(values: Iterable[float | int | None]) -> str:
     numbers = list(values)
     shown = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in numbers[:MAX_VALUES]]
     return " ".join(shown) + (" ..." if len(numbers) > MAX_VALUES else "")
-
-
-def _say_cut(session: Session, is_cut: bool) -> None:
-    if is_cut:
-        session.say("", CUT)

@@ -1,7 +1,7 @@
 """The report of `push` and `pull` about a transfer."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -38,61 +38,54 @@ def report_transfer(
     tags: Sequence[str] = (),
     out: Path | None = None,
     heal: bool = False,
+    remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Print a line or two, or the document of `to_json` with `channels` (if there are `tags`) and `more`.
-    With `heal` every file was asked for."""
-    if session.as_json:
-        more |= {"channels": channels_to_json(result)} if tags else {}
-        output.write_json({**to_json(result, remote, out), **more})
-        return
+    """Print a line or two and the `remarks`, or the document of `to_json` with `channels` (if there are `tags`) and
+    `more`. With `heal` every file was asked for."""
+    more |= {"channels": channels_to_json(result)} if tags else {}
     ref = _ref(result)
-    link = "to" if verb == "pushed" else "from"
     if result.events or result.blobs:
-        amount = (
-            f"{output.counted(result.blobs, 'blob')}, {output.size(result.size)}{watch.rate(result.size)}"
-        )
         moved = ref if len(result.versions) == 1 else result.name
-        session.say(f"{verb} {moved} {link} {remote}: {amount}")
+        link = "to" if verb == "pushed" else "from"
+        amount = f"{output.counted(result.blobs, 'blob')}, {output.size(result.size)}"
+        outcome = f"{verb} {moved} {link} {remote}: {amount}{watch.rate(result.size)}"
     elif heal:
         reads = f"reg verify --remote {quote(remote)} reads them"
-        session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")
+        outcome = f"nothing to do: every file of {ref} is in {remote} (not read: {reads})"
     else:
-        session.say(f"nothing to do: {ref} is up to date with {remote}")
+        outcome = f"nothing to do: {ref} is up to date with {remote}"
+    session.show(
+        {**to_json(result, remote, out), **more},
+        outcome,
+        [f"{verb} channel {tag.tag}: {result.name}:{tag.version}" for tag in result.channels],
+        [] if out is None else [f"written to {out}"],
+        remarks,
+    )
     warn_of_yanks(session, result)
-    for tag in result.channels:
-        session.say(f"{verb} channel {tag.tag}: {result.name}:{tag.version}")
-    if out is not None:
-        session.say(f"written to {out}")
 
 
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
-    """Say which of the versions are yanked at the destination, and why."""
-    for version, yank in result.yanks.items():
+    """Say to people which of the versions are yanked at the destination, and why."""
+    for version, yank in result.yanks.items() if not session.as_json else ():
         session.warn(f"warning: {result.name}:{version} is yanked there: {words_of(yank)}")
 
 
-def tell_arrivals(session: Session, arrivals: "Collection[Arrival]", explain: bool) -> None:
-    """Say what deltas saved, and with `explain` how each file arrived; also why one could not arrive by deltas."""
-    if explain:
-        rows = [
-            (
-                item.path,
-                f"by a delta from {item.since}" if item.since else "whole",
-                output.size(item.moved),
-                output.size(item.size),
-                item.reason,
-            )
-            for item in arrivals
-        ]
-        session.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
-    saved = sum(item.size - item.moved for item in arrivals if item.since)
-    if saved:
-        session.say(
-            f"deltas saved {output.size(saved)} of {output.size(sum(item.size for item in arrivals))}"
+def arrival_lines(arrivals: "Collection[Arrival]", explain: bool) -> Iterator[str]:
+    """The bytes that deltas saved, and with `explain` the arrival of each file; also why one could not arrive by deltas."""
+    rows = [
+        (
+            *(item.path, f"by a delta from {item.since}" if item.since else "whole"),
+            *(output.size(item.moved), output.size(item.size), item.reason),
         )
-    for reason in sorted({item.reason for item in arrivals if item.is_doubt}):
-        session.say(f"note: {reason}")
+        for item in arrivals
+    ]
+    if explain:
+        yield from output.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
+    if saved := sum(item.size - item.moved for item in arrivals if item.since):
+        total = output.size(sum(item.size for item in arrivals))
+        yield f"deltas saved {output.size(saved)} of {total}"
+    yield from (f"note: {reason}" for reason in sorted({item.reason for item in arrivals if item.is_doubt}))
 
 
 def arrival_to_json(item: "Arrival") -> dict[str, Any]:

@@ -120,7 +120,7 @@ def show_earlier_export(
 
     If a remote is named, `push` sends the version there.
     """
-    from onnxreg.cli.reports.publish_report import report_existing
+    from onnxreg.cli.reports.publish_report import report_published
     from onnxreg.converters.engine.cache import find_export_of_request
 
     earlier = find_export_of_request(step_cache(), request.values)
@@ -131,7 +131,7 @@ def show_earlier_export(
     existing = find_existing(session.reader(), earlier.name, earlier.manifest, version)
     if existing is None:
         return False
-    report_and_push(session, existing.ref, push, partial(report_existing, session, existing))
+    report_and_push(session, existing.ref, push, partial(report_published, session, existing))
     return True
 
 
