@@ -18,7 +18,8 @@ from onnxreg.cli.options.shared import (
     YankedBytes,
     wants_deltas,
 )
-from onnxreg.cli.reports.publish_report import offer_deltas_of, report_published
+from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.services.export_service import offer_deltas_of
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version

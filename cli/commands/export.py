@@ -22,7 +22,6 @@ from onnxreg.cli.options.shared import (
     wants_deltas,
 )
 from onnxreg.cli.reports.publish_report import (
-    offer_deltas_of,
     report_preview,
     report_published,
     write_out,
@@ -32,6 +31,7 @@ from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import (
     check_remote,
     find_parent_file,
+    offer_deltas_of,
     report_and_push,
     show_earlier_export,
 )

@@ -13,7 +13,8 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewVersion, YankedBytes, wants_deltas
 from onnxreg.cli.render.output import table
-from onnxreg.cli.reports.publish_report import offer_deltas_of, report_published
+from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.services.export_service import offer_deltas_of
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version

@@ -68,14 +68,6 @@ def report_preview(session: Session, release: "Release") -> None:
     )
 
 
-def offer_deltas_of(session: Session, registry: "Registry", release: "Release", deltas: bool) -> None:
-    """Make the deltas of a new version if the user asks for them."""
-    if deltas and release.new:
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        offer_deltas(session, registry, [release.ref])
-
-
 def _document(release: "Release", out: Path | None) -> dict[str, Any]:
     yank = release.yank
     return {

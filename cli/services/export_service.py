@@ -162,6 +162,14 @@ def report_and_push(session: Session, ref: Ref, remote: str | None, report: Call
         offer_deltas(session, registry, refs, registry.remotes.open(remote))
 
 
+def offer_deltas_of(session: Session, registry: "Registry", release: "Release", deltas: bool) -> None:
+    """Make the deltas of a new version if the user asks for them."""
+    if deltas and release.new:
+        from onnxreg.cli.services.delta_service import offer_deltas
+
+        offer_deltas(session, registry, [release.ref])
+
+
 def check_remote(session: Session, remote: str | None) -> None:
     """Raise InputError or NotFoundError for an impossible remote before an export that may take an hour."""
     if remote is not None:
