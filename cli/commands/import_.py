@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
-    from onnxreg.converters.importers.draft_json import ImportResult
+    from onnxreg.converters.importers.survey import Adopted
     from onnxreg.converters.source.location import Location
 
 EXAMPLES = (
@@ -108,9 +108,7 @@ def command(
     offer_deltas_of(session, registry, published, deltas)
 
 
-def _read(
-    source: str, files: Path, workspace: Path, name: str, progress: bool
-) -> "tuple[Location, ImportResult]":
+def _read(source: str, files: Path, workspace: Path, name: str, progress: bool) -> "tuple[Location, Adopted]":
     """Read a source into a workspace; `files` is an empty directory for links into the Hub's cache.
 
     External data of unusual names is downloaded once a graph names it.

@@ -1,7 +1,8 @@
-"""Existing models: loose files, directories of OpenMed's converter, repositories of the Hub.
+"""Existing models: loose files, directories of OpenMed's converter, repositories of the Hub, and what `reg` wrote.
 
-`add_files` takes loose files, `openmed` and `import_repository` take directories. Files are read and judged like
-exports; claims of a document are compared with them, and never count in a model's favour.
+A `Survey` lists the files of a model with their roles, what was read from its graphs, and what documents claim. There is one
+for each kind of source (`loose_files`, `directories`, `openmed`). `adopt` judges it and fills a workspace: claims of a
+document are compared with the files, and never count in a model's favour. `confine` does both in a process of its own.
 
-Start with `add_files.py`.
+Start with `survey.py`.
 """

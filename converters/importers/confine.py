@@ -1,6 +1,12 @@
-"""Reading model files in a process of its own, whose memory and time are bounded.
+"""Adopting model files in a process of its own, whose memory and time are bounded.
 
-Graphs are parsed by native code, which neither hears Ctrl-C nor knows when to stop.
+Graphs are parsed by native code, which neither hears Ctrl-C nor knows when to stop. The process is this module: one request
+on stdin, JSON lines on stdout.
+
+{"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
+{"adopted": ...}                   the outcome (`read`), or
+{"error": {family, message, hint, missing_files}}, or
+{"bug": TRACEBACK}                 of an error that nobody expects
 """
 
 import json
@@ -9,16 +15,18 @@ import select
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from onnxreg.converters.onnx.external_data import MissingDataError
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
 if TYPE_CHECKING:
-    from onnxreg.converters.importers.draft_json import ImportResult
+    from onnxreg.converters.importers.survey import Adopted
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 """Resident bytes: at most so many, and for each byte of the files."""
@@ -27,6 +35,9 @@ BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
 POLL_SECONDS = 0.05
 """Seconds between two looks at the memory."""
 READER_HINT = "look at who made the file; a model of this size needs less"
+DIES_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+SIGKILL = 9
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 
 
@@ -38,7 +49,7 @@ class Child:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "onnxreg.converters.importers.reader_process"],
+            [sys.executable, "-P", "-m", "onnxreg.converters.importers.confine"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -64,8 +75,8 @@ class Child:
         format: str | None,
         precision: str | None,
         members: Mapping[Path, str] | None = None,
-    ) -> "ImportResult":
-        """`add_files.adopt`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
+    ) -> "Adopted":
+        """`adopt_files`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
 
         RuntimeError with the traceback of an error there that nobody expects.
         """
@@ -73,19 +84,17 @@ class Child:
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
         return self._request({**request, "members": member_names}, workspace)
 
-    def take(self, directory: Path, workspace: Path, *, name: str) -> "ImportResult":
-        """`reader_process.import_directory`, there."""
+    def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
+        """`adopt_directory`, there."""
         return self._request({"directory": str(directory), "name": name}, workspace)
 
-    def _request(self, request: Mapping[str, Any], workspace: Path) -> "ImportResult":
+    def _request(self, request: Mapping[str, Any], workspace: Path) -> "Adopted":
         self._send({**request, "workspace": str(workspace)})
         self._deadline = time.monotonic() + BASE_SECONDS
         for line in self._lines():
             value = json.loads(line)
-            if "draft" in value:
-                from onnxreg.converters.importers.draft_json import decode
-
-                return decode(value["draft"], workspace)
+            if "adopted" in value:
+                return decode(value["adopted"])
             if "error" in value:
                 error = value["error"]
                 if error["missing_files"]:
@@ -155,3 +164,98 @@ def _listed(pid: int) -> int:
 
 def _ending(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+class _Pipe:
+    """The channel to the parent."""
+
+    def __init__(self, sink: TextIO) -> None:
+        self._sink = sink
+        self._sizes: dict[Path, int] = {}
+
+    def send(self, value: Mapping[str, Any]) -> None:
+        self._sink.write(f"{json.dumps(value)}\n")
+        self._sink.flush()
+
+    def send_error(self, error: RegError) -> None:
+        files = error.files if isinstance(error, MissingDataError) else ()
+        value = {"family": error.family, "message": error.message, "hint": error.hint}
+        self.send({"error": {**value, "missing_files": files}})
+
+    def name_file(self, message: str) -> str:
+        """A message about the file that is being read."""
+        return f"{list(self._sizes)[-1].name}: {message}" if self._sizes else message
+
+    def opening(self, path: Path) -> None:
+        self._sizes.pop(path, None)
+        self._sizes[path] = path.stat().st_size if path.is_file() else 0
+        self.send({"reading": path.name, "size": sum(self._sizes.values())})
+
+
+def main() -> None:
+    """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, SIGKILL)
+    pipe = _Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    try:
+        import onnx  # noqa: F401  # while the parent opens its registry
+
+        from onnxreg.converters.onnx.external_data import notify_listener
+
+        request = json.loads(sys.stdin.readline() or "null")
+        if request is not None:
+            with notify_listener(pipe.opening):
+                pipe.send({"adopted": read(request)})
+    except ModuleNotFoundError as error:
+        pipe.send_error(missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
+    except RegError as error:
+        pipe.send_error(error)
+    except (MemoryError, RecursionError) as error:
+        message = f"reading needs more memory than there is: {type(error).__name__}"
+        pipe.send_error(InputError(pipe.name_file(message)))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        pipe.send_error(HostError(pipe.name_file(f"reading failed: {reason}"), "check the file and its disk"))
+    except Exception:  # noqa: BLE001
+        pipe.send({"bug": traceback.format_exc()})
+
+
+def read(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Adopt the files of a request; the draft and the differences as JSON."""
+    from onnxreg.converters.importers import adopt
+
+    workspace, name = Path(request["workspace"]), request["name"]
+    if "directory" in request:
+        draft, differences = adopt.adopt_directory(Path(request["directory"]), workspace, name=name)
+    else:
+        options = {"format": request["format"], "precision": request["precision"]}
+        members = {Path(file): member for file, member in request["members"].items()}
+        files = [Path(file) for file in request["files"]]
+        draft, differences = adopt.adopt_files(files, workspace, name=name, members=members, **options), []
+    document = None if draft.document is None else draft.document.decode()
+    value = {**asdict(draft), "root": str(draft.root), "document": document}
+    return {"draft": value, "differences": list(map(asdict, differences))}
+
+
+def decode(value: Mapping[str, Any]) -> "Adopted":
+    """The outcome of `read`."""
+    import msgspec
+
+    from onnxreg.converters.importers.survey import Difference
+    from onnxreg.schema.manifest.draft import Draft
+
+    def convert(kind: type, item: Any) -> Any:
+        return kind(item.encode()) if kind is bytes else kind(item)
+
+    document = value["draft"]["document"]
+    draft = {**value["draft"], "document": None if document is None else document.encode()}
+    return msgspec.convert(draft, Draft, dec_hook=convert), msgspec.convert(
+        value["differences"], list[Difference]
+    )
+
+
+if __name__ == "__main__":
+    main()

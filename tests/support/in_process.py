@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from onnxreg.converters.importers import confine, draft_json, reader_process
+from onnxreg.converters.importers import confine
+from onnxreg.converters.importers.survey import Adopted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,9 +29,9 @@ class Reader(confine.Child):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _request(self, request: Mapping[str, Any], workspace: Path) -> draft_json.ImportResult:
-        value = reader_process.read({**request, "workspace": str(workspace)})
-        return draft_json.decode(json.loads(json.dumps(value)), workspace)
+    def _request(self, request: Mapping[str, Any], workspace: Path) -> Adopted:
+        value = confine.read({**request, "workspace": str(workspace)})
+        return confine.decode(json.loads(json.dumps(value)))
 
 
 def run_all(

@@ -14,7 +14,7 @@ import pytest
 from onnx import parser
 
 from onnxreg.cli.reports.diff_report import escaped
-from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.compare.manifests import diff
@@ -75,7 +75,7 @@ def models(tmp_path: Path, registry: Registry) -> Registry:
         "1.3.0": {"external": True},
     }.items():
         with registry.workspace() as workspace:
-            registry.add(adopt([model(tmp_path / version, **options)], workspace, name="m"), version)  # type: ignore[arg-type]
+            registry.add(adopt_files([model(tmp_path / version, **options)], workspace, name="m"), version)  # type: ignore[arg-type]
     return registry
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.importers.openmed.openmed import import_openmed
+from onnxreg.converters.importers.adopt import adopt_directory
 from onnxreg.registry import Registry
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -26,7 +26,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     root = tmp_path_factory.mktemp("written")
     (root / "workspace").mkdir()
     registry = Registry(root / "r")
-    published = registry.add(import_openmed(BERT, root / "workspace", name="acme/bert")[0])
+    published = registry.add(adopt_directory(BERT, root / "workspace", name="acme/bert")[0])
     registry.write_out(Ref("acme/bert", digest=published.digest), root / "out")
     return root, str(published.digest)
 
@@ -157,7 +157,7 @@ def run_directory(tmp_path: Path) -> str:
     """The directory of a training, into which a version with `exports/model.onnx` was written; the manifest's digest."""
     workspace = tmp_path / "workspace"
     (workspace / "exports").mkdir(parents=True)
-    draft, _ = import_openmed(BERT, workspace, name="acme/bert")
+    draft, _ = adopt_directory(BERT, workspace, name="acme/bert")
     (model,) = [item for item in draft.artifacts if item.path == "model.onnx"]
     (workspace / "model.onnx").rename(workspace / "exports/model.onnx")
     published = Registry(tmp_path / "r").add(

@@ -12,7 +12,7 @@ import pytest
 
 from onnxreg.converters.android import AndroidOptions, android_recipe
 from onnxreg.converters.importers.confine import Child
-from onnxreg.converters.importers.draft_json import Difference
+from onnxreg.converters.importers.survey import Difference
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError

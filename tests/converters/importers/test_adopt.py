@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from support.registries.drafts import manifest_of
 
-from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.runtime import run
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 
@@ -52,7 +52,7 @@ def write_json(path: Path, value: object) -> Path:
 
 
 def test_one_model_alone(folder: Path, workspace: Path) -> None:
-    manifest = manifest_of(adopt([folder / "model.onnx"], workspace, name="acme/tiny"))
+    manifest = manifest_of(adopt_files([folder / "model.onnx"], workspace, name="acme/tiny"))
     (artifact,) = manifest.artifacts
     assert (artifact.format, artifact.precision, artifact.path) == ("onnx", "float32", "model.onnx")
     assert artifact.metadata.operators == ("MatMul",)
@@ -63,7 +63,7 @@ def test_one_model_alone(folder: Path, workspace: Path) -> None:
 
 def test_everything_of_a_real_export(bert: Path, workspace: Path) -> None:
     files = [path for path in bert.iterdir() if path.name != "openmed-onnx.json"]
-    manifest = manifest_of(adopt(files, workspace, name="acme/bert"))
+    manifest = manifest_of(adopt_files(files, workspace, name="acme/bert"))
     by_path = {artifact.path: artifact for artifact in manifest.artifacts}
     assert {path: (a.format, a.precision) for path, a in by_path.items()} == {
         "model.onnx": ("onnx", "float32"),
@@ -89,7 +89,7 @@ def test_everything_of_a_real_export(bert: Path, workspace: Path) -> None:
 
 def test_no_path_of_this_machine_is_published(bert: Path, workspace: Path) -> None:
     files = [path for path in bert.iterdir() if path.name != "openmed-onnx.json"]
-    draft = adopt(files, workspace, name="acme/bert")
+    draft = adopt_files(files, workspace, name="acme/bert")
     for path in draft.paths():
         assert b"/home/jane" not in (workspace / path).read_bytes(), path
     recipe = manifest_of(draft).recipe
@@ -107,14 +107,16 @@ def test_the_order_of_the_files_is_kept_for_artifacts_only(
     folder: Path, workspace: Path, tmp_path: Path
 ) -> None:
     labels = write_json(folder / "id2label.json", {"0": "no", "1": "yes"})
-    first = manifest_of(adopt([folder / "model.onnx", labels], workspace, name="a"))
+    first = manifest_of(adopt_files([folder / "model.onnx", labels], workspace, name="a"))
     again = tmp_path / "again"
     again.mkdir()
-    assert manifest_of(adopt([labels, folder / "model.onnx"], again, name="a")).encode() == first.encode()
+    assert (
+        manifest_of(adopt_files([labels, folder / "model.onnx"], again, name="a")).encode() == first.encode()
+    )
 
 
 def test_bytes_are_taken_as_they_are(folder: Path, workspace: Path) -> None:
-    adopt([folder / "model.onnx"], workspace, name="a")
+    adopt_files([folder / "model.onnx"], workspace, name="a")
     assert (workspace / "model.onnx").read_bytes() == (folder / "model.onnx").read_bytes()
 
 
@@ -124,7 +126,7 @@ def test_external_data_comes_along(folder: Path, workspace: Path, named: bool) -
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.eye(2, dtype=np.float32), "w"))
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     files = [folder / "model.onnx", *([folder / "w.bin"] if named else [])]
-    manifest = manifest_of(adopt(files, workspace, name="a"))
+    manifest = manifest_of(adopt_files(files, workspace, name="a"))
     assert [(entry.role, entry.path) for entry in manifest.artifacts[0].files] == [("external-data", "w.bin")]
     assert manifest.files == ()
 
@@ -134,7 +136,7 @@ def test_a_workspace_that_is_not_empty_never_writes_through_a_link(folder: Path,
     other.write_bytes(b"somebody's bytes")
     (workspace / "model.onnx").hardlink_to(other)
     with pytest.raises(HostError, match=r"model\.onnx cannot be placed in the workspace: File exists"):
-        adopt([folder / "model.onnx"], workspace, name="a")
+        adopt_files([folder / "model.onnx"], workspace, name="a")
     assert other.read_bytes() == b"somebody's bytes"
 
 
@@ -142,11 +144,11 @@ def test_two_models_of_one_name_are_refused(folder: Path, workspace: Path, tmp_p
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     with pytest.raises(InputError, match=r"two files are called model\.onnx"):
-        adopt([folder / "model.onnx", other / "model.onnx"], workspace, name="a")
+        adopt_files([folder / "model.onnx", other / "model.onnx"], workspace, name="a")
 
 
 def test_a_file_given_twice_counts_once(folder: Path, workspace: Path) -> None:
-    draft = adopt([folder / "model.onnx", folder / "model.onnx"], workspace, name="a")
+    draft = adopt_files([folder / "model.onnx", folder / "model.onnx"], workspace, name="a")
     assert len(draft.artifacts) == 1
 
 
@@ -154,22 +156,24 @@ def test_names_that_a_manifest_cannot_hold_are_refused(folder: Path, workspace: 
     for name in ("nul.onnx", "a:b.onnx", "Model.onnx"):
         shutil.copy(folder / "model.onnx", folder / name)
     with pytest.raises(InputError, match=r"nul\.onnx is a name that a manifest cannot hold"):
-        adopt([folder / "nul.onnx"], workspace, name="a")
+        adopt_files([folder / "nul.onnx"], workspace, name="a")
     with pytest.raises(InputError, match=r"a:b\.onnx is a name that a manifest cannot hold"):
-        adopt([folder / "a:b.onnx"], workspace, name="a")
+        adopt_files([folder / "a:b.onnx"], workspace, name="a")
     with pytest.raises(InputError, match="is a name that a manifest cannot hold: paths collide"):
-        adopt([folder / "model.onnx", folder / "Model.onnx"], workspace, name="a")
+        adopt_files([folder / "model.onnx", folder / "Model.onnx"], workspace, name="a")
 
 
 def test_labels_that_do_not_match_the_logits(folder: Path, workspace: Path) -> None:
     labels = write_json(folder / "id2label.json", {"0": "a", "1": "b", "2": "c"})
     with pytest.raises(InputError, match=r"model\.onnx has 2 classes, but the labels beside it are 3"):
-        adopt([folder / "model.onnx", labels], workspace, name="a")
+        adopt_files([folder / "model.onnx", labels], workspace, name="a")
 
 
 def test_labels_of_a_config_alone(folder: Path, workspace: Path) -> None:
     config = {"architectures": ["XForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
-    draft = adopt([folder / "model.onnx", write_json(folder / "config.json", config)], workspace, name="a")
+    draft = adopt_files(
+        [folder / "model.onnx", write_json(folder / "config.json", config)], workspace, name="a"
+    )
     manifest = manifest_of(draft)
     assert (manifest.labels, manifest.task) == (("no", "yes"), "text-classification")
     assert (manifest.config_path, manifest.label_map_path) == ("config.json", None)
@@ -177,14 +181,16 @@ def test_labels_of_a_config_alone(folder: Path, workspace: Path) -> None:
 
 def test_default_labels_of_another_task_are_none(folder: Path, workspace: Path) -> None:
     config = {"architectures": ["XForCausalLM"], "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
-    draft = adopt([folder / "model.onnx", write_json(folder / "config.json", config)], workspace, name="a")
+    draft = adopt_files(
+        [folder / "model.onnx", write_json(folder / "config.json", config)], workspace, name="a"
+    )
     assert manifest_of(draft).labels is None
 
 
 @pytest.mark.parametrize("value", [{}, [], {"0": 1}, {"1": "a"}, {"0": "a", "2": "b"}, {"00": "a"}, "x"])
 def test_malformed_label_maps(folder: Path, workspace: Path, value: object) -> None:
     with pytest.raises(InputError, match=r"id2label\.json is not a label map"):
-        adopt([folder / "model.onnx", write_json(folder / "id2label.json", value)], workspace, name="a")
+        adopt_files([folder / "model.onnx", write_json(folder / "id2label.json", value)], workspace, name="a")
 
 
 def test_two_label_maps_that_disagree(folder: Path, workspace: Path) -> None:
@@ -195,13 +201,13 @@ def test_two_label_maps_that_disagree(folder: Path, workspace: Path) -> None:
         write_json(folder / "id2label.json", {"0": "O", "1": "B-Y"}),
     ]
     with pytest.raises(InputError, match=r"id2label\.json and config\.json name different labels"):
-        adopt(files, workspace, name="a")
+        adopt_files(files, workspace, name="a")
 
 
 def test_json_that_is_none(folder: Path, workspace: Path) -> None:
     (folder / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config\.json is not valid JSON"):
-        adopt([folder / "model.onnx", folder / "config.json"], workspace, name="a")
+        adopt_files([folder / "model.onnx", folder / "config.json"], workspace, name="a")
 
 
 def test_integers_beyond_64_bits_survive_scrubbing(folder: Path, workspace: Path) -> None:
@@ -209,7 +215,7 @@ def test_integers_beyond_64_bits_survive_scrubbing(folder: Path, workspace: Path
     path = write_json(
         folder / "tokenizer_config.json", {"model_max_length": huge, "name_or_path": "/home/jane/model"}
     )
-    adopt([folder / "model.onnx", path], workspace, name="acme/a")
+    adopt_files([folder / "model.onnx", path], workspace, name="acme/a")
     text = json.loads((workspace / "tokenizer_config.json").read_text())
     assert text == {"model_max_length": huge, "name_or_path": "acme/a"}
 
@@ -259,7 +265,7 @@ RECORDS = np.array([(1, Runs())], [("a", "<f4"), ("b", object)])
 def test_pickles_are_found_by_their_bytes(folder: Path, workspace: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     with pytest.raises(InputError, match=rf"{re.escape(name)} is a pickle"):
-        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
+        adopt_files([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
 
 
 @pytest.mark.parametrize(
@@ -280,14 +286,14 @@ def test_pickles_are_found_by_their_bytes(folder: Path, workspace: Path, name: s
 )
 def test_other_bytes_are_no_pickle(folder: Path, workspace: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
-    manifest = manifest_of(adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny"))
+    manifest = manifest_of(adopt_files([folder / "model.onnx", folder / name], workspace, name="acme/tiny"))
     assert [file.path for file in manifest.files] == [name]
 
 
 def test_a_pointer_in_place_of_weights_is_named(folder: Path, workspace: Path) -> None:
     (folder / "model.ort").write_bytes(POINTER)
     with pytest.raises(InputError, match=r"model\.ort is a Git LFS pointer"):
-        adopt([folder / "model.ort"], workspace, name="acme/tiny")
+        adopt_files([folder / "model.ort"], workspace, name="acme/tiny")
     model = onnx.load(folder / "model.onnx")
     weight = numpy_helper.from_array(np.zeros((2, 200), np.float32), "w")
     model.graph.initializer[0].CopyFrom(weight)
@@ -295,7 +301,7 @@ def test_a_pointer_in_place_of_weights_is_named(folder: Path, workspace: Path) -
     onnx.save(model, folder / "model.onnx", **options)
     (folder / "weights.bin").write_bytes(POINTER)
     with pytest.raises(InputError, match=r"weights\.bin is a Git LFS pointer"):
-        adopt([folder / "model.onnx"], workspace, name="acme/tiny")
+        adopt_files([folder / "model.onnx"], workspace, name="acme/tiny")
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"
@@ -312,17 +318,17 @@ def test_what_stands_for_a_file_is_not_the_file(
 ) -> None:
     (folder / name).write_bytes(data)
     if name == "x.jinja" and data == PAGE:
-        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
+        adopt_files([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
         return
     with pytest.raises(InputError, match=re.escape(name)):
-        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
+        adopt_files([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "labels.bin", "net.joblib", "head.PT"])
 def test_pickles_are_refused(folder: Path, workspace: Path, name: str) -> None:
     (folder / name).write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(InputError, match=rf"{name} is a pickle"):
-        adopt([folder / "model.onnx", folder / name], workspace, name="a")
+        adopt_files([folder / "model.onnx", folder / name], workspace, name="a")
 
 
 def test_a_checkpoint_of_torch_is_refused_whatever_it_is_called(folder: Path, workspace: Path) -> None:
@@ -331,30 +337,30 @@ def test_a_checkpoint_of_torch_is_refused_whatever_it_is_called(folder: Path, wo
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
         archive.writestr("archive/data.pkl", b"")
     with pytest.raises(InputError, match=r"pytorch_model\.bin is a pickle"):
-        adopt([folder / "model.onnx", folder / "pytorch_model.bin"], workspace, name="a")
+        adopt_files([folder / "model.onnx", folder / "pytorch_model.bin"], workspace, name="a")
 
 
 def test_a_manifest_is_no_companion(bert: Path, workspace: Path) -> None:
     with pytest.raises(InputError, match="is a manifest") as caught:
-        adopt([bert / "model.onnx", bert / "openmed-onnx.json"], workspace, name="a")
+        adopt_files([bert / "model.onnx", bert / "openmed-onnx.json"], workspace, name="a")
     assert "reg import" in caught.value.hint
 
 
 def test_no_model_among_the_files(bert: Path, workspace: Path) -> None:
     with pytest.raises(InputError, match=r"no \.onnx or \.ort file"):
-        adopt([bert / "config.json"], workspace, name="a")
+        adopt_files([bert / "config.json"], workspace, name="a")
 
 
 def test_a_missing_file_is_named(folder: Path, workspace: Path) -> None:
     with pytest.raises(NotFoundError, match=r"there is no file .*gone\.onnx"):
-        adopt([folder / "gone.onnx"], workspace, name="a")
+        adopt_files([folder / "gone.onnx"], workspace, name="a")
     assert list(workspace.iterdir()) == []
     with pytest.raises(NotFoundError, match=r"there is no file .*gone\.json"):
-        adopt([folder / "model.onnx", folder / "gone.json"], workspace, name="a")
+        adopt_files([folder / "model.onnx", folder / "gone.json"], workspace, name="a")
 
 
 def test_a_stated_format_and_precision(folder: Path, workspace: Path) -> None:
-    draft = adopt([folder / "model.onnx"], workspace, name="a", format="webgpu", precision="float32")
+    draft = adopt_files([folder / "model.onnx"], workspace, name="a", format="webgpu", precision="float32")
     artifact = manifest_of(draft).artifacts[0]
     assert (artifact.format, artifact.precision) == ("webgpu", "float32")
     assert draft.fields["recipe"]["steps"][0]["params"] == {"format": "webgpu", "precision": "float32"}
@@ -374,16 +380,16 @@ def test_wrong_statements_are_refused(
     bert: Path, workspace: Path, file: str, format: str | None, precision: str | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        adopt([bert / file], workspace, name="a", format=format, precision=precision)
+        adopt_files([bert / file], workspace, name="a", format=format, precision=precision)
 
 
 def test_android_formats_are_checked_against_their_contract(
     bert: Path, folder: Path, workspace: Path
 ) -> None:
-    draft = adopt([bert / "model.onnx"], workspace, name="a", format="onnx-android")
+    draft = adopt_files([bert / "model.onnx"], workspace, name="a", format="onnx-android")
     assert manifest_of(draft).artifacts[0].metadata.unsupported_ops == ("GreaterOrEqual", "Flatten", "IsNaN")
     with pytest.raises(InputError, match=r"model\.onnx: inputs are x, expected input_ids"):
-        adopt([folder / "model.onnx"], folder / "workspace", name="a", format="onnx-android")
+        adopt_files([folder / "model.onnx"], folder / "workspace", name="a", format="onnx-android")
 
 
 def golden_vectors(model: Path, logits: float = 3.0) -> Path:
@@ -397,7 +403,7 @@ def golden_vectors(model: Path, logits: float = 3.0) -> Path:
 
 def test_golden_vectors_belong_to_their_model(folder: Path, workspace: Path) -> None:
     model = folder / "model.onnx"
-    draft = adopt([golden_vectors(model), model], workspace, name="mine/x")
+    draft = adopt_files([golden_vectors(model), model], workspace, name="mine/x")
     (artifact,) = draft.artifacts
     assert [(file.role, file.path) for file in artifact.sidecars] == [("golden", "model.onnx.golden.json")]
     assert draft.companions == ()
@@ -408,18 +414,18 @@ def test_golden_vectors_belong_to_their_model(folder: Path, workspace: Path) -> 
 def test_golden_vectors_that_are_none_are_refused(folder: Path, workspace: Path) -> None:
     path = write_json(folder / "model.onnx.golden.json", {"format": "something else"})
     with pytest.raises(InputError, match="no golden vectors"):
-        adopt([folder / "model.onnx", path], workspace, name="mine/x")
+        adopt_files([folder / "model.onnx", path], workspace, name="mine/x")
 
 
 def test_golden_vectors_of_no_model_are_a_companion(folder: Path, workspace: Path) -> None:
     other = golden_vectors(folder / "other.onnx")
-    draft = adopt([folder / "model.onnx", other], workspace, name="mine/x")
+    draft = adopt_files([folder / "model.onnx", other], workspace, name="mine/x")
     assert [file.role for file in draft.companions] == ["other"]
 
 
 def test_an_operator_config_without_an_ort_file(bert: Path, workspace: Path) -> None:
     with pytest.raises(InputError, match=r"cannot tell which \.ort file"):
-        adopt([bert / "model.onnx", bert / CONFIG], workspace, name="a")
+        adopt_files([bert / "model.onnx", bert / CONFIG], workspace, name="a")
 
 
 def by_blocks(path: Path, bits: int, **attributes: int) -> Path:
@@ -470,7 +476,7 @@ def test_weights_by_blocks_name_the_format(
     expected: tuple[str, str],
 ) -> None:
     path = by_blocks(folder / "blocks.onnx", bits, **attributes)
-    draft = adopt([path], workspace, name="a", precision=stated)
+    draft = adopt_files([path], workspace, name="a", precision=stated)
     artifact = manifest_of(draft).artifacts[0]
     assert (artifact.format, artifact.precision) == expected
     assert "MatMulNBits" in artifact.contrib
@@ -484,7 +490,7 @@ def test_a_precision_that_8_bit_weights_contradict(
 ) -> None:
     path = by_blocks(folder / "blocks.onnx", 8, **attributes)
     with pytest.raises(InputError, match=f"weights, not {stated}"):
-        adopt([path], workspace, name="a", precision=stated)
+        adopt_files([path], workspace, name="a", precision=stated)
 
 
 def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
@@ -503,14 +509,14 @@ def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     with pytest.raises(InputError, match="leads out of its folder"):
-        adopt([folder / "model.onnx"], workspace, name="acme/m", format=None, precision=None)
+        adopt_files([folder / "model.onnx"], workspace, name="acme/m", format=None, precision=None)
 
 
 def test_no_profile_is_loaded_to_add_a_file() -> None:
-    code = "import onnxreg.converters.importers.add_files, sys; print(*sys.modules)"
+    code = "import onnxreg.converters.importers.adopt, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith("onnxreg.converters.")}
-    assert "onnxreg.converters.importers.add_files" in loaded
+    assert "onnxreg.converters.importers.adopt" in loaded
     assert not {name for name in loaded if ".android." in name or ".recipes" in name}
 
 
@@ -527,15 +533,15 @@ def test_a_graph_that_nothing_can_run_is_refused(
     graph = f"g (float[1, 4] x) => (float[1, 4] y) {{ y = {name}(x) }}"
     onnx.save(parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {graph}"), tmp_path / "m.onnx")
     if fits:
-        adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
+        adopt_files([tmp_path / "m.onnx"], workspace, name="acme/m")
     else:
         with pytest.raises(InputError, match=rf"m\.onnx is not valid ONNX: No Op registered for {operator}"):
-            adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
+            adopt_files([tmp_path / "m.onnx"], workspace, name="acme/m")
 
 
 def test_an_operator_of_onnx_runtime_alone_is_accepted(tmp_path: Path, workspace: Path) -> None:
     """Its own LayerNormalization has been in the plain domain since long before ONNX's, which came with opset 17."""
     graph = "g (float[1, 4] x, float[4] s) => (float[1, 4] y) { y = LayerNormalization(x, s) }"
     onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {graph}'), tmp_path / "m.onnx")
-    (artifact,) = manifest_of(adopt([tmp_path / "m.onnx"], workspace, name="acme/m")).artifacts
+    (artifact,) = manifest_of(adopt_files([tmp_path / "m.onnx"], workspace, name="acme/m")).artifacts
     assert artifact.metadata.operators == ("LayerNormalization",)

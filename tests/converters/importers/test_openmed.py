@@ -20,10 +20,8 @@ from onnx import numpy_helper
 from support.registries.drafts import manifest_of
 from support.sampling import sampled
 
-from onnxreg.converters.importers.add_files import adopt
-from onnxreg.converters.importers.draft_json import Difference
-from onnxreg.converters.importers.openmed.openmed import import_openmed
-from onnxreg.converters.importers.reader_process import import_directory
+from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
+from onnxreg.converters.importers.survey import Difference
 from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -55,14 +53,14 @@ def change(directory: Path, edit: dict[str, Any], file: str = FILENAME) -> None:
 
 def refusal(directory: Path, workspace: Path) -> InputError:
     with pytest.raises(InputError) as caught:
-        import_openmed(directory, workspace, name="acme/bert")
+        adopt_directory(directory, workspace, name="acme/bert")
     assert list(workspace.iterdir()) == []
     assert str(directory.parent) not in caught.value.message + caught.value.hint
     return caught.value
 
 
 def test_every_artifact_is_read_again(export: Path, workspace: Path) -> None:
-    manifest = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
+    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
     assert [(a.format, a.path, a.precision) for a in manifest.artifacts] == [
         ("onnx-android", "model.onnx", "float32"),
         ("onnx-android", "model_fp16.onnx", "float16"),
@@ -92,7 +90,7 @@ def test_every_artifact_is_read_again(export: Path, workspace: Path) -> None:
 
 
 def test_manifest_level_fields(export: Path, workspace: Path) -> None:
-    manifest = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
+    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
     assert (manifest.task, manifest.family) == ("token-classification", "bert")
     assert manifest.labels == ("O", "B-PERSON", "I-PERSON", "B-DATE", "I-DATE")
     assert (manifest.minimum_opset, manifest.max_sequence_length) == (18, 32)
@@ -104,7 +102,7 @@ def test_manifest_level_fields(export: Path, workspace: Path) -> None:
 
 
 def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path) -> None:
-    draft, differences = import_openmed(export, workspace, name="acme/bert")
+    draft, differences = adopt_directory(export, workspace, name="acme/bert")
     manifest = manifest_of(draft)
     assert json.loads((export / FILENAME).read_text())["certified"] is True
     assert {artifact.certification.state for artifact in manifest.artifacts} == {"unknown"}
@@ -137,7 +135,7 @@ def test_a_claimed_refusal_stays_one(
 ) -> None:
     """Without evidence a claim is believed against an artifact, and never for it, wherever it is made."""
     change(export, claims, file)
-    manifest = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
+    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
     states = {artifact.path: artifact.certification.state for artifact in manifest.artifacts}
     assert states.pop("model_int8.onnx") == "refused"
     assert set(states.values()) == {"unknown"}
@@ -198,12 +196,10 @@ def test_import_refuses_the_files_that_add_refuses(
     onnx.save(model, export / file)
     refused = refusal(export, workspace)
     assert file in refused.message
-    other = tmp_path / "added"
-    other.mkdir()
     if file != "model_int8.onnx":
         assert message in refused.message
         with pytest.raises(InputError) as caught:
-            adopt([export / file], other, name="acme/bert", format="onnx-android")
+            adopt_files([export / file], tmp_path / "added", name="acme/bert", format="onnx-android")
         assert caught.value.message == refused.message
 
 
@@ -218,7 +214,7 @@ def test_differences_name_field_claim_and_fact(export: Path, workspace: Path) ->
             "artifacts.1.metadata.outputs.0.shape.2.value": 9,
         },
     )
-    found = {item.path: item for item in import_openmed(export, workspace, name="acme/bert")[1]}
+    found = {item.path: item for item in adopt_directory(export, workspace, name="acme/bert")[1]}
     assert set(found) == {
         "family",
         "max_sequence_length",
@@ -239,7 +235,7 @@ def test_differences_name_field_claim_and_fact(export: Path, workspace: Path) ->
 
 
 def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path) -> None:
-    draft, _ = import_openmed(export, workspace, name="acme/bert")
+    draft, _ = adopt_directory(export, workspace, name="acme/bert")
     manifest = manifest_of(draft)
     assert b"/home/jane" in (export / FILENAME).read_bytes()
     assert b"/home/jane" not in manifest.encode()
@@ -259,7 +255,7 @@ def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path
 
 def test_the_directory_is_not_changed(export: Path, workspace: Path) -> None:
     before = {path.name: path.read_bytes() for path in export.iterdir()}
-    import_openmed(export, workspace, name="acme/bert")
+    adopt_directory(export, workspace, name="acme/bert")
     assert {path.name: path.read_bytes() for path in export.iterdir()} == before
 
 
@@ -267,16 +263,14 @@ def test_the_same_directory_elsewhere_gives_the_same_manifest(
     export: Path, workspace: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(export, tmp_path / "deep/er/place"))
-    again = tmp_path / "again"
-    again.mkdir()
-    first = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
-    second = manifest_of(import_openmed(other, again, name="acme/bert")[0])
+    first = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
+    second = manifest_of(adopt_directory(other, tmp_path / "again", name="acme/bert")[0])
     assert first.encode() == second.encode()
 
 
 def test_moments_are_left_out_and_unknown_fields_kept(export: Path, workspace: Path) -> None:
     change(export, {"generated_at": "2026-01-01T00:00:00Z", "site": {"ward": 3}})
-    value = manifest_of(import_openmed(export, workspace, name="acme/bert")[0]).to_json()
+    value = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0]).to_json()
     assert "generated_at" not in value
     assert value["site"] == {"ward": 3}
 
@@ -286,28 +280,31 @@ def test_an_export_without_evaluation(export: Path, workspace: Path) -> None:
     change(export, dict.fromkeys(keys))
     change(export, {"artifacts.2.metadata": None})
     (export / "recall_delta.json").unlink()
-    manifest = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
+    manifest = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0])
     assert {artifact.certification.reasons for artifact in manifest.artifacts} == {("not evaluated",)}
 
 
 def test_no_manifest_at_all(export: Path, workspace: Path) -> None:
     (export / FILENAME).unlink()
     error = refusal(export, workspace)
-    assert "has no openmed-onnx.json" in error.message
+    assert "no openmed-onnx.json" in error.message
     assert "reg add" in error.hint
 
 
 def test_no_such_directory(tmp_path: Path, workspace: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no directory gone"):
-        import_directory(tmp_path / "gone", workspace, name="acme/bert")
+        adopt_directory(tmp_path / "gone", workspace, name="acme/bert")
 
 
-def test_a_version_2_directory_is_not_imported(export: Path, workspace: Path, tmp_path: Path) -> None:
-    first = tmp_path / "first"
-    first.mkdir()
-    draft, _ = import_openmed(export, first, name="acme/bert")
+def test_a_version_2_manifest_does_not_publish_paths_of_a_machine(
+    export: Path, workspace: Path, tmp_path: Path
+) -> None:
+    draft, _ = adopt_directory(export, tmp_path / "first", name="acme/bert")
     (export / FILENAME).write_bytes(manifest_of(draft).encode())
-    assert "format version 2" in refusal(export, workspace).message
+    with pytest.raises(
+        InputError, match=r"config\.json:\S+ names a path of a machine, which is not published"
+    ):
+        adopt_directory(export, workspace, name="acme/bert")
 
 
 @pytest.mark.parametrize(
@@ -362,7 +359,7 @@ def test_a_report_about_another_model(export: Path, workspace: Path) -> None:
     )
     (export / "recall_delta.json").unlink()
     change(export, {"tokenizer.files": ["tokenizer.json", "tokenizer_config.json"]})
-    draft, _ = import_openmed(export, workspace, name="acme/distilbert")
+    draft, _ = adopt_directory(export, workspace, name="acme/distilbert")
     assert manifest_of(draft).family == "distilbert"
 
 
@@ -371,7 +368,7 @@ def test_label_counts_that_disagree(export: Path, workspace: Path) -> None:
     (export / "id2label.json").write_text(json.dumps(labels))
     change(export, {"id2label": labels}, "config.json")
     with pytest.raises(InputError, match=r"model\.onnx has 5 classes, but the labels beside it are 3"):
-        import_openmed(export, workspace, name="acme/bert")
+        adopt_directory(export, workspace, name="acme/bert")
 
 
 def nudge(path: Path, name: str, by: float) -> None:
@@ -414,7 +411,7 @@ def test_the_ort_file_of_another_checkpoint(export: Path, workspace: Path) -> No
 
 
 def test_one_step_of_quantization_is_within_tolerance(export: Path, workspace: Path) -> None:
-    import_openmed(export, workspace, name="acme/bert")
+    adopt_directory(export, workspace, name="acme/bert")
     model = onnx.load(export / "model_int8.onnx")
     parent = {t.name: numpy_helper.to_array(t) for t in onnx.load(export / "model.onnx").graph.initializer}
     own = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -443,7 +440,7 @@ def test_models_without_a_common_weight(export: Path, workspace: Path) -> None:
 def test_files_that_are_not_named_are_left_out_and_told(export: Path, workspace: Path) -> None:
     (export / "README.md").write_text("mine")
     shutil.copy(export / "model.onnx", export / "spare.onnx")
-    draft, differences = import_openmed(export, workspace, name="acme/bert")
+    draft, differences = adopt_directory(export, workspace, name="acme/bert")
     assert {item.path for item in differences if item.claimed is None} == {"README.md", "spare.onnx"}
     assert not {"README.md", "spare.onnx"} & set(draft.paths())
 
@@ -452,7 +449,7 @@ def test_tokenizer_files_that_are_none(export: Path, workspace: Path) -> None:
     """A second export into one directory lists the first one's manifest and report as tokenizer files."""
     files = ["tokenizer.json", "tokenizer_config.json", "openmed-onnx.json", "recall_delta.json"]
     change(export, {"tokenizer.files": files})
-    draft, differences = import_openmed(export, workspace, name="acme/bert")
+    draft, differences = adopt_directory(export, workspace, name="acme/bert")
     assert {"tokenizer.files"} <= {item.path for item in differences}
     assert [file.path for file in draft.companions if file.role == "tokenizer"] == files[:2]
 
@@ -477,7 +474,7 @@ def test_a_directory_artifact_lists_its_files(export: Path, workspace: Path) -> 
     value["artifacts"].append({"format": "transformersjs", "path": "transformersjs", "precision": "int8"})
     value["formats"].append("transformersjs")
     (export / FILENAME).write_text(json.dumps(value))
-    artifact = manifest_of(import_openmed(export, workspace, name="acme/bert")[0]).artifacts[-1]
+    artifact = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0]).artifacts[-1]
     assert (artifact.format, artifact.path) == ("transformersjs", "transformersjs/onnx/model_quantized.onnx")
     assert artifact.precision == "int8"
     assert [(entry.role, entry.path) for entry in artifact.files] == [
@@ -508,7 +505,7 @@ def test_openvino_comes_with_its_weights_and_without_claims(export: Path, worksp
     (export / FILENAME).write_text(json.dumps(value))
     assert "OpenVINO weight file openvino/model.bin, which is missing" in refusal(export, workspace).message
     (export / "openvino/model.bin").write_bytes(bytes(64))
-    draft, differences = import_openmed(export, workspace, name="acme/bert")
+    draft, differences = adopt_directory(export, workspace, name="acme/bert")
     artifact = manifest_of(draft).artifacts[-1]
     assert [(entry.role, entry.path) for entry in artifact.files] == [("weights", "openvino/model.bin")]
     assert artifact.metadata.opset is None
@@ -519,7 +516,7 @@ def test_external_data_is_found_from_the_model(export: Path, workspace: Path) ->
     model = onnx.load(export / "model.onnx")
     location = "model.onnx.data"
     onnx.save(model, export / "model.onnx", save_as_external_data=True, location=location, size_threshold=0)
-    artifact = manifest_of(import_openmed(export, workspace, name="acme/bert")[0]).artifacts[0]
+    artifact = manifest_of(adopt_directory(export, workspace, name="acme/bert")[0]).artifacts[0]
     assert [(entry.role, entry.path) for entry in artifact.files] == [("external-data", location)]
 
 
@@ -528,7 +525,7 @@ def test_a_segmenter_is_measured_again(export: Path, workspace: Path) -> None:
     right = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
     entry = {"path": "seg.bin", "role": "model", "size_bytes": 3, "sha256": f"sha256:{'0' * 64}"}
     change(export, {"segmenter": {"id": "seg", "resource_files": [entry]}})
-    draft, differences = import_openmed(export, workspace, name="acme/bert")
+    draft, differences = adopt_directory(export, workspace, name="acme/bert")
     assert Difference("segmenter.resource_files.0.sha256", entry["sha256"], right) in differences
     assert draft.fields["segmenter"]["resource_files"][0]["sha256"] == right
     assert ("segmenter", "seg.bin") in [(file.role, file.path) for file in draft.companions]
@@ -569,10 +566,10 @@ def test_a_link_out_of_the_directory_is_refused(export: Path, workspace: Path, t
     (export / "tokenizer.json").unlink()
     (export / "tokenizer.json").symlink_to(tmp_path / "secret")
     with pytest.raises(InputError, match="leads out of the directory"):
-        import_openmed(export, workspace, name="acme/tiny")
+        adopt_directory(export, workspace, name="acme/tiny")
 
 
 def test_an_artifact_that_is_no_model_is_refused(export: Path, workspace: Path) -> None:
     change(export, {"artifacts.0.path": "config.json"})
     with pytest.raises(InputError, match="is not a model file"):
-        import_openmed(export, workspace, name="acme/tiny")
+        adopt_directory(export, workspace, name="acme/tiny")

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.registries.drafts import manifest_of
 
+from onnxreg.converters.importers.adopt import adopt_directory
 from onnxreg.converters.importers.hub_repository import resolve_links
-from onnxreg.converters.importers.reader_process import import_directory
 from onnxreg.converters.source.location import is_snapshot
-from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
 BERT = Path(__file__).parents[2] / "fixtures/openmed-v1/bert"
@@ -40,16 +39,11 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def manifest_of(draft: Draft) -> Manifest:
-    data = {path: (draft.root / path).read_bytes() for path in draft.paths()}
-    return draft.manifest({path: Descriptor(Digest.of(item), len(item)) for path, item in data.items()})
-
-
 def imported(directory: Path, tmp_path: Path) -> Manifest:
     workspace = tmp_path / "workspace"
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir()
-    draft, differences = import_directory(directory, workspace, name="acme/bert")
+    draft, differences = adopt_directory(directory, workspace, name="acme/bert")
     assert differences == []
     return manifest_of(draft)
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
-from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
@@ -128,5 +128,5 @@ def test_files_that_are_added_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "workspace").mkdir()
     files = [tmp_path / "m.onnx", tmp_path / "config.json"]
-    (artifact,) = adopt(files, tmp_path / "workspace", name="acme/x").artifacts
+    (artifact,) = adopt_files(files, tmp_path / "workspace", name="acme/x").artifacts
     assert artifact.fields["kv_cache"] == {"bytes_per_token": 2 * 2 * 16 * 4, "max_tokens": 512}

@@ -10,7 +10,7 @@ import pytest
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
@@ -72,7 +72,7 @@ def publish_and_pull(path: Path, root: Path) -> None:
     names = sorted(file.name for file in path.parent.iterdir())
     sizes = {name: (path.parent / name).stat().st_size for name in names}
     registry = Registry(root / "registry")
-    published = registry.add(adopt([path], workspace, name="acme/large"), "1.0.0")
+    published = registry.add(adopt_files([path], workspace, name="acme/large"), "1.0.0")
     (artifact,) = published.manifest.artifacts
     stored = {artifact.path: artifact.size, **{file.path: file.size for file in artifact.files}}
     assert stored == sizes

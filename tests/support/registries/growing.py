@@ -20,7 +20,7 @@ from unittest.mock import patch
 import onnx
 import onnx.parser
 
-from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import catalog
@@ -212,7 +212,7 @@ def read_files(size: int, root: Path) -> Counts:
         file.write_bytes(graph.SerializeToString() if file.suffix == ".onnx" else file.name.encode())
     (root / "workspace").mkdir()
     with counted(root) as found:
-        adopt(files, root / "workspace", name=NAME)
+        adopt_files(files, root / "workspace", name=NAME)
     return found
 
 

@@ -16,6 +16,7 @@ from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import HostError, InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.paths import DistinctPaths, check_path
+from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MAX_HEADER_BYTES = 2**16
@@ -89,18 +90,22 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
     return has_protocol
 
 
+@dataclass(frozen=True)
+class Found:
+    """A file to take: its role and its path in the version. `drop` are top-level keys of JSON that are left out."""
+
+    role: str
+    file: Path
+    path: str
+    drop: tuple[str, ...] = ()
+
+
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`.
-
-    With `root`, files keep their paths from there. With `hard` it gets hard links, because ONNX Runtime loads no
-    graph through links that leave its folder.
-    """
+    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`."""
 
     workspace: Path
     name: str
-    hard: bool = False
-    root: Path | None = None
     scrubbed: list[str] = field(default_factory=list)
     file_states: dict[str, FileState] = field(default_factory=dict)
     _states: dict[Path, FileState] = field(default_factory=dict)
@@ -108,13 +113,14 @@ class Intake:
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
     _real: dict[Path, Path] = field(default_factory=dict)
 
-    def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
-        """Place `source` at `relative` in the workspace and return `relative`.
+    def take(self, file: Found) -> DraftFile:
+        """Place a file at its path in the workspace.
 
-        JSON files, templates and operator configs are rewritten if they hold absolute paths (or the keys `drop`); of all
+        JSON files, templates and operator configs are rewritten if they hold absolute paths or keys to drop; of all
         others there is a link, or a copy if that is not possible. Raises InputError for a path that a manifest
         cannot hold, for two files of one path, and for pickles.
         """
+        source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)
         if self.resolved(self._taken.get(relative, source)) != real:
             raise InputError(
@@ -122,42 +128,31 @@ class Intake:
                 "give each file of a version a different name, or add them apart",
             )
         if relative in self._taken:
-            return relative
-        self._check(source, relative)
+            return taken
+        if not source.is_file():
+            raise InputError(
+                f"no such file: {relative}", "check the spelling; a directory is added file by file"
+            )
+        refuse_unfit(source)
+        with about(f"{source.name} is a name that a manifest cannot hold", hint="rename the file"):
+            self._distinct.add(check_path(relative))
         self._taken[relative] = source
         state = self.look(source)
         target = self.workspace / relative
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            changed = scrub_file(source, self.name, drop)
-            if changed is None:
-                if self._link(real, target):
-                    self.file_states[relative] = state
-            else:
-                with target.open("xb") as file:
-                    file.write(changed[0])
+            changed = scrub_file(source, self.name, file.drop)
+            if changed is not None:
+                with target.open("xb") as rewritten:
+                    rewritten.write(changed[0])
                 self.scrubbed += [f"{relative}:{field_path}" for field_path in changed[1]]
+            elif _link(real, target):
+                self.file_states[relative] = state
         except OSError as error:
             raise HostError(
                 f"{relative} cannot be placed in the workspace: {error.strerror or error}"
             ) from error
-        return relative
-
-    def _link(self, source: Path, target: Path) -> bool:
-        """Make a symbolic link and return True, unless the name exists: it may be a link to somebody's file."""
-        try:
-            target.hardlink_to(source) if self.hard else target.symlink_to(source)
-        except FileExistsError:
-            raise
-        except OSError:
-            with source.open("rb") as data, target.open("xb") as file:
-                shutil.copyfileobj(data, file, 2**20)
-            return False
-        return not self.hard
-
-    def path_of(self, source: Path) -> str:
-        """The path of a file in the version."""
-        return source.name if self.root is None else source.relative_to(self.root).as_posix()
+        return taken
 
     def look(self, source: Path) -> FileState:
         """A file's state when it was looked at first, which is to be before it is read."""
@@ -166,22 +161,27 @@ class Intake:
             self._states[real] = FileState.of(source.stat())
         return self._states[real]
 
+    def look_below(self, directory: Path) -> None:
+        """Look at all files below a directory."""
+        for path in below(directory):
+            if path.is_file():
+                self.look(path)
+
     def resolved(self, source: Path) -> Path:
         """The real path of a file; the system is asked once."""
         if source not in self._real:
             self._real[source] = source.resolve()
         return self._real[source]
 
-    def look_below(self, directory: Path) -> None:
-        for path in below(directory):
-            if path.is_file():
-                self.look(path)
 
-    def _check(self, source: Path, relative: str) -> None:
-        if not source.is_file():
-            raise InputError(
-                f"no such file: {relative}", "check the spelling; a directory is added file by file"
-            )
-        refuse_unfit(source)
-        with about(f"{source.name} is a name that a manifest cannot hold", hint="rename the file"):
-            self._distinct.add(check_path(relative))
+def _link(source: Path, target: Path) -> bool:
+    """Make a symbolic link, or else a copy, and return True for a link. A name that exists may be somebody's file."""
+    try:
+        target.symlink_to(source)
+    except FileExistsError:
+        raise
+    except OSError:
+        with source.open("rb") as data, target.open("xb") as file:
+            shutil.copyfileobj(data, file, 2**20)
+        return False
+    return True

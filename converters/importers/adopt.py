@@ -1,0 +1,216 @@
+"""Adopting what was surveyed: judging its files and their documents, placing them in a workspace, describing the version.
+
+`reg add` is `adopt_files`, `reg import` is `adopt_directory`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.importers.directories import survey_directory
+from onnxreg.converters.importers.intake import Intake
+from onnxreg.converters.importers.loose_files import NO_MEMBERS, survey_files
+from onnxreg.converters.importers.survey import Adopted, Model, Survey, compare, default_format
+from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
+from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.family import pipeline_of
+
+_TASKS = {
+    "ForTokenClassification": "token-classification",
+    "ForSequenceClassification": "text-classification",
+    "ForImageClassification": "image-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "ForCausalLM": "text-generation",
+}
+_CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
+
+
+def adopt_files(
+    files: Sequence[Path],
+    workspace: Path,
+    *,
+    name: str,
+    format: str | None = None,
+    precision: str | None = None,
+    members: Mapping[Path, str] = NO_MEMBERS,
+) -> Draft:
+    """Register existing .onnx and .ort files with the companions among `files`; for arguments and errors see `survey_files`.
+
+    Files are placed in `workspace`, an empty directory, by their names.
+    """
+    intake = Intake(workspace, check_name(name))
+    return adopt(survey_files(files, intake, format=format, precision=precision, members=members), intake)[0]
+
+
+def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
+    """Adopt a directory that OpenMed or `--output` wrote, or a repository; see `survey_directory`.
+
+    It is not changed; `workspace` is an empty directory.
+    """
+    intake = Intake(workspace, check_name(name))
+    return adopt(survey_directory(directory, intake), intake)
+
+
+def adopt(survey: Survey, intake: Intake) -> Adopted:
+    """Place the files of a survey in the workspace, as links where possible, and describe the version by what was read from them.
+
+    Text that names a machine is scrubbed, and the recipe says where.
+
+    Raises InputError for a file that is not what its format promises, a pickle, a name that a manifest cannot hold, and
+    labels that contradict each other or the graph; for a document that is kept also if a file had to be changed.
+    """
+    for model in survey.models:
+        if model.facts is not None:
+            _check_format(model, model.facts, survey.hint)
+    companions = tuple(map(intake.take, survey.companions))
+    artifacts = tuple(_artifact(model, intake) for model in survey.models)
+    differences = list(survey.differences)
+    if survey.document is not None:
+        if intake.scrubbed:
+            raise InputError(
+                f"{intake.scrubbed[0]} names a path of a machine, which is not published", survey.hint
+            )
+        states = intake.file_states
+        return Draft(
+            intake.name, intake.workspace, artifacts, companions, {}, states, survey.document
+        ), differences
+    described = _describe(intake.workspace, companions)
+    fields = {**survey.fields, **described}
+    if any(model.member for model in survey.models):
+        fields["model_family"] = pipeline_of({model.path: model.member or "" for model in survey.models})
+    else:
+        _check_labels(described, survey.models)
+    claimed, tokenizer = survey.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
+    formats = list(dict.fromkeys(artifact.format for artifact in artifacts))
+    stated = ("task", "family", "max_sequence_length", "formats")
+    differences = [
+        *compare(survey.claims, described | {"formats": formats}, "", stated),
+        *compare(claimed, tokenizer, "tokenizer", ["files"]),
+        *differences,
+    ]
+    result = {"scrubbed": sorted([*intake.scrubbed, *survey.scrubbed]), **survey.result}
+    if survey.claims:
+        result["differences"] = [difference.path for difference in differences]
+    step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
+    fields["recipe"] = {"profile": survey.profile, "profile_version": 1, "steps": [step], "tools": {}}
+    draft = Draft(intake.name, intake.workspace, artifacts, companions, fields, intake.file_states)
+    return with_kv_caches(draft), differences
+
+
+def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
+    """Raise InputError if a file contradicts what its format name promises."""
+    actual = default_format(facts)
+    format = model.format or actual
+    wrong_container = (actual == "ort") != format.startswith("ort")
+    claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
+    if wrong_container or (claims is not None and actual != "ort" and not actual.endswith(claims)):
+        raise InputError(f"{model.path} is not {format}: the file itself says {actual}", hint)
+    if model.is_android or format.endswith("-android"):
+        try:
+            check_contract(facts, model.path, _class_count(facts) or 0)
+        except ConversionError as error:
+            raise InputError(error.message, hint) from error
+
+
+def _artifact(model: Model, intake: Intake) -> DraftArtifact:
+    """A model as its file describes it; what a document states of it counts only where the file says nothing."""
+    intake.take(model.main)
+    sidecars = tuple(map(intake.take, model.files))
+    facts, fields = model.facts, dict(model.fields)
+    if facts is None:
+        format, precision = model.format or "unknown", model.precision or "unknown"
+    else:
+        format, precision = model.format or default_format(facts), model.precision or facts.precision
+        stated = fields.get("metadata", {})
+        fields = {**facts.fields(), **fields}
+        fields["metadata"] = {**stated, **facts.fields()["metadata"]}
+        if model.is_android or format.endswith("-android"):
+            unsupported, warnings = android_warnings(facts.operator_names)
+            fields["metadata"] |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
+        if facts.weights.weights_quantized:
+            requested = stated.get("quantization", {})
+            fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
+    return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
+
+
+def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
+    """The manifest-level fields that config.json, id2label.json and the tokenizer files give; absent when unknown.
+
+    Raises InputError if the two disagree about the labels, or a label map is malformed.
+    """
+    paths: dict[str, list[str]] = {}
+    for companion in companions:
+        paths.setdefault(companion.role, []).append(companion.path)
+    fields: dict[str, Any] = {}
+    if "config" in paths:
+        fields |= _from_config(root / paths["config"][0]) | {"config_path": paths["config"][0]}
+    if "labels" in paths:
+        path = root / paths["labels"][0]
+        labels = _parse_labels(read_json(path), path.name)
+        if fields.get("labels", labels) != labels and fields.get("task") in _CLASSIFIERS:
+            raise InputError(
+                "id2label.json and config.json name different labels",
+                "they come from two models; use the pair that was exported with this one",
+            )
+        fields |= {"labels": labels, "label_map_path": paths["labels"][0]}
+    elif fields.get("task") not in _CLASSIFIERS:
+        fields.pop("labels", None)
+    if "tokenizer" in paths:
+        fields["tokenizer"] = {"path": ".", "files": sorted(paths["tokenizer"])}
+    return fields
+
+
+def _from_config(path: Path) -> dict[str, Any]:
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise InputError(f"{path.name} is not a JSON object")
+    fields: dict[str, Any] = {}
+    architectures = config.get("architectures")
+    names = architectures if isinstance(architectures, list) else []
+    task = next((task for name in names[:1] for end, task in _TASKS.items() if str(name).endswith(end)), None)
+    if task is not None:
+        fields["task"] = task
+    if isinstance(config.get("model_type"), str):
+        fields["family"] = config["model_type"]
+    for key in ("max_position_embeddings", "max_sequence_length"):
+        if isinstance(config.get(key), int):
+            fields["max_sequence_length"] = config[key]
+    if config.get("id2label"):
+        fields["labels"] = _parse_labels(config["id2label"], f"id2label in {path.name}")
+    return fields
+
+
+def _parse_labels(value: Any, origin: str) -> list[str]:
+    """Labels by class index, from an `id2label` object whose keys are 0, 1, ... as decimal strings."""
+    ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
+    if ok and set(value) == {str(index) for index in range(len(value))} and value:
+        return [value[str(index)] for index in range(len(value))]
+    raise InputError(
+        f"{origin} is not a label map",
+        'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on',
+    )
+
+
+def _check_labels(fields: Mapping[str, Any], models: Iterable[Model]) -> None:
+    """Raise InputError if a classifier's labels are not as many as the classes of its logits."""
+    labels = fields.get("labels")
+    for model in models if labels is not None else ():
+        classes = None if model.facts is None else _class_count(model.facts)
+        if classes is not None and len(fields["labels"]) != classes:
+            raise InputError(
+                f"{model.path} has {classes} classes, but the labels beside it are {len(fields['labels'])}",
+                "use the id2label.json and config.json that were exported with this model",
+            )
+
+
+def _class_count(facts: GraphFacts) -> int | None:
+    """The static last dimension of the output `logits`; None if there is none."""
+    for output in facts.outputs:
+        if output.name == LABEL_OUTPUT and len(output.shape) > 1:
+            return output.shape[-1].value
+    return None

@@ -1,0 +1,359 @@
+"""Surveys of directories that OpenMed's converter wrote (format version 1): their files are trusted, none of their claims is.
+
+Contracts, operators, opsets, precisions and labels are read from the files again, and compared with the manifest. A claimed
+certification becomes `unknown`, because nothing binds it to bytes, and a claimed refusal stays one; what was claimed stays
+under `claimed` of the artifact.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.importers.intake import Found, Intake
+from onnxreg.converters.importers.survey import (
+    GRAPHS,
+    Difference,
+    Model,
+    Survey,
+    compare,
+    external_data,
+    files_below,
+    named_file,
+    read_graph,
+)
+from onnxreg.converters.importers.weight_compare import compare_weights
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort, read_weights
+from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
+from onnxreg.converters.onnx.mobile_rules import android_warnings
+from onnxreg.converters.source.scrub import read_json, scrub
+from onnxreg.converters.source.source_files import role_of
+from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.paths import check_path
+from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
+from onnxreg.schema.manifest.manifest import is_number, read_manifest
+from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
+from onnxreg.schema.manifest.parts import TensorSpec
+from onnxreg.schema.manifest.vocabulary import FILENAME
+
+NO_EVIDENCE = (
+    "the claim of format version 1 names no digest of the artifact, its parent or the evaluation suite"
+)
+EXPORT_AGAIN = (
+    "export the model again; to register single files without this promise: reg add FILE... --name NAME"
+)
+ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
+DEFAULT_RECALL_LOSS_LIMIT = 0.005
+"""The loss of recall from which on OpenMed refuses, if it states no other."""
+_MODELS = (*GRAPHS, ".xml")
+"""The suffixes of an artifact's main file."""
+_ANDROID = ("onnx-android", "onnx-int8", "ort-android")
+_CONFIG_VERDICTS = (
+    "_onnx_quantization",
+    "certified",
+    "quant_recall_delta",
+    "quantization",
+    "recall_delta_path",
+)
+"""The keys of config.json that repeat a verdict."""
+_VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
+_QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
+_UNCARRIED = {
+    *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
+    *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
+}
+"""Claims of an artifact that are read again from the file, and verdicts."""
+_UNCARRIED_OF_MANIFEST = {
+    *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
+    *("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification"),
+    *("generated_at", "created_at", "exported_at"),
+}
+"""Claims of the manifest that are read again, verdicts, and moments."""
+
+
+def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
+    """Survey a directory with a version 1 manifest, whose bytes are `data`. Files that it does not name are reported.
+
+    Raises InputError for an invalid manifest, a file that is named but missing or outside, and files of two exports.
+    """
+    intake.look_below(directory)
+    manifest = read_manifest(data)
+    if not isinstance(manifest, ManifestV1) or not manifest.artifacts:
+        raise InputError(f"{FILENAME} names no artifacts", "export the model again")
+    facts: dict[str, GraphFacts] = {}
+    located = [list(_locate(directory, claim)) for claim in manifest.artifacts]
+    for files in located:
+        config = next((file.file for file in files if file.role == "operator-config"), None)
+        for file in [file for file in files if file.path.endswith(GRAPHS)]:
+            facts[file.path] = read_graph(file.file, config)
+            files += external_data(file, facts[file.path])
+    companions = _companions(directory, manifest)
+    named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
+    left_out = [path for path in files_below(directory) if path not in named]
+    incomparable = _refuse_mixture(directory, facts | _leftovers(directory, left_out)) if facts else []
+    _refuse_foreign_report(directory, manifest, left_out)
+    base = _base_of(facts) if facts else ""
+    bases = [base] if base in {files[0].path for files in located} else []
+    is_android = any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
+    models = []
+    for claim, (main, *others) in zip(manifest.artifacts, located, strict=True):
+        model_facts = facts.get(main.path)
+        is_promised = is_android and claim.format in _ANDROID
+        claimed = _claimed_verdict(manifest, claim)
+        fields = _carried_of(claim, claimed)
+        if is_promised and model_facts is not None:
+            fields["metadata"]["profile"] = "android"
+        fields, _ = scrub(fields, intake.name, directory)
+        if model_facts is not None and model_facts.ort_format is not None:
+            fields["reproducible"] = False
+        models.append(
+            Model(
+                main,
+                model_facts,
+                tuple({file.path: file for file in others}.values()),
+                claim.format,
+                None if model_facts else claim.precision,
+                parent=base if model_facts and base in bases and base != main.path else None,
+                verdict=_verdict(manifest, claim, claimed, directory),
+                is_android=is_promised,
+                fields=fields,
+            )
+        )
+    segmenter, wrong_files = _read_segmenter(directory, manifest)
+    carried = {
+        key: value
+        for key, value in manifest.to_json().items()
+        if key not in _UNCARRIED_OF_MANIFEST and value is not None
+    } | segmenter
+    fields, scrubbed = scrub(carried, intake.name, directory)
+    reason = "not an artifact or companion of the manifest; left out"
+    weights = f"the weights of {base}"
+    differences = [
+        *_differences(manifest, models),
+        *(Difference(path, None, reason) for path in left_out),
+        *(Difference(path, weights, "nothing to compare by name") for path in incomparable),
+        *wrong_files,
+        *(Difference(at, carried[at], fields[at]) for at in scrubbed if at in fields and at in carried),
+    ]
+    return Survey(
+        tuple(models),
+        companions,
+        "openmed-v1",
+        fields={**fields, "source": {"id": fields.get("source_model_id") or intake.name}},
+        scrubbed=tuple(f"{FILENAME}:{at}" for at in scrubbed),
+        claims=manifest.to_json(),
+        differences=tuple(differences),
+        hint=EXPORT_AGAIN,
+    )
+
+
+def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
+    """A file that the manifest names. InputError for a path outside the directory and a file that is missing."""
+    label = label or role
+    with about(
+        f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
+    ):
+        check_path(path)
+    return Found(role, named_file(root, path, label), path, _CONFIG_VERDICTS if role == "config" else ())
+
+
+def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
+    """The files of one claimed artifact, its main file first; a directory counts as its main model and all its other files."""
+    label = f"{claim.format[:64]} artifact"
+    folder = claim.path.rstrip("/")
+    with about(
+        f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
+    ):
+        check_path(folder)
+    if (root / folder).is_dir():
+        files = files_below(root, folder)
+        preferred = [f"{folder}/onnx/model_quantized.onnx", f"{folder}/onnx/model.onnx", *files]
+        main = next((path for path in preferred if path in files and path.endswith(".onnx")), None)
+        if main is None:
+            raise InputError(f"the {claim.format} artifact {folder} is a directory without a model")
+        for path in (main, *(path for path in files if path != main)):
+            role = "model" if path.endswith(".onnx") else role_of(path)
+            yield _found(root, path, role, f"{claim.format[:64]} file")
+        return
+    yield _found(root, claim.path, "model", label)
+    file = Path(claim.path)
+    if file.suffix not in _MODELS:
+        raise InputError(
+            f"the manifest names {file} as {label}, which is not a model file ({', '.join(_MODELS)})"
+        )
+    config = claim.metadata.op_config_path if claim.metadata else None
+    usual = file.with_name(f"{file.stem}.{OPERATOR_CONFIG}").as_posix()
+    if config is not None or (file.suffix == ".ort" and (root / usual).is_file()):
+        yield _found(root, usual if config is None else config, "operator-config", "operator config")
+    if file.suffix == ".xml":
+        yield _found(root, file.with_suffix(".bin").as_posix(), "weights", "OpenVINO weight file")
+
+
+def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
+    """The files that the manifest names beside its artifacts, each once, by its first role."""
+    files = []
+    for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
+        if path is not None:
+            files.append(_found(root, path, role))
+    files += [_found(root, path, "claimed-report", "report") for path in _reports(manifest)]
+    for path in (manifest.tokenizer.files if manifest.tokenizer else None) or ():
+        file = _found(root, path, "tokenizer", "tokenizer file")
+        if path != FILENAME and role_of(path) != "report":
+            files.append(file)
+    for item in manifest.segmenter.resource_files if manifest.segmenter else ():
+        files.append(_found(root, item.path, "segmenter", "segmenter file"))
+    first: dict[str, Found] = {}
+    for file in files:
+        first.setdefault(file.path, file)
+    return tuple(first.values())
+
+
+def _reports(manifest: ManifestV1) -> list[str]:
+    claims = (manifest, *(item.metadata for item in manifest.artifacts if item.metadata))
+    return list(dict.fromkeys(claim.recall_delta_path for claim in claims if claim.recall_delta_path))
+
+
+def _leftovers(root: Path, left_out: Sequence[str]) -> dict[str, GraphFacts]:
+    """Models that the manifest does not name: they are not taken, but a foreign one shows a mixed directory."""
+    facts = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
+    return facts | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
+
+
+def _base_of(models: Mapping[str, GraphFacts]) -> str:
+    """The path of the full-precision ONNX file that the others were made from; else the first file."""
+    full = [
+        path for path, facts in models.items() if facts.ort_format is None and facts.precision == "float32"
+    ]
+    return next(iter([*full, *models]))
+
+
+def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
+    """Raise InputError if two model files cannot come from one export.
+
+    All must have the inputs and outputs of the base (`_base_of`), in name, type and static axes, and its
+    weights, within the tolerances of `weight_compare`. Returns the paths of files whose weights have no
+    counterpart by name and shape, so that nothing could be compared: for an .ort file the optimizer may
+    explain that; for a float ONNX file it is refused.
+    """
+    base = _base_of(models)
+    expected = models[base]
+    for path, facts in models.items():
+        sides = {
+            "inputs": (facts.inputs, expected.inputs),
+            "outputs": (facts.outputs, expected.outputs),
+        }
+        for side, (specs, others) in sides.items():
+            if len(specs) != len(others) or not all(map(_compatible, specs, others)):
+                lines = " and ".join(
+                    "; ".join(f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in item)
+                    for item in (specs, others)
+                )
+                raise InputError(f"{path} and {base} have different {side}: {lines}", ONE_EXPORT)
+    if expected.weights.weights_total == expected.weights.weights_quantized:
+        return [path for path in models if path != base]
+    reference = read_weights(root / base)
+    unknown = []
+    for path, facts in models.items():
+        if path == base or compare_weights(reference, read_weights(root / path), path, base):
+            continue
+        if facts.ort_format is None:
+            raise InputError(f"no weight of {path} has a counterpart in {base}", ONE_EXPORT)
+        unknown.append(path)
+    return unknown
+
+
+def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
+    """Equal but for axes that are dynamic in one of them: the ORT converter fixes those it can infer."""
+    axes = zip(a.shape, b.shape, strict=False)
+    same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
+    return (
+        (a.name, a.dtype) == (b.name, b.dtype)
+        and same
+        and (len(a.shape) == len(b.shape) or not (a.shape and b.shape))
+    )
+
+
+def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: Sequence[str]) -> None:
+    for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
+        report = read_json(root / path)
+        source = report.get("source_model_id") if isinstance(report, dict) else None
+        if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
+            raise InputError(f"{path} is about another model than {FILENAME}", ONE_EXPORT)
+
+
+def _carried_of(claim: ArtifactV1, claimed: Mapping[str, Any]) -> dict[str, Any]:
+    """The claims about an artifact that version 2 keeps: neither read again nor a verdict, but under `claimed`."""
+    stated = claim.metadata.to_json() if claim.metadata else {}
+    metadata = {key: value for key, value in stated.items() if key not in _UNCARRIED and value is not None}
+    quantization = stated.get("quantization") or {}
+    if requested := {key: quantization[key] for key in _QUANTIZATION if key in quantization}:
+        metadata["quantization"] = requested
+    return {"metadata": metadata, **({"claimed": dict(claimed)} if claimed else {})}
+
+
+def _claimed_verdict(manifest: ManifestV1, claim: ArtifactV1) -> dict[str, Any]:
+    """The claims of version 1 about the certification of an artifact; empty if it makes none.
+
+    The manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates.
+    """
+    claims = manifest.to_json() if claim.format == "onnx-int8" else {}
+    claims |= claim.metadata.to_json() if claim.metadata else {}
+    return {key: claims[key] for key in _VERDICT if claims.get(key) is not None}
+
+
+def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
+    """Without evidence a claim counts against the artifact, never for it.
+
+    Any of them may refuse: that of the artifact, of the manifest, of its report, of config.json.
+    """
+    documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
+    if claim.format == "onnx-int8":
+        paths = (manifest.recall_delta_path, manifest.config_path)
+        documents += [manifest.to_json(), *(read_json(root / path) for path in paths if path is not None)]
+    documents = [item for item in documents if isinstance(item, dict)]
+    documents += [item.get(key) for item in documents for key in ("quantization", "_onnx_quantization")]
+    for claims in documents:
+        if not isinstance(claims, dict):
+            continue
+        delta, certified = claims.get("quant_recall_delta"), claims.get("certified")
+        limit = claims.get("certification_limit", DEFAULT_RECALL_LOSS_LIMIT)
+        if certified is False or (is_number(delta) and is_number(limit) and not delta < limit):
+            loss = f", quant_recall_delta {delta}" if is_number(delta) else ""
+            reason = f"refused, as claimed by the source (format version 1: certified {json.dumps(certified)}{loss})"
+            return Verdict("refused", reasons=(reason,))
+    return Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED
+
+
+def _read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
+    """The segmenter's entry with the sizes and digests of its files as they are; empty if there is none."""
+    if manifest.segmenter is None:
+        return {}, []
+    value = manifest.segmenter.to_json()
+    differences = []
+    for index, entry in enumerate(value.get("resource_files", ())):
+        data = (root / entry["path"]).read_bytes()
+        actual = {"size_bytes": len(data), "sha256": f"sha256:{sha256(data).hexdigest()}"}
+        differences += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
+        entry.update(actual)
+    return {"segmenter": value}, differences
+
+
+def _differences(manifest: ManifestV1, models: Sequence[Model]) -> Iterator[Difference]:
+    """The claims about artifacts that their files contradict, or do not support. A missing claim is not a difference."""
+    for index, (artifact, model) in enumerate(zip(manifest.artifacts, models, strict=True)):
+        at = f"artifacts.{index}"
+        if model.facts is None:
+            yield Difference(f"{at}.metadata", artifact.format, None)
+            continue
+        claimed = artifact.to_json()
+        unsupported, warnings = android_warnings(model.facts.operator_names)
+        actual = {
+            **model.facts.fields()["metadata"],
+            "unsupported_ops": list(unsupported),
+            "warnings": list(warnings),
+        }
+        yield from compare(claimed, {"precision": model.facts.precision}, at, ["precision"])
+        yield from compare(claimed.get("metadata") or {}, actual, f"{at}.metadata", actual)
+    if manifest.certified is not None:
+        yield Difference("certified", manifest.certified, None)
