@@ -54,6 +54,16 @@ MOVED = dict.fromkeys(
 ) | {"Split": "split"}
 """Attributes that later versions of an operator take as their second operand."""
 
+_UNARY = """
+Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round Sigmoid
+Sign Sin Softplus Sqrt Tanh
+"""
+UNARY = frozenset(_UNARY.split())
+"""Operators on each element of their first operand; the others are numbers."""
+_ELEMENTWISE = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+"""Operators on the elements of operands of one shape, or of shapes that broadcast, from version 7 on."""
+
 
 def epoch(domain: str, name: str, version: int) -> int:
     """The version since which an operator of an operator set means what it means in this one.

@@ -129,45 +129,47 @@ class _Reader:
         return [_operand(value, scope) for value in graph.outputs]
 
     def _node(self, node: "ir.Node", scope: Scope, depth: int) -> None:
+        import numpy as np
+
         domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
         label = node.name or next((value.name for value in node.outputs if value.name), "")
         if domain == DEFAULT_DOMAIN and name == "Constant":
             scope[node.outputs[0]] = _constant_node(node, label)
             return
         operands = [None if value is None else _operand(value, scope) for value in node.inputs]
-        attributes = _without_defaults(node, domain, version)
-        moved = operators.MOVED.get(name) if domain == DEFAULT_DOMAIN else None
-        if moved in attributes and len(operands) == 1:
-            operands.append(_ints(attributes.pop(moved), moved))
-        inner = [(key, value) for key, value in sorted(attributes.items()) if _is_structure(value)]
-        plain = tuple(
-            (key, _hashable(value)) for key, value in sorted(attributes.items()) if not _is_structure(value)
-        )
+        defaults = operators.default_attributes(domain, name, version)
+        moved = operators.MOVED.get(name) if domain == DEFAULT_DOMAIN and len(operands) == 1 else None
+        attributes: list[tuple[str, Hashable]] = []
+        parts: list[Formula | None] = []
+        counts = []
+        for key, item in sorted(node.attributes.items()):
+            value = _plain(item)
+            if item.type.name in _STRUCTURES and value is not None:
+                formulas = list(self._structure(key, value, scope, depth))
+                counts.append((key, len(formulas)))
+                parts += formulas
+            elif key == moved:
+                operands.append(number(np.array(value, np.int64), key))
+            elif type(value) is not type(defaults.get(key)) or value != defaults[key]:
+                attributes.append((key, value))
+        operands += parts
         if len(node.outputs) > 1 and operators.depends_on_output_count(domain, name, version):
-            plain += (("number of outputs", len(node.outputs)),)
-        shapes = []
-        for key, value in inner:
-            parts = list(self._structure(key, value, scope, depth))
-            shapes.append((key, len(parts)))
-            operands += parts
+            attributes.append(("number of outputs", len(node.outputs)))
+        if counts:
+            attributes += [("parts", tuple(counts)), ("operands", len(operands))]
         kinds = operators.result_types(domain, name, version, operands, _target(node), len(node.outputs))
         kind = name if domain == DEFAULT_DOMAIN else f"{domain}:{name}"
-        common = (
-            kind,
-            tuple(operands),
-            (*plain, ("parts", tuple(shapes)), ("operands", len(operands))) if shapes else plain,
-        )
         epoch = operators.epoch(domain, name, version)
         for at, output in enumerate(node.outputs):
             if output.name:
                 element = kinds[at] if at < len(kinds) else ""
                 scope[output] = self.rewriter.apply(
-                    *common, node=label, output=at, element=element, epoch=epoch
+                    kind, tuple(operands), tuple(attributes), label, at, element, epoch
                 )
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Formula | None]:
         """The operands that take the part of a tensor or subgraphs among the attributes."""
-        for number_, item in enumerate(value if isinstance(value, list | tuple) else [value]):
+        for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield constant(StoredValue.of(item), key)
                 continue
@@ -203,23 +205,13 @@ def _needed(graph: "ir.Graph") -> tuple[set["ir.Node"], set["ir.Value"]]:
 
 
 def _constant_node(node: "ir.Node", label: str) -> Formula:
-    import numpy as np
+    import onnx_ir as ir
 
-    names = list(node.attributes)
-    name = names[0] if len(names) == 1 else ""
-    if name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
+    is_text = any(name.startswith("value_string") for name in node.attributes)
+    tensor = None if is_text else ir.convenience.get_const_tensor(node.outputs[0])
+    if tensor is None:
         raise UnprovableError(f"the constant {label!r} is neither a tensor nor numbers")
-    value: Any = node.attributes[name].value
-    if name == "value":
-        return constant(StoredValue.of(value), label)
-    kind = np.int64 if "int" in name else np.float32
-    return number(np.array(value, kind), label)
-
-
-def _ints(value: Any, name: str) -> Formula:
-    import numpy as np
-
-    return number(np.array(value, np.int64), name)
+    return constant(StoredValue.of(tensor), label)
 
 
 def _target(node: "ir.Node") -> int:
@@ -227,29 +219,12 @@ def _target(node: "ir.Node") -> int:
     return int(target.value) if target is not None and target.type.name == "INT" else 0
 
 
-def _without_defaults(node: "ir.Node", domain: str, version: int) -> dict[str, Any]:
-    defaults = operators.default_attributes(domain, node.op_type, version)
-    values = {name: _content(item) for name, item in node.attributes.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
-    }
+_STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})
 
 
-def _content(attribute: "ir.Attr") -> Any:
-    """The value of an attribute, with texts as bytes and lists as lists."""
-    if attribute.type.name == "STRING":
-        return attribute.value.encode() if isinstance(attribute.value, str) else attribute.value
-    if attribute.type.name == "STRINGS":
-        return [text.encode() if isinstance(text, str) else text for text in attribute.value]
-    return list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value
-
-
-def _is_structure(value: Any) -> bool:
-    items = value if isinstance(value, list) else [value]
-    return any(hasattr(item, "tofile") or hasattr(item, "initializers") for item in items)
-
-
-def _hashable(value: Any) -> Hashable:
-    return tuple(value) if isinstance(value, list) else value
+def _plain(attribute: "ir.Attr") -> Any:
+    """The value of an attribute, with texts as bytes and lists as tuples."""
+    value = attribute.value
+    if isinstance(value, list | tuple):
+        return tuple(item.encode() if isinstance(item, str) else item for item in value)
+    return value.encode() if isinstance(value, str) else value

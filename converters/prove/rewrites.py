@@ -5,6 +5,7 @@ is one. The rules that erase quantization are in `integer_rewrites.py` and `quan
 """
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
@@ -55,60 +56,19 @@ def float_target(_: Rewriter, formula: Formula) -> Formula | None:
 
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
-def constant_view(_: Rewriter, formula: Formula) -> Formula | None:
+def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
     """A stored tensor in another order or shape has the same values."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
-    if source is None:
+    dims = None if source is None else make.shapes.dims_by_rule(formula)
+    if source is None or dims is None:
         return None
     if formula.operator == "Transpose":
         axes = formula.attribute("perm", tuple(reversed(range(len(source.dims)))))
-        return (
-            constant(source.transpose(axes), formula.node)
-            if sorted(axes) == [*range(len(source.dims))]
-            else None
-        )
-    sizes = array_of(formula.operands[1] if len(formula.operands) > 1 else None)
-    dims = _new_dims(formula, source.dims, None if sizes is None else sizes.reshape(-1).tolist())
-    return None if dims is None else constant(source.reshape(dims), formula.node)
-
-
-def _new_dims(formula: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
-    if formula.operator == "Reshape":
-        return _reshaped(formula, dims, given)
-    if formula.operator == "Squeeze":
-        axes = (
-            {axis % max(len(dims), 1) for axis in given}
-            if given is not None
-            else {at for at, d in enumerate(dims) if d == 1}
-        )
-        return (
-            tuple(size for at, size in enumerate(dims) if at not in axes)
-            if all(dims[at] == 1 for at in axes)
-            else None
-        )
-    if given is None:
+        return constant(source.transpose(axes), formula.node)
+    sizes = tuple(size for size in dims if isinstance(size, int))
+    if len(sizes) < len(dims) or prod(sizes) != source.size:
         return None
-    rank = len(dims) + len(given)
-    axes = {axis % rank for axis in given}
-    remaining = iter(dims)
-    return (
-        tuple(1 if at in axes else next(remaining) for at in range(rank)) if len(axes) == len(given) else None
-    )
-
-
-def _reshaped(formula: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
-    from math import prod
-
-    if given is None or formula.attribute("allowzero") or given.count(-1) > 1 or len(given) > len(dims) + 8:
-        return None
-    if any(size == 0 and at >= len(dims) for at, size in enumerate(given)):
-        return None
-    sizes = [dims[at] if size == 0 else size for at, size in enumerate(given)]
-    fixed = prod(size for size in sizes if size != -1)
-    if -1 in sizes and (not fixed or prod(dims) % fixed):
-        return None
-    result = tuple(prod(dims) // fixed if size == -1 else size for size in sizes)
-    return result if prod(result) == prod(dims) and min(result, default=1) >= 0 else None
+    return constant(source.reshape(sizes), formula.node)
 
 
 @rule("gemm", "Gemm")

@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxreg.converters.prove.compute import MAX_ELEMENTS, compute, is_computable
 from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed, is_readable
+from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
 from onnxreg.converters.prove.polynomial import (
     Size,
     Symbol,
@@ -30,13 +31,7 @@ Rule = Callable[["Shapes", Formula], Dims | None]
 MAX_RANK = 64
 ENDLESS = 2**31 - 1
 """An end of a slice from which on it is the end of the axis."""
-_LIKE_FIRST = """
-Abs Cast Ceil Clip Cos CumSum Elu Erf Exp Floor Gelu HardSigmoid HardSwish IsInf IsNaN LayerNormalization LeakyRelu Log
-LogSoftmax Neg Not QuantizeLinear Reciprocal Relu Round Sigmoid Sign Sin Softmax Softplus Sqrt Tanh Trilu
-"""
-_ELEMENTWISE = """
-Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor
-"""
+_LIKE_FIRST = "CumSum IsInf IsNaN LayerNormalization LogSoftmax QuantizeLinear Softmax Trilu"
 
 
 @dataclass(frozen=True)
@@ -61,6 +56,15 @@ class Shapes:
 
     def dims(self, formula: Formula | None) -> Dims | None:
         return self._of(formula).dims if formula is not None else None
+
+    def dims_by_rule(self, formula: Formula) -> Dims | None:
+        """The shape of a formula's value by the rule of its operator; None if not even its rank is known."""
+        rule = _RULES.get(formula.operator)
+        try:
+            dims = None if rule is None else rule(self, formula)
+        except (ValueError, TypeError, LookupError, ArithmeticError):  # a graph that ONNX Runtime refuses
+            return None
+        return dims if dims is None or len(dims) <= MAX_RANK else None
 
     def value(self, formula: Formula | None) -> Any:
         """The array of a formula that depends on sizes at most; None of any other, and of a large one."""
@@ -100,10 +104,7 @@ class Shapes:
         if value is not None:
             self._computed += value.size
             return Inference(value.shape, value)
-        try:
-            return Inference(result_dims(self, formula))
-        except (ValueError, TypeError, LookupError, ArithmeticError):
-            return Inference()
+        return Inference(self.dims_by_rule(formula))
 
     def _value(self, formula: Formula) -> Any:
         import numpy as np
@@ -129,16 +130,6 @@ class Shapes:
         if value is None:
             return self._inferred[formula].value is not None
         return value.quantization is None and value.size <= MAX_ELEMENTS and is_readable(value.tensor)
-
-
-def result_dims(of: Shapes, formula: Formula) -> Dims | None:
-    """The shape of a formula's value; None if not even its rank is known.
-
-    May raise ValueError, TypeError, LookupError or ArithmeticError for a graph that ONNX Runtime refuses.
-    """
-    rule = _RULES.get(formula.operator)
-    dims = None if rule is None else rule(of, formula)
-    return dims if dims is None or len(dims) <= MAX_RANK else None
 
 
 def _first(of: Shapes, formula: Formula) -> Dims | None:
@@ -268,6 +259,8 @@ def _unsqueeze(of: Shapes, formula: Formula) -> Dims | None:
 
 def _squeeze(of: Shapes, formula: Formula) -> Dims | None:
     axes, dims = _integers(of, formula, 1), _first(of, formula)
+    if dims is not None and len(formula.operands) == 1 and all(isinstance(size, int) for size in dims):
+        return tuple(size for size in dims if size != 1)
     if axes is None or dims is None:
         return None
     old = {range(len(dims))[axis] for axis in axes}
@@ -358,8 +351,8 @@ def _tile(of: Shapes, formula: Formula) -> Dims | None:
 
 
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys(_LIKE_FIRST.split(), _first_output),
-    **dict.fromkeys(_ELEMENTWISE.split(), _broadcast),
+    **dict.fromkeys((*UNARY, *_LIKE_FIRST.split()), _first_output),
+    **dict.fromkeys((*ELEMENTWISE, "Mean", "Mod", "Sum"), _broadcast),
     **{f"Reduce{name}": _reduce for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "Concat": _concat,
     "ConstantOfShape": _full,

@@ -1,16 +1,9 @@
 """Transpositions before arithmetic: optimizers move them behind it, or the other way round."""
 
 from onnxreg.converters.prove.formula import Formula, number
+from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 
-_UNARY = """
-Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round Sigmoid
-Sign Sin Softplus Sqrt Tanh
-"""
-UNARY = frozenset(_UNARY.split())
-"""Operators on each element of their first operand; the others are numbers."""
-_ELEMENTWISE = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 MAX_DEPTH = 64
 """Operators in a row before which a transposition is moved."""
 Axes = tuple[int, ...]
