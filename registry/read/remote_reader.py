@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
@@ -26,6 +26,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG
 
+MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
+"""Documents of a remote that a reader keeps in memory, and bytes of each."""
 TellAge = Callable[[str, float], None]
 """Gets a model's name and the age of its index file in seconds."""
 
@@ -113,6 +115,20 @@ class RemoteCopy:
         return self.store.root / "local" / "tokens" / f"{name}.json"
 
 
+class _Document(BufferedReader):
+    """A blob of a remote, which is kept if it is small and one `read` gives all of it."""
+
+    def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
+        super().__init__(cast(RawIOBase, stream))
+        self._digest, self._kept = digest, documents
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        if len(data) <= MAX_KEPT_BYTES and len(self._kept) < MAX_KEPT and Digest.of(data) == self._digest:
+            self._kept[self._digest] = data
+        return data
+
+
 class RemoteReader(ReaderWrapper):
     """A remote whose index files are compared with the known heads and the trust file, and kept in a copy here.
 
@@ -135,6 +151,7 @@ class RemoteReader(ReaderWrapper):
         self._offline = offline
         self._remote = source
         self._documents = source if offline is None else copy.store
+        self._kept: dict[Digest, bytes] = {}
 
     @property
     def url(self) -> str:
@@ -171,7 +188,9 @@ class RemoteReader(ReaderWrapper):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """A document of the copy if it is intact; else the remote's blob."""
+        """A document of the copy if it is intact, or one that was read before; else the remote's blob."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
-        return self._documents.open_blob(digest, start)
+        if digest in self._kept:
+            return BytesIO(self._kept[digest][start:])
+        return _Document(self._documents.open_blob(digest, start), digest, self._kept)

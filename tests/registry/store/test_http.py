@@ -48,6 +48,7 @@ def store(registry: Registry, data: bytes) -> Digest:
 def test_resolve_and_pull(site: Proxy, registry: Registry, reader: Registry, make_draft: MakeDraft) -> None:
     made = registry.add(make_draft())
     reader.pull("acme/pii", site.url)
+    assert len(site.seen) == 8 and site.requests("GET", blob_path(made.digest)) == 1
     assert reader.get("acme/pii").digest == made.digest
     assert not owner.verify(reader).damages
     reader.pull("acme/pii", f"{site.url}/")
