@@ -123,11 +123,7 @@ _KEYS = ("version", "manifest", "size", "artifact", "rejected")
 
 
 def coverage(
-    reader: RegistryReader,
-    ref: Ref,
-    query: Query,
-    devices: Sequence[Device],
-    since: Version | None = None,
+    reader: RegistryReader, ref: Ref, query: Query, devices: Sequence[Device], since: Version | None = None
 ) -> list[DeviceCoverage]:
     """Resolve for each device, in order; of a pipeline, resolve each member.
 

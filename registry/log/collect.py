@@ -45,9 +45,7 @@ class CollectResult:
 
 
 def collect(
-    remote: RegistryStore,
-    only: Collection[Digest] | None = None,
-    patience: float = PUSH_WAIT_SECONDS,
+    remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
     """Delete the blobs (or only some of them) that no model refers to.
 

@@ -21,13 +21,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import (
-    BlobReader,
-    MissingBlobError,
-    Push,
-    RegistryReader,
-    RegistryStore,
-)
+from onnxreg.registry.store.protocol import BlobReader, MissingBlobError, Push, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import NOBODY, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

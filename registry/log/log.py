@@ -121,8 +121,7 @@ class Log:
         where = f" in {url}" if url else ""
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(
-                f"the index of {name}{where} cannot be read: it is cut short or too long",
-                RESTORE_ADVICE,
+                f"the index of {name}{where} cannot be read: it is cut short or too long", RESTORE_ADVICE
             )
         first, *lines = data[:-1].split(b"\n")
         with about(f"the index of {name}{where} cannot be read", StateError, RESTORE_ADVICE):
@@ -344,8 +343,7 @@ class Log:
             )
         if entry.yanked and not yanked and ref.digest is None:
             raise NotFoundError(
-                f"{self.name}:{version} is yanked",
-                f"its digest still gets it: {self.name}@{entry.manifest}",
+                f"{self.name}:{version} is yanked", f"its digest still gets it: {self.name}@{entry.manifest}"
             )
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 

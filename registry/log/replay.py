@@ -219,8 +219,7 @@ class Replay:
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
             raise ConflictError(
-                f"{ref} is what {' and '.join(holders)} means",
-                "move the channel or `reg untag` it first",
+                f"{ref} is what {' and '.join(holders)} means", "move the channel or `reg untag` it first"
             )
         if isinstance(event, Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]

@@ -32,11 +32,7 @@ def words_of(yank: Yank) -> str:
 
 
 def check_not_yanked(
-    log: Log,
-    manifest: "Manifest",
-    digest: Digest,
-    ignored: Collection[Digest] = (),
-    suffix: str = "",
+    log: Log, manifest: "Manifest", digest: Digest, ignored: Collection[Digest] = (), suffix: str = ""
 ) -> None:
     """ConflictError if a manifest has an artifact of yanked versions that no other version has.
 
