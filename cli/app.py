@@ -81,7 +81,7 @@ GROUPS: dict[str, Group] = {
     "key": (
         "Set up",
         "The keys that you sign with.",
-        {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show"},
+        {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show_key"},
     ),
     "index": (
         "Find and compare",
@@ -102,10 +102,19 @@ GROUPS: dict[str, Group] = {
 """Verbs with verbs of their own: panel, help, commands and their functions."""
 MODULES = {
     "import": "import_",
-    "fetch-index": "index:fetch_index",
+    "fetch-index": "remotes:fetch_index",
+    "promote": "channels:promote",
     "profiles": "built_in",
+    "key": "trust",
+    "rollout": "channels",
+    "remote": "remotes",
+    "index": "remotes",
     **{verb: f"built_in:{verb}" for verb in ("passes", "devices", "schema")},
     **{verb: f"decide:{verb}" for verb in ("tag", "untag", "pin", "yank", "drop", "sign")},
+    **{verb: f"documents:{verb}" for verb in ("sbom", "dossier")},
+    **{verb: f"evidence:{verb}" for verb in ("attest", "prove", "certify")},
+    **{verb: f"health:{verb}" for verb in ("verify", "doctor")},
+    **{verb: f"history:{verb}" for verb in ("log", "history")},
     **{verb: f"space:{verb}" for verb in ("gc", "purge", "du")},
 }
 """Modules that do not have the name of their verb, with the verb's function if several verbs share the module."""

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -160,9 +160,6 @@ class Session:
         if not self.quiet:
             for line in lines:
                 print(line)
-
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        self.say(*output.table(header, rows))
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
         """Draw on stderr the files that move; nothing if it is not a terminal."""

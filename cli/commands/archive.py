@@ -93,7 +93,7 @@ def verify(
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
-    from onnxreg.cli.commands.verify import fail, lines
+    from onnxreg.cli.commands.health import fail, lines
     from onnxreg.registry.maintain.verification import verify_watched
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.trust_file import load_trust, read_trust_file

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.servers.static import serve
 
-from onnxreg.cli.commands import index
+from onnxreg.cli.commands import remotes
 
 Reg = Callable[..., Any]
 
@@ -20,7 +20,7 @@ def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in index.EXAMPLES if " publish" in line and "s3://" not in line]
+    "line", [line for line in remotes.EXAMPLES if " index publish" in line and "s3://" not in line]
 )
 def test_the_examples_of_the_help_run(line: str, shop: Path, tmp_path: Path, reg: Reg) -> None:
     assert reg("push", "--all", "--to", tmp_path / "shared").status == 0

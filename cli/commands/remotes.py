@@ -1,4 +1,4 @@
-"""`reg index publish`: a registry's catalog for all readers. `reg fetch-index`: a remote's index files for one reader."""
+"""`reg remote`, `index publish`, `fetch-index`: registries elsewhere, their catalogs and index files."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import output
 from onnxreg.cli.render.output import counted, size, table
 from onnxreg.cli.reports.search_report import fail, reading_steps
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.protocol import RegistryStore
 
 EXAMPLES = (
+    "reg remote add origin /mnt/share/models",
+    "reg remote list",
+    "reg remote remove origin",
     "reg index publish",
     "reg index publish origin --if-changed",
     "reg index publish s3://models/team --json",
@@ -22,6 +26,40 @@ EXAMPLES = (
     "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
     "reg fetch-index acme/pii-small --remote origin --json",
 )
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The remote's name.")]
+
+
+def add(
+    session: Session,
+    name: Name,
+    url: Annotated[str, typer.Argument(metavar="PATH|URL", help="A path or URL.")],
+) -> None:
+    """Give a registry elsewhere a name. It is yours: other users of this registry do not see it."""
+    session.open(create=True).remotes.add(name, url)
+    session.say(f"remote {name} added")
+
+
+def list_remotes(session: Session, as_json: Json = False) -> None:
+    """List the remotes.
+
+    With --json: {remotes: [{name, url}]}.
+    """
+    remotes = sorted(session.remotes().urls.items())
+    session.show(
+        {"remotes": [{"name": name, "url": url} for name, url in remotes]},
+        output.table(("NAME", "URL"), remotes),
+        []
+        if remotes
+        else "there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name",
+    )
+
+
+def remove(session: Session, name: Name) -> None:
+    """Forget a remote's name; nothing at the remote changes."""
+    session.open().remotes.remove(name)
+    session.say(f"remote {name} removed")
 
 
 def publish(

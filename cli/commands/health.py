@@ -1,8 +1,8 @@
-"""`reg verify`: reading everything again, and repairing what is damaged."""
+"""`reg verify`, `doctor`: damage, signatures, and the surroundings of a registry."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,12 +10,17 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RemoteError
+from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
     from onnxreg.registry.store.protocol import RegistryReader
+    from onnxreg.registry.trust.signatures import SignedStatement
+
+    Listed = tuple[LocatedVersion, list[SignedStatement], list[SignedStatement], bool]
+    """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
 
 EXAMPLES = (
     "reg verify",
@@ -24,10 +29,14 @@ EXAMPLES = (
     "reg verify --remote origin",
     "reg verify --signatures acme/pii-small:1.2.0",
     "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
+    "reg doctor",
+    "reg doctor origin",
+    "reg doctor --json",
+    "reg doctor s3://models/prod --clear gc/condemned/0123456789abcdef",
 )
 
 
-def command(
+def verify(
     session: Session,
     ref: Annotated[
         str | None,
@@ -82,9 +91,7 @@ def command(
     if signatures:
         if repair:
             raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
-        from onnxreg.cli.reports import signature_table as listing
-
-        listing.run(session, store or registry.store, ref)
+        _list_signatures(session, store or registry.store, ref)
         return
     from onnxreg.registry.maintain import repair as repairing
     from onnxreg.registry.maintain.verification import verify_watched
@@ -165,3 +172,151 @@ def _detail(damage: "Damage", store: "RegistryReader") -> str:
         return damage.detail
     advice = f"ask its owner; after a backup was restored: reg trust reset {store.registry_id} {damage.name}"
     return f"{damage.detail}; {advice}"
+
+
+def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
+    """For the shape of the JSON see `reg verify`."""
+    listed = [item for name in ([ref] if ref else reader.names()) for item in _listed(reader, name)]
+    signatures = [item for _, signs, evaluations, _ in listed for item in (*signs, *evaluations)]
+    invalid = sum(item.verdict.status == "invalid" for item in signatures)
+    missing = sum(lacks for _, _, _, lacks in listed)
+    rows = sorted(row for item in listed for row in _signature_rows(item))
+    session.show(
+        {"ok": not (invalid or missing), "versions": list(map(_signed_json, listed))},
+        output.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), rows),
+        [] if rows else "there are no versions yet",
+    )
+    if invalid:
+        raise IntegrityError(
+            f"{output.counted(invalid, 'signature')} {'is' if invalid == 1 else 'are'} invalid",
+            "do not use these versions until you know why",
+        )
+    if missing:
+        raise IntegrityError(
+            f"{output.counted(missing, 'version')} {'lacks' if missing == 1 else 'lack'} a signature that your trust file demands",
+            "`reg trust show` lists what must be signed; `reg sign` signs",
+        )
+
+
+def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
+    """The versions of a model, or the one that a ref names exactly."""
+    from onnxreg.registry.log.log import LocatedVersion
+    from onnxreg.registry.log.lookup import load
+    from onnxreg.registry.trust.requirements import unsigned
+    from onnxreg.registry.trust.signatures import signed_statements
+    from onnxreg.registry.trust.trust_file import load_trust
+
+    ref, trust = Ref.parse(name), load_trust()
+    log = load(reader, ref.name)
+    only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
+    statements = list(signed_statements(log, trust))
+    missing = unsigned(trust, log, statements)
+    return [
+        (
+            LocatedVersion(log.name, version, entry),
+            [item for item in statements if item.version == version],
+            [item for item in statements if item.version is None and item.event.manifest == entry.manifest],
+            version in missing,
+        )
+        for version, entry in log.versions.items()
+        if only in (None, version)
+    ]
+
+
+def _signature_rows(listed: "Listed") -> list[tuple[str, ...]]:
+    version, signs, evaluations, missing = listed
+    rows: list[tuple[str, str, str]] = [("version", item.verdict.status, str(item.verdict)) for item in signs]
+    if missing:
+        rows.append(("version", "missing", "a trusted key must sign it"))
+    rows = rows or [("version", "unsigned", "")]
+    rows += [
+        (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
+        for item in evaluations
+        if item.event.artifact is not None
+    ]
+    return [(str(version.ref), version.entry.manifest.short, *row) for row in rows]
+
+
+def _signed_json(listed: "Listed") -> dict[str, Any]:
+    version, signs, evaluations, missing = listed
+    return {
+        "name": version.name,
+        "version": str(version.version),
+        "manifest": str(version.entry.manifest),
+        "signatures": [{**item.verdict.to_json(), "seq": item.seq} for item in signs],
+        "missing": missing,
+        "evaluations": [
+            {"artifact": str(item.event.artifact), "state": item.event.state}
+            | {**item.verdict.to_json(), "seq": item.seq}
+            for item in evaluations
+        ],
+    }
+
+
+WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment", "gate")
+"""The families of failures; the exit status is that of the first one that occurs."""
+
+
+def doctor(
+    session: Session,
+    remote: Annotated[
+        str | None,
+        typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]"),
+    ] = None,
+    clear: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Delete exactly this file, which a finding named; for a note, you state that its owner is dead.",
+            metavar="PATH",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a registry and its surroundings, with a fix for each finding.
+
+    It checks layout, permissions, space, stray files, leftovers of killed commands, remotes and forks, and
+    tries locks, renames and compare-and-swap on scratch that is then removed. `reg verify` reads the bytes.
+    If the registry has a policy, each governed channel must hold a version that it lets in. The exit status
+    is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not found, 9
+    environment, 8 a channel.
+
+    --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
+    not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody
+    relies on may then be deleted.
+
+    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
+    do. With --clear {registry, cleared}.
+    """
+    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+    from onnxreg.registry.store.open import open_url
+    from onnxreg.registry.support.environment import default_root
+
+    own = DirectoryRegistry(session.registry or default_root())
+    url = own.url if remote is None else Remotes.load(own).url_of(remote)
+    store = own if remote is None else open_url(url)
+    if clear:
+        from onnxreg.registry.maintain.doctor import clear_leftovers
+
+        cleared = clear_leftovers(store, clear)
+        session.show({"registry": store.url, "cleared": cleared}, [f"deleted {path}" for path in cleared])
+        return
+    from onnxreg.registry.maintain.doctor import examine
+
+    findings = examine(store, url)
+    faults = [finding for finding in findings if not finding.ok]
+    documents = [
+        {"check": item.check, "ok": item.ok, "detail": item.detail, "fix": item.fix} for item in findings
+    ]
+    rows = [(item.check, "ok" if item.ok else "fail", item.detail) for item in findings]
+    session.show(
+        {"registry": store.url, "ok": not faults, "findings": documents},
+        output.table(("CHECK", "STATE", "WHAT"), rows),
+        output.table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
+    )
+    if faults:
+        families = {kind.family: kind for kind in RegError.__subclasses__()}
+        worst = min((item.family for item in faults), key=lambda family: [*WORST, family].index(family))
+        checks = ", ".join(item.check for item in faults)
+        message = f"{output.counted(len(faults), 'finding')} in {store.url}: {checks}"
+        raise families[worst](message, faults[0].fix)

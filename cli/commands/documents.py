@@ -1,6 +1,7 @@
-"""`reg sbom`: a version's bill of materials."""
+"""`reg sbom`, `dossier`: documents about a version, for other programs and for auditors."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +10,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -22,13 +24,17 @@ EXAMPLES = (
     "reg sbom acme/pii-small:1.2.0 --output pii-small.cdx.json",
     "reg sbom acme/pii-small:1.2.0 --format slsa-v1 --output provenance.json",
     "reg sbom acme/pii-small --remote origin --timestamp 2026-01-31T12:00:00Z",
+    "reg dossier acme/pii-small:1.2.0 --output ./dossier",
+    "reg dossier acme/pii-small:stable --profile eu-annex-iv --facts owner.yaml --output ./dossier",
+    "reg dossier acme/pii-small --profile ./ours.yaml --remote origin --output ./dossier",
 )
+
 BillFormat = Literal["cyclonedx-1.6", "cyclonedx-1.7", "slsa-v1"]
 _SPEC: "Mapping[str, SpecVersion]" = {"cyclonedx-1.6": "1.6", "cyclonedx-1.7": "1.7"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def command(
+def sbom(
     session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
@@ -84,3 +90,54 @@ def command(
     output.write_file(out, f"{output.json_text(value)}\n".encode())
     if not as_json:
         session.say(f"written to {out}")
+
+
+def dossier(
+    session: Session,
+    ref: RefArgument,
+    directory: Annotated[
+        Path, typer.Option("--output", help="A new directory, or that of an earlier dossier.", metavar="DIR")
+    ],
+    profile: Annotated[
+        str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
+    ] = "plain",
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="What only a person can state, a YAML file."),
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write the dossier of a version: a page to print, and the same as JSON.
+
+    Each generated statement cites the digest of the blob or of the log line that it follows from, and the
+    place in it. A field that only a person can fill in is taken from --facts, or says `not provided`. If
+    REF names a channel, the history is that of this channel, else of all that ever pointed to the version.
+    The same registry, facts, profile and trust file give the same bytes. It is a template, not legal
+    advice. See docs/dossier.md.
+
+    With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
+    absent}}.
+    """
+    from onnxreg.registry.dossier.dossier import make_dossier, write_dossier, written_files
+    from onnxreg.registry.support.environment import default_root
+    from onnxreg.registry.transfer.export_files import check_target
+
+    check_target(directory, session.registry or default_root(), written_files, "dossier")
+    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
+    write_dossier(bundle, directory)
+    counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
+    subject = bundle.dossier["subject"]
+    document = {
+        "ref": f"{subject['name']}:{subject['version']}",
+        "manifest": subject["manifest"],
+        "profile": bundle.dossier["profile"]["name"],
+        "output": str(directory),
+        "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
+        "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
+    }
+    session.show(
+        document,
+        f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
+        f"{counts['absent']} empty",
+    )

@@ -1,11 +1,20 @@
-"""`reg rollout`: the next version of a channel, for a share of its devices first."""
+"""`reg promote`, `rollout`: versions of governed channels, for all devices or for a share of them first."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, NameArgument, Reason, RefArgument, RemoteOption, TargetRemote
+from onnxreg.cli.options.shared import (
+    ChannelArgument,
+    Json,
+    NameArgument,
+    Reason,
+    RefArgument,
+    RemoteOption,
+    TargetRemote,
+    check_channel_last,
+)
 from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
@@ -14,6 +23,9 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.log import Log
 
 EXAMPLES = (
+    "reg promote acme/pii-small:1.2.0 stable --dry-run",
+    "reg promote acme/pii-small:1.2.0 stable --reason 'release 12'",
+    "reg promote acme/pii-small:1.2.0 stable --remote origin --json",
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 5",
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 1 --where 'platform = android'",
     "reg rollout advance acme/pii --channel stable --percent 20 --remote s3://models/prod",
@@ -21,6 +33,59 @@ EXAMPLES = (
     "reg rollout finish acme/pii --channel stable",
     "reg rollout status acme/pii --json",
 )
+
+
+def promote(
+    session: Session,
+    ref: RefArgument,
+    channel: ChannelArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
+
+    Every demand is listed with its finding. The event of the move names the policy and has these findings
+    as evidence; everyone who pulls the channel checks them again (docs/gates.md).
+
+    With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
+    before is the channel's previous version, or null.
+    """
+    from onnxreg.registry.gates.promotion import promote as move_channel
+
+    check_channel_last("promote", ref, channel)
+    registry, store = session.with_remote(remote)
+    target, is_remote = store or registry.store, store is not None
+    promotion = move_channel(
+        target, registry.heads, Ref.parse(ref), channel, dry_run, reason, registry.actor, is_remote
+    )
+    judged, channel_now = promotion.judged, ""
+    if promotion.moved:
+        before = f", before {promotion.before}" if promotion.before else ""
+        channel_now = f"{judged.name}:{channel} is {judged.version}{before}"
+    elif not judged.failed and dry_run:
+        channel_now = f"{judged.ref} may become {channel}"
+    elif not judged.failed:
+        channel_now = f"nothing to do: {judged.name}:{channel} is {judged.version} under this policy"
+    document = {
+        "ref": judged.ref,
+        "channel": judged.channel,
+        "policy_holds": not judged.failed,
+        "moved": promotion.moved,
+        "before": promotion.before and str(promotion.before),
+        "findings": [finding.to_json() for finding in judged.findings],
+    }
+    rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]
+    session.show(
+        document,
+        output.table(("DEMAND", "VERDICT", "FOUND"), rows),
+        ["", channel_now] if channel_now else [],
+    )
+    if judged.failed:
+        raise judged.refusal()
+
+
 Channel = Annotated[str, typer.Option("--channel", help="The channel, such as stable.")]
 Percent = Annotated[
     float, typer.Option("--percent", help="The share of the devices, from 0.01 to 100.", metavar="SHARE")

@@ -1,18 +1,20 @@
-"""`reg certify`: the certificates of a version, and their verdicts derived again from published item scores."""
+"""`reg attest`, `prove`, `certify`: evaluations, proofs and certificates of the artifacts of a version."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import Json, Reason, RefArgument, RemoteOption, TargetRemote
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.cli.services.prove_service import ArtifactProof
     from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
@@ -20,15 +22,163 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
+    "reg attest acme/pii-small:1.2.0 --report recall_delta.json",
+    "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
+    "reg attest acme/pii-small:1.2.0 --report field-test.json --remote origin",
+    "reg prove acme/pii-small",
+    "reg prove acme/pii-small:1.2.0 --artifact onnx-int8/model_int8.onnx --strict",
+    "reg prove acme/imported --artifact model_quantized.onnx --parent model.onnx",
+    "reg prove acme/pii-small:1.2.0 --attest --key release",
     "reg certify acme/pii-small",
     "reg certify acme/pii-small:1.2.0 --recompute",
     "reg certify acme/pii-small --remote origin --json",
 )
-HEADER = ("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %", "LIMIT", "ITEMS", "VERDICT", "SCORES")
+
+
+def attest(
+    session: Session,
+    ref: RefArgument,
+    report: Annotated[
+        Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
+    ],
+    key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
+    remote: TargetRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
+
+    The report names an artifact of the version by its digest. It becomes a blob and an event of the log,
+    and travels with the version on every push and pull.
+
+    With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
+    the report's, state the one that counts from now on.
+    """
+    from onnxreg.registry.gates.statements import attest as attest_evaluation
+    from onnxreg.registry.signing import signing_key
+    from onnxreg.schema.core.given_file import read_given
+
+    data = read_given(report)
+    private = None if key is None else signing_key(key)
+    registry, store = session.with_remote(remote)
+    release = registry.get(ref, store)
+    decisions = registry.decisions(release.name, store)
+    attestation = attest_evaluation(decisions, release, data, private, reason, str(report))
+    path, state = attestation.path, attestation.evaluation.state
+    document = {
+        "ref": str(release.ref),
+        "artifact": str(attestation.evaluation.artifact),
+        "path": path,
+        "stated": attestation.stated,
+        "attested": state,
+        "state": attestation.state,
+    }
+    stays = f"it stays {attestation.state}: only a refusal changes the state of a published artifact"
+    session.show(
+        document,
+        f"{release.ref} {path}: {state}; its manifest says {attestation.stated}",
+        [stays] if attestation.state != state else [],
+    )
+
+
+def prove(
+    session: Session,
+    ref: RefArgument,
+    artifact: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this artifact, by its path; may be repeated.", metavar="PATH"),
+    ] = None,
+    parent: Annotated[
+        Path | None, typer.Option(help="Compare with this file, not with the recorded parent.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 8 unless every verdict is proven.")
+    ] = False,
+    attest: Annotated[
+        bool, typer.Option("--attest", help="Log the reports, so that a policy can demand them.")
+    ] = False,
+    key: Annotated[str | None, typer.Option(help="Sign the logged reports with this key of yours.")] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
+
+    Each weight must be the parent's value, rounded under the artifact's own scale, every other tensor
+    equal, the graph the same but for the rewrites of docs/prove.md. The verdict is `proven`, `bounded`
+    (with the largest error in steps) or `not-provable` (with the reason). Nothing is run, and no
+    checkpoint is needed. A proof says nothing about the parent itself.
+
+    With --json: {ref, proofs: [{path, parent, report}]}; report is `reg schema faithfulness`.
+    """
+    from onnxreg.cli.services.prove_service import prove_version
+    from onnxreg.registry.read.versions import read_version
+
+    if key is not None and not attest:
+        raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
+    reader = session.reader(remote)
+    version = read_version(reader, Ref.parse(ref))
+    with session.progress("reading the files") as progress:
+        proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
+    logged = _log_reports(session, version.ref, proofs, key, remote) if attest else ""
+    documents = [
+        {"path": item.path, "parent": item.parent, "report": item.report.to_json()} for item in proofs
+    ]
+    session.show(
+        {"ref": str(version.ref), "proofs": documents},
+        output.table(PROOF_COLUMNS, map(_proof_row, proofs)),
+        [output.printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
+        [logged] if logged else [],
+    )
+    if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
+        raise GateError(
+            f"not proven: {', '.join(doubtful)}", "read the reasons above; docs/prove.md has the rules"
+        )
+
+
+PROOF_COLUMNS = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
+
+
+def _log_reports(
+    session: Session, ref: Ref, proofs: "list[ArtifactProof]", key: str | None, remote: str | None
+) -> str:
+    """Log the reports, here or in the remote that has the version. Returns what to say about it."""
+    from onnxreg.registry.gates.statements import attest_proof
+    from onnxreg.registry.signing import signing_key
+
+    private = None if key is None else signing_key(key)
+    registry, store = session.with_remote(remote)
+    published, decisions = registry.get(ref, store), registry.decisions(ref.name, store)
+    for proof in proofs:
+        attest_proof(decisions, published, proof.report, private)
+    reports = "1 report" if len(proofs) == 1 else f"{len(proofs)} reports"
+    signed = "" if private is None else f", signed with key {private.public.id[:12]}"
+    return f"logged {reports} in {ref.name}{session.place(store)}{signed}"
+
+
+def _proof_row(proof: "ArtifactProof") -> tuple[object, ...]:
+    report = proof.report
+    steps = f"{report.largest.steps:.4g}" if report.largest else ""
+    largest = steps and f"{steps} step{'' if steps == '1' else 's'}"
+    counts = (report.weights, report.quantized, report.clipped)
+    return (proof.path, proof.parent, report.verdict, *(f"{count:,}" for count in counts), largest)
+
+
+CERTIFICATE_COLUMNS = (
+    "ARTIFACT",
+    "METRIC",
+    "PARENT",
+    "VALUE",
+    "LOSS",
+    "95 %",
+    "LIMIT",
+    "ITEMS",
+    "VERDICT",
+    "SCORES",
+)
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
-def command(
+def certify(
     session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
@@ -60,7 +210,7 @@ def command(
     differences = [_recomputed(reader, *certificate) if recompute else None for certificate in certificates]
     states = {item.path: item for item in published.states}
     rows = [
-        (artifact.path, *_row(metric, states[artifact.path]))
+        (artifact.path, *_metric_row(metric, states[artifact.path]))
         for artifact, document in certificates
         for metric in document.metrics
     ]
@@ -68,11 +218,11 @@ def command(
         {
             "ref": str(published.ref),
             "certificates": [
-                _json(*item, states[item[0].path].state, own)
+                _certificate_json(*item, states[item[0].path].state, own)
                 for item, own in zip(certificates, differences, strict=True)
             ],
         },
-        output.table(HEADER, rows),
+        output.table(CERTIFICATE_COLUMNS, rows),
         _remarks(published, certificates),
     )
     changed = [str(one) for own in differences for one in own or ()]
@@ -127,7 +277,7 @@ def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "Evalu
         return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))
 
 
-def _json(
+def _certificate_json(
     artifact: "Artifact", document: "EvaluationDocument", state: str, differences: list[Any] | None
 ) -> dict[str, Any]:
     return {
@@ -165,7 +315,7 @@ def _labels(metric: "MetricRecord") -> Iterator[str]:
             yield f"  {output.printable(gold)} {words}: {output.counted(spans, 'span')}"
 
 
-def _row(metric: "MetricRecord", state: "ArtifactState") -> Iterator[str]:
+def _metric_row(metric: "MetricRecord", state: "ArtifactState") -> Iterator[str]:
     yield f"{output.printable(metric.metric)} v{metric.version}"
     yield from (output.number(value) for value in (metric.parent, metric.value, metric.loss))
     yield "" if metric.interval is None else " to ".join(map(output.number, metric.interval))
