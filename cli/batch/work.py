@@ -134,7 +134,8 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     progress, repeatable = CheckedProgress(SILENT, check), request if terms.cached else None
     published, _ = export_service.publish(registry, plan, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
-    note = _note(published)
+    is_older = not published.new and published.newer is not None
+    note = existing_note(published) if published.yank is not None or is_older else ""
     outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest), note=note)
     if terms.to is None:
         return outcome
@@ -145,13 +146,6 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     yank = moved.yanks.get(published.version)
     note = outcome.note if yank is None else words_of(yank)
     return replace(outcome, status="published" if moved.events else outcome.status, pushed=True, note=note)
-
-
-def _note(published: "Release") -> str:
-    if published.yank is not None:
-        return words_of(published.yank)
-    is_older = not published.new and published.newer is not None
-    return existing_note(published) if is_older else ""
 
 
 def _finished(

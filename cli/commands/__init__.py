@@ -1,7 +1,7 @@
-"""One module for each verb, with the verb's name: parse, one library call, render.
+"""The verbs, those of one subject in one module: parse, one library call, show.
 
-Each has `EXAMPLES` and a function `command` (or one function for each verb of a group) that typer reads.
-Its docstring is the help text, so run `make generate` after a change. Code that several verbs share is in
-`options` (arguments), `render` and `reports` (output) and `services` (calls that join converters and
-registry).
+Each verb is a function that typer reads: its docstring is the help text, so run `make generate` after a change.
+`EXAMPLES` has the examples of all verbs of a module. `app.MODULES` names the module of a verb. A verb ends with
+`Session.show`, which prints its result: a document for programs, or lines for people. Code that several verbs share
+is in `options` (arguments), `render` and `reports` (output) and `services` (calls that join converters and registry).
 """

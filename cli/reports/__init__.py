@@ -1,4 +1,4 @@
-"""The output of verbs about their results: published versions, transfers, signatures, differences, texts.
+"""The output of verbs about their results: published versions, transfers, differences, texts.
 
 Its nouns: a report of a publication (`publish_report`), of a push or pull (`transfer_report`), and of a
 difference (`diff_report` for a screen or a comment, `deep_diff` for graphs).
