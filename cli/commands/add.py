@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,9 +24,6 @@ from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import check_member
-
-if TYPE_CHECKING:
-    from onnxreg.schema.manifest.draft import Draft
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
@@ -116,34 +113,23 @@ def command(
         registry = session.open(create=None)
         registry.yanked_bytes = yanked_bytes
         with registry.workspace() as workspace:
-            chosen = [*(files or ()), *named]
             draft, _ = child.add(
-                chosen, workspace, name=name, format=format, precision=precision, members=named
+                [*(files or ()), *named],
+                workspace,
+                name=name,
+                format=format,
+                precision=precision,
+                members=named,
+                parent=parent,
             )
             statements = {"license": license, "task": task, "description": description}
             stated = {key: text for key, text in statements.items() if text is not None}
-            draft = _with_parent(replace(draft, fields={**draft.fields, **stated}), parent, chosen)
+            draft = replace(draft, fields={**draft.fields, **stated})
             published = registry.add(draft, new_version)
     proofs = [] if parent is None else prove_added(session, registry, published)
     more: dict[str, Any] = {} if parent is None else {"proofs": proofs}
     report_published(session, published, remarks=proof_lines(proofs), **more)
     offer_deltas_of(session, registry, published, deltas)
-
-
-def _with_parent(draft: "Draft", parent: Path | None, files: Sequence[Path]) -> "Draft":
-    """The draft with one model as the parent of all others. InputError if the file is not among the models."""
-    if parent is None:
-        return draft
-    if parent not in files or parent.name not in {artifact.path for artifact in draft.artifacts}:
-        raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
-    if len(draft.artifacts) == 1:
-        hint = "name the files that were made from it too, or leave --parent out"
-        raise InputError(f"{parent} is the only model, so no other can be compared with it", hint)
-    artifacts = [
-        artifact if artifact.path == parent.name else replace(artifact, parent=parent.name)
-        for artifact in draft.artifacts
-    ]
-    return replace(draft, artifacts=tuple(artifacts))
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:

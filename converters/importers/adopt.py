@@ -3,14 +3,14 @@
 `reg add` is `adopt_files`, `reg import` is `adopt_directory`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.importers.directories import survey_directory
 from onnxreg.converters.importers.intake import Intake
 from onnxreg.converters.importers.loose_files import NO_MEMBERS, survey_files
-from onnxreg.converters.importers.survey import Adopted, Model, Survey, compare, default_format
+from onnxreg.converters.importers.survey import Adopted, Difference, Model, Survey, compare, default_format
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.source.scrub import read_json
@@ -38,13 +38,15 @@ def adopt_files(
     format: str | None = None,
     precision: str | None = None,
     members: Mapping[Path, str] = NO_MEMBERS,
+    parent: Path | None = None,
 ) -> Draft:
     """Register existing .onnx and .ort files with the companions among `files`; for arguments and errors see `survey_files`.
 
     Files are placed in `workspace`, an empty directory, by their names.
     """
     intake = Intake(workspace, check_name(name))
-    return adopt(survey_files(files, intake, format=format, precision=precision, members=members), intake)[0]
+    survey = survey_files(files, intake, format=format, precision=precision, members=members, parent=parent)
+    return adopt(survey, intake)[0]
 
 
 def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
@@ -91,6 +93,7 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
     differences = [
         *compare(survey.claims, described | {"formats": formats}, "", stated),
         *compare(claimed, tokenizer, "tokenizer", ["files"]),
+        *_contradicted(survey.models),
         *differences,
     ]
     result = {"scrubbed": sorted([*intake.scrubbed, *survey.scrubbed]), **survey.result}
@@ -128,14 +131,33 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
         format, precision = model.format or default_format(facts), model.precision or facts.precision
         stated = fields.get("metadata", {})
         fields = {**facts.fields(), **fields}
-        fields["metadata"] = {**stated, **facts.fields()["metadata"]}
-        if model.is_android or format.endswith("-android"):
-            unsupported, warnings = android_warnings(facts.operator_names)
-            fields["metadata"] |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
+        is_android = model.is_android or format.endswith("-android")
+        fields["metadata"] = {
+            **stated,
+            **(_android_metadata(facts) if is_android else facts.fields()["metadata"]),
+        }
         if facts.weights.weights_quantized:
             requested = stated.get("quantization", {})
             fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
     return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
+
+
+def _android_metadata(facts: GraphFacts) -> dict[str, Any]:
+    """The metadata of a graph with the operators that mobile kits do not run everywhere."""
+    unsupported, warnings = android_warnings(facts.operator_names)
+    return {**facts.fields()["metadata"], "unsupported_ops": list(unsupported), "warnings": list(warnings)}
+
+
+def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
+    """The claims about models that their files contradict, or cannot support. A missing claim is not a difference."""
+    for index, model in enumerate(models):
+        at, stated = f"artifacts.{index}", model.claims.get("metadata") or {}
+        if model.facts is not None:
+            actual = _android_metadata(model.facts)
+            yield from compare(model.claims, {"precision": model.facts.precision}, at, ["precision"])
+            yield from compare(stated, actual, f"{at}.metadata", actual)
+        elif model.claims:
+            yield Difference(f"{at}.metadata", model.format, None)
 
 
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class Child:
         format: str | None,
         precision: str | None,
         members: Mapping[Path, str] | None = None,
+        parent: Path | None = None,
     ) -> "Adopted":
         """`adopt_files`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
 
@@ -82,7 +83,8 @@ class Child:
         """
         member_names = {str(file): member for file, member in (members or {}).items()}
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
-        return self._request({**request, "members": member_names}, workspace)
+        further = {"members": member_names, "parent": None if parent is None else str(parent)}
+        return self._request({**request, **further}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
         """`adopt_directory`, there."""
@@ -231,8 +233,9 @@ def read(request: Mapping[str, Any]) -> dict[str, Any]:
     if "directory" in request:
         draft, differences = adopt.adopt_directory(Path(request["directory"]), workspace, name=name)
     else:
-        options = {"format": request["format"], "precision": request["precision"]}
+        options: dict[str, Any] = {"format": request["format"], "precision": request["precision"]}
         members = {Path(file): member for file, member in request["members"].items()}
+        options["parent"] = None if request["parent"] is None else Path(request["parent"])
         files = [Path(file) for file in request["files"]]
         draft, differences = adopt.adopt_files(files, workspace, name=name, members=members, **options), []
     document = None if draft.document is None else draft.document.decode()

@@ -6,11 +6,10 @@ graph: its precision, its contract, and by its weights which other file it was m
 """
 
 import filecmp
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, NoReturn
+from pathlib import Path, PurePath
+from typing import Any
 
 from onnxreg.converters.importers.intake import Found, Intake
 from onnxreg.converters.importers.loose_files import NO_MEMBERS, survey_files
@@ -25,9 +24,7 @@ from onnxreg.converters.importers.survey import (
     read_graph,
 )
 from onnxreg.converters.importers.weight_compare import compare_weights
-from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
-from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, read_metadata
@@ -128,38 +125,41 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     """
     paths = _paths(directory)
     _refuse_unfinished(directory, [path for path in paths if path.endswith(GRAPHS)])
-    for path in paths:
-        _check_inside(directory, path)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
-    data = {path for name in names for path in _external(directory, name)}
-    companions = [path for path in paths if is_companion(path) and path not in data]
     stems = {directory / path: stem_of(path) for path in names}
     members = stems if len(set(stems.values())) > 1 else NO_MEMBERS
-    files = [directory / path for path in (*names, *companions)]
+    files = [directory / path for path in (*names, *filter(is_companion, paths))]
     survey = survey_files(files, intake, members=members, root=directory)
+    taken = {file.path for file in survey.companions}
+    for model in survey.models:
+        taken |= {model.path, *(file.path for file in model.files)}
+        if hidden := next((file for file in model.files if _is_hidden(PurePath(file.path))), None):
+            message = f"{model.path} keeps tensors in {hidden.path}, which is hidden"
+            raise InputError(message, "look at who made the file")
     return replace(
         survey,
         models=tuple(_with_parents(survey.models)),
         profile="repository",
         step="import",
-        result={"left_out": [path for path in paths if path not in {*names, *companions, *data}]},
+        result={"left_out": [path for path in paths if path not in taken]},
         fields=_stated(read_metadata(directory)),
     )
 
 
 def _paths(directory: Path) -> list[str]:
-    """The files below a directory, sorted; those in hidden folders, and hidden files, are not part of a repository."""
-    paths = []
-    for root, folders, names in os.walk(directory, onerror=_refuse):
-        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        files = (Path(root, name) for name in names if not name.startswith("."))
-        paths += [file.relative_to(directory).as_posix() for file in files if file.is_file()]
+    """The files below a directory, those at the root first; hidden ones are not part of a repository.
+
+    Raises InputError for a link that leads elsewhere.
+    """
+    paths = [path for path in files_below(directory) if not _is_hidden(PurePath(path))]
+    root = directory.resolve()
+    for path in paths:
+        check_inside(directory, directory / path)
+        real = (directory / path).resolve()
+        if real.is_relative_to(root) and _is_hidden(real.relative_to(root)):
+            message = f"{path} is a link that leads out of {directory.name}"
+            raise InputError(message, "replace the link by the file")
     return sorted(paths, key=lambda path: (path.count("/"), path))
-
-
-def _refuse(error: OSError) -> NoReturn:
-    """A folder that cannot be listed hides files."""
-    raise error
 
 
 def _refuse_unfinished(directory: Path, models: Sequence[str]) -> None:
@@ -182,16 +182,6 @@ def _refuse_unfinished(directory: Path, models: Sequence[str]) -> None:
             raise InputError(message, hint)
 
 
-def _check_inside(directory: Path, path: str) -> None:
-    """InputError for a link that leads elsewhere."""
-    check_inside(directory, directory / path)
-    real, root = (directory / path).resolve(), directory.resolve()
-    if real.is_relative_to(root) and _is_hidden(real.relative_to(root)):
-        raise InputError(
-            f"{path} is a link that leads out of {directory.name}", "replace the link by the file"
-        )
-
-
 def _is_hidden(path: PurePath) -> bool:
     """Return True for a file that is not part of a repository, such as `.git/config`."""
     return any(part.startswith(".") for part in path.parts)
@@ -205,18 +195,6 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
         if not any(filecmp.cmp(directory / path, directory / other, shallow=False) for other in same_size):
             same_size.append(path)
             yield path
-
-
-def _external(directory: Path, model: str) -> list[str]:
-    """The paths of a graph's external data."""
-    if not model.endswith(".onnx"):
-        return []
-    file = directory / model
-    folder = PurePosixPath(model).parent
-    paths = [(folder / location) for location in external_files(load_onnx(file), file)]
-    if hidden := next(filter(_is_hidden, paths), None):
-        raise InputError(f"{model} keeps tensors in {hidden}, which is hidden", "look at who made the file")
-    return [path.as_posix() for path in paths]
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:

@@ -25,6 +25,7 @@ def survey_files(
     format: str | None = None,
     precision: str | None = None,
     members: Mapping[Path, str] = NO_MEMBERS,
+    parent: Path | None = None,
     root: Path | None = None,
 ) -> Survey:
     """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
@@ -36,13 +37,14 @@ def survey_files(
         files: the files to register; any order.
         format, precision: what to call the artifacts, instead of what their weights say.
         members: the stage of a pipeline that each model is; none for models that are alternatives.
+        parent: the model that all others were made from.
         root: the directory from which files keep their paths; without it each is placed by its name.
 
     Raises:
         NotFoundError: a file is not there.
         InputError: no model among the files, a file that is not what its suffix says or that nothing can run, models of one
-            stage whose inputs or outputs differ, a model without a stage beside others, a stated precision that
-            contradicts the graph.
+            stage whose inputs or outputs differ, a model without a stage beside others, a parent without others, a stated
+            precision that contradicts the graph.
     """
 
     def found(file: Path, role: str) -> Found:
@@ -52,6 +54,11 @@ def survey_files(
     others = [file for file in dict.fromkeys(files) if file.suffix not in GRAPHS]
     _refuse_unfit(paths, others)
     _check_members(members, paths)
+    if parent is not None and parent not in paths:
+        raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
+    if parent is not None and len(paths) == 1:
+        hint = "name the files that were made from it too, or leave --parent out"
+        raise InputError(f"{parent} is the only model, so no other can be compared with it", hint)
     configs = _match_configs(paths, [file for file in others if role_of(file.name) == "operator-config"])
     vectors = {model: file for model in paths for file in others if file.name == f"{model.name}.golden.json"}
     for file in (*paths, *others):
@@ -71,7 +78,8 @@ def survey_files(
             raise InputError(
                 f"{path.name} has {facts.precision} weights, not {precision}", "leave --precision out"
             )
-        models.append(Model(main, facts, tuple(own), format, precision, members.get(path)))
+        made_from = None if parent is None or parent == path else found(parent, "model").path
+        models.append(Model(main, facts, tuple(own), format, precision, members.get(path), made_from))
     _check_contracts(models)
     placed = {intake.resolved(file.file) for model in models for file in model.files}
     companions = [found(file, role_of(file.name)) for file in others if intake.resolved(file) not in placed]

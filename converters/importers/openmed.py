@@ -26,7 +26,6 @@ from onnxreg.converters.importers.survey import (
 from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort, read_weights
 from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
-from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import InputError, about
@@ -117,6 +116,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
                 parent=base if model_facts and base in bases and base != main.path else None,
                 verdict=_verdict(manifest, claim, claimed, directory),
                 is_android=is_promised,
+                claims=claim.to_json(),
                 fields=fields,
             )
         )
@@ -130,7 +130,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     reason = "not an artifact or companion of the manifest; left out"
     weights = f"the weights of {base}"
     differences = [
-        *_differences(manifest, models),
+        *([] if manifest.certified is None else [Difference("certified", manifest.certified, None)]),
         *(Difference(path, None, reason) for path in left_out),
         *(Difference(path, weights, "nothing to compare by name") for path in incomparable),
         *wrong_files,
@@ -150,22 +150,21 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
     """A file that the manifest names. InputError for a path outside the directory and a file that is missing."""
-    label = label or role
+    file = named_file(root, _checked(path, label or role), label or role)
+    return Found(role, file, path, _CONFIG_VERDICTS if role == "config" else ())
+
+
+def _checked(path: str, label: str) -> str:
     with about(
         f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
     ):
-        check_path(path)
-    return Found(role, named_file(root, path, label), path, _CONFIG_VERDICTS if role == "config" else ())
+        return check_path(path)
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
     """The files of one claimed artifact, its main file first; a directory counts as its main model and all its other files."""
     label = f"{claim.format[:64]} artifact"
-    folder = claim.path.rstrip("/")
-    with about(
-        f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
-    ):
-        check_path(folder)
+    folder = _checked(claim.path.rstrip("/"), label)
     if (root / folder).is_dir():
         files = files_below(root, folder)
         preferred = [f"{folder}/onnx/model_quantized.onnx", f"{folder}/onnx/model.onnx", *files]
@@ -337,23 +336,3 @@ def _read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], l
         differences += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
         entry.update(actual)
     return {"segmenter": value}, differences
-
-
-def _differences(manifest: ManifestV1, models: Sequence[Model]) -> Iterator[Difference]:
-    """The claims about artifacts that their files contradict, or do not support. A missing claim is not a difference."""
-    for index, (artifact, model) in enumerate(zip(manifest.artifacts, models, strict=True)):
-        at = f"artifacts.{index}"
-        if model.facts is None:
-            yield Difference(f"{at}.metadata", artifact.format, None)
-            continue
-        claimed = artifact.to_json()
-        unsupported, warnings = android_warnings(model.facts.operator_names)
-        actual = {
-            **model.facts.fields()["metadata"],
-            "unsupported_ops": list(unsupported),
-            "warnings": list(warnings),
-        }
-        yield from compare(claimed, {"precision": model.facts.precision}, at, ["precision"])
-        yield from compare(claimed.get("metadata") or {}, actual, f"{at}.metadata", actual)
-    if manifest.certified is not None:
-        yield Difference("certified", manifest.certified, None)

@@ -47,6 +47,7 @@ class Model:
         member: its stage, if the models are a pipeline.
         parent: the path of the model that it was made from.
         is_android: the tensor contract of the android profile is promised, whatever the format.
+        claims: the entry of a document whose claims are compared with the file.
         fields: further keys of the artifact that a document states.
     """
 
@@ -59,6 +60,7 @@ class Model:
     parent: str | None = None
     verdict: Verdict = NOT_EVALUATED
     is_android: bool = False
+    claims: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
