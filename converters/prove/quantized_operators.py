@@ -1,124 +1,70 @@
-"""The rewrites of operators on codes: each is the operator on their values, quantized."""
-
-from typing import Any
+"""The rewrite of operators on codes: each is the operator on their values, quantized."""
 
 from onnxreg.converters.prove.formula import Formula, array_of, computed, constant
 from onnxreg.converters.prove.integer_rewrites import MICROSOFT, coded
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 
-
-@rule("quantized-operator", "QLinearMatMul")
-def linear_matmul(make: Rewriter, formula: Formula) -> Formula | None:
-    """An operator on codes is the operator on their values, quantized."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*formula.operands, *[None] * 8)[:8]
-    second = _dequantize(make, b, b_scale, b_zero, formula.node, -1)
-    product = make.apply(
-        "MatMul", (_dequantize(make, a, a_scale, a_zero, formula.node), second), (), formula.node
-    )
-    return _quantize(product, y_scale, y_zero, formula)
-
-
-@rule("quantized-operator", "QLinearConv")
-def linear_convolution(make: Rewriter, formula: Formula) -> Formula | None:
-    """The same for Conv; the scale of its bias is the product of the other two."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*formula.operands, *[None] * 9)[:9]
-    operands = [
-        _dequantize(make, x, x_scale, x_zero, formula.node),
-        _dequantize(make, w, w_scale, w_zero, formula.node, 0),
-    ]
-    if bias is not None:
-        value = _bias(bias, x_scale, w_scale, formula.node)
-        if value is None:
-            return None
-        operands.append(value)
-    plain = make.apply("Conv", tuple(operands), formula.attributes, formula.node, epoch=11)
-    return _quantize(plain, y_scale, y_zero, formula)
-
-
-@rule("quantized-operator", f"{MICROSOFT}QGemm")
-def linear_gemm(make: Rewriter, formula: Formula) -> Formula | None:
-    """The same for Gemm; its result may be a value already."""
-    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = (*formula.operands, *[None] * 9)[:9]
-    channel = 0 if formula.attribute("transB", 0) else -1
-    operands = [
-        _dequantize(make, a, a_scale, a_zero, formula.node),
-        _dequantize(make, b, b_scale, b_zero, formula.node, channel),
-    ]
-    if bias is not None:
-        value = _bias(bias, a_scale, b_scale, formula.node)
-        if value is None:
-            return None
-        operands.append(value)
-    plain = make.apply("Gemm", tuple(operands), formula.attributes, formula.node, epoch=7)
-    return plain if y_scale is None else _quantize(plain, y_scale, y_zero, formula)
-
-
-@rule("quantized-operator", f"{MICROSOFT}QLinearAdd", f"{MICROSOFT}QLinearMul")
-def linear_pair(make: Rewriter, formula: Formula) -> Formula | None:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*formula.operands, *[None] * 8)[:8]
-    name = formula.operator.removeprefix(f"{MICROSOFT}QLinear")
-    operands = (
-        _dequantize(make, a, a_scale, a_zero, formula.node),
-        _dequantize(make, b, b_scale, b_zero, formula.node),
-    )
-    return _quantize(make.apply(name, operands, (), formula.node, epoch=7), y_scale, y_zero, formula)
-
-
-_UNARY = {
-    "QLinearSigmoid": ("Sigmoid", 6),
-    "QLinearLeakyRelu": ("LeakyRelu", 6),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
+_OPERATORS = {
+    "QLinearMatMul": ("MatMul", 1, 2),
+    "QLinearConv": ("Conv", 11, 2),
+    f"{MICROSOFT}QGemm": ("Gemm", 7, 2),
+    f"{MICROSOFT}QLinearAdd": ("Add", 7, 2),
+    f"{MICROSOFT}QLinearMul": ("Mul", 7, 2),
+    f"{MICROSOFT}QLinearSigmoid": ("Sigmoid", 6, 1),
+    f"{MICROSOFT}QLinearLeakyRelu": ("LeakyRelu", 6, 1),
+    f"{MICROSOFT}QLinearGlobalAveragePool": ("GlobalAveragePool", 1, 1),
+    f"{MICROSOFT}QLinearSoftmax": ("Softmax", 13, 1),
+    f"{MICROSOFT}QLinearConcat": ("Concat", 4, 0),
 }
+"""The operator on values, the version since which it means the same, and how many values it takes (0: any number).
+
+The operands are codes, scale and zero point of each value, then scale and zero point of the result, which come first if
+there is any number of values. Conv has a bias behind, Gemm before those of the result.
+"""
 
 
-@rule("quantized-operator", *(f"{MICROSOFT}{name}" for name in _UNARY))
-def linear_unary(make: Rewriter, formula: Formula) -> Formula | None:
-    x, x_scale, x_zero, y_scale, y_zero = (*formula.operands, *[None] * 5)[:5]
-    name, epoch = _UNARY[formula.operator.removeprefix(MICROSOFT)]
-    if formula.attribute("channels_last", 0):
+@rule("quantized-operator", *_OPERATORS)
+def quantized_operator(make: Rewriter, formula: Formula) -> Formula | None:
+    """An operator on codes is the operator on their values, quantized. The result of QGemm may be a value already."""
+    name, epoch, count = _OPERATORS[formula.operator]
+    attributes = dict(formula.attributes)
+    if attributes.pop("channels_last", 0):
         return None
-    source = _dequantize(make, x, x_scale, x_zero, formula.node)
-    attributes = tuple(item for item in formula.attributes if item[0] != "channels_last")
-    return _quantize(
-        make.apply(name, (source,), attributes, formula.node, epoch=epoch), y_scale, y_zero, formula
-    )
-
-
-@rule("quantized-operator", f"{MICROSOFT}QLinearSoftmax")
-def linear_softmax(make: Rewriter, formula: Formula) -> Formula | None:
-    """Before opset 13 Softmax flattens its operand, which is the same over the last axis only."""
-    x, x_scale, x_zero, y_scale, y_zero = (*formula.operands, *[None] * 5)[:5]
-    axis = formula.attribute("axis", -1)
-    if formula.attribute("opset", 13) < 13 and axis != -1:
+    if name == "Softmax" and attributes.pop("axis", -1) != -1:
+        if formula.attribute("opset", 13) < 13:
+            return None  # it flattens its operand, which is the same over the last axis only
+        attributes["axis"] = formula.attribute("axis")
+    attributes.pop("opset", None)
+    if count:
+        operands = [*formula.operands, *[None] * 9]
+        parts, others = operands[: 3 * count], operands[3 * count :]
+    else:
+        parts, others = list(formula.operands[2:]), [*formula.operands[:2], None]
+    if len(parts) % 3:
         return None
-    source = _dequantize(make, x, x_scale, x_zero, formula.node)
-    attributes = (("axis", axis),) if axis != -1 else ()
-    return _quantize(
-        make.apply("Softmax", (source,), attributes, formula.node, epoch=13), y_scale, y_zero, formula
-    )
-
-
-@rule("quantized-operator", f"{MICROSOFT}QLinearConcat")
-def linear_concat(make: Rewriter, formula: Formula) -> Formula | None:
-    y_scale, y_zero, *others = formula.operands
-    triples = [others[at : at + 3] for at in range(0, len(others), 3)]
-    if any(len(triple) != 3 for triple in triples):
-        return None
-    parts = tuple(_dequantize(make, codes, scale, zero, formula.node) for codes, scale, zero in triples)
-    return _quantize(
-        make.apply("Concat", parts, formula.attributes, formula.node, epoch=4), y_scale, y_zero, formula
-    )
-
-
-def _dequantize(make: Rewriter, codes: Any, scale: Any, zero: Any, node: str, axis: int = 1) -> Formula:
-    return make.apply("DequantizeLinear", (codes, scale, zero), (("axis", axis),), node, epoch=10)
-
-
-def _quantize(formula: Formula, scale: Formula | None, zero: Formula | None, source: Formula) -> Formula:
-    return Formula("QuantizeLinear", (formula, scale, zero), (), 0, source.element, source.node, 10)
+    bias = others.pop({"Gemm": 0, "Conv": 2}[name]) if name in ("Gemm", "Conv") else None
+    axes = {"MatMul": -1, "Conv": 0, "Gemm": 0 if formula.attribute("transB", 0) else -1}
+    values: list[Formula | None] = []
+    for at in range(0, len(parts), 3):
+        axis = axes.get(name, 1) if at == 3 else 1
+        values.append(
+            make.apply(
+                "DequantizeLinear", tuple(parts[at : at + 3]), (("axis", axis),), formula.node, epoch=10
+            )
+        )
+    if bias is not None:
+        values.append(_bias(bias, parts[1], parts[4], formula.node))
+        if values[-1] is None:
+            return None
+    result = make.apply(name, tuple(values), tuple(attributes.items()), formula.node, epoch=epoch)
+    scale, zero = others[:2]
+    if scale is None and name == "Gemm":
+        return result
+    return Formula("QuantizeLinear", (result, scale, zero), (), 0, formula.element, formula.node, 10)
 
 
 def _bias(bias: Formula, one: Formula | None, other: Formula | None, node: str) -> Formula | None:
+    """The values of a bias, whose scale is the product of those of both factors."""
     first, second = array_of(one, 1), array_of(other, 2**20)
     if first is None or second is None or bias.constant is None or bias.constant.views:
         return None

@@ -208,8 +208,7 @@ def test_any_order_of_nodes_and_tensors(random: Random) -> None:
     """Also orders in which a node stands before what it needs, as ORT-format files may have."""
 
     def semantic(model: Any) -> SemanticDigest:
-        graph = read_graph(model, Path("m.onnx"))
-        return semantic_digest(graph, (), contract(graph)[1])
+        return semantic_digest(graph := read_graph(model, Path("m.onnx")), *contract(graph))
 
     model = model_of()
     expected = semantic(model)
