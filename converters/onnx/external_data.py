@@ -67,19 +67,13 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
 
 def tensors(model: Any) -> Iterator[Any]:
-    """Every tensor stored in a model: initializers and attributes, subgraphs and functions included."""
+    """Every dense tensor stored in a model: initializers and attributes, subgraphs and functions included."""
     for body in containers(model):
         yield from getattr(body, "initializer", ())
-        sparse = [*getattr(body, "sparse_initializer", ())]
         for attribute in attributes(body):
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            if attribute.HasField("sparse_tensor"):
-                sparse.append(attribute.sparse_tensor)
-            sparse += attribute.sparse_tensors
-        for tensor in sparse:
-            yield from (tensor.values, tensor.indices)
 
 
 @contextmanager

@@ -267,16 +267,16 @@ def _facts(
 def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
     """The shape of a value that is stored, or made by a Constant; that of a scalar for any other."""
     maker = value.producer()
-    if maker is not None and maker.op_type == "Constant" and not maker.domain and "value" in maker.attributes:
-        return dims_of(maker.attributes["value"].as_tensor())
+    if maker is not None and maker.op_identifier() == ("", "Constant", "") and "value" in maker.attributes:
+        tensor = maker.attributes["value"].value
+        return dims_of(tensor) if hasattr(tensor, "tofile") else ()
     is_stored = value.is_initializer() or (value.is_graph_input() and value.name in large)
-    return tuple(value.shape.numpy()) if value.shape is not None and is_stored else ()
+    return value.shape.numpy() if is_stored and value.shape is not None and value.shape.is_static() else ()
 
 
 def _packed_kind(node: "ir.Node") -> str:
-    bits, level = (
-        node.attributes.get_int(name, default) for name, default in (("bits", 4), ("accuracy_level", 0))
-    )
+    numbers = {name: item.value for name, item in node.attributes.items() if item.type.name == "INT"}
+    bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
     return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
 
 

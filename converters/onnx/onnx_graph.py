@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, opening, tensors
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, containers, within
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, attributes, containers, within
+from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.tensors import map_external
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
@@ -75,12 +76,9 @@ def load_onnx(path: Path) -> Any:
 
 
 def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks
-    for.
+    """Raise InputError if a loaded file (`load_onnx`), which is not changed, or its external data is not what ONNX asks for.
 
-    The checker itself never sees external data: it refuses files with more than one name, which those of a
-    registry have. That the data is there, in its folder and long enough, is checked here. `model` is left as
-    it is.
+    The checker itself gets zeros for external data: it refuses files with more than one name, as those of a registry have.
     """
     import onnx
 
@@ -88,7 +86,9 @@ def check_model(model: Any, path: Path) -> None:
     light = without_weights(model)
     for tensor in tensors(light):
         if tensor.data_location == tensor.EXTERNAL:
-            _bring_zeros(tensor)
+            tensor.raw_data = bytes(tensor_bytes(tensor))
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
     try:
         check_light(light)
     except onnx.checker.ValidationError as error:
@@ -152,25 +152,24 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
             if len({item.domain or DEFAULT_DOMAIN for item in body.opset_import}) < len(body.opset_import):
                 raise ValueError("two versions of one operator set are imported")
         graph = _to_ir(model)
-        bodies = [*graph.graphs()]
-        for function in graph.functions.values():
+        bodies, functions = [*graph.graphs()], graph.functions.values()
+        for function in functions:
             bodies += [function.graph, *function.subgraphs()]
-        for body in bodies:
-            for value in body.initializers.values():
-                if isinstance(value.const_value, ir.ExternalTensor):
-                    value.const_value = map_external(value.const_value, path.parent)
-            for node in body:
-                for name, item in node.attributes.items():
-                    if isinstance(item.value, ir.ExternalTensor):
-                        node.attributes[name] = ir.AttrTensor(name, map_external(item.value, path.parent))
+        for value in (value for body in bodies for value in body.initializers.values()):
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = map_external(value.const_value, path.parent)
+        holders: list[Any] = [*functions, *(node for body in bodies for node in body)]
+        for holder, name, item in ((one, *pair) for one in holders for pair in one.attributes.items()):
+            if isinstance(item.value, ir.ExternalTensor):
+                holder.attributes[name] = ir.AttrTensor(name, map_external(item.value, path.parent))
         return graph
 
 
 def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
     """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
 
-    The types of values are inferred anew. A large weight is an input of the graph (`without_weights`): neither inference nor
-    inlining copies it. Raises InputError for operands whose types contradict each other.
+    The types of values are inferred anew; of operators that ONNX does not know, the stated ones hold. A large weight is an
+    input of the graph (`without_weights`): neither inference nor inlining copies it. Raises InputError for operands whose types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -180,7 +179,10 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
         del light.graph.value_info[:]
         if light.functions:
             light = onnx.inliner.inline_local_functions(light)
-        typed = _to_ir(onnx.shape_inference.infer_shapes(light))
+        light = onnx.shape_inference.infer_shapes(light)
+        names = {value.name for value in light.graph.value_info}
+        light.graph.value_info.extend(value for value in model.graph.value_info if value.name not in names)
+        typed = _to_ir(light)
         return list(_running(typed.graph, typed.functions))
 
 
@@ -204,22 +206,32 @@ def _to_ir(model: Any) -> "ir.Model":
     for graph in containers(model):
         if not all(isinstance(name, str) for node in graph.node for name in (node.op_type, node.domain)):
             raise ValueError("the name of an operator is not UTF-8")
-        names = Counter(tensor.name for tensor in getattr(graph, "initializer", ()))
-        if getattr(graph, "sparse_initializer", ()):
+        if any(item.type == item.UNDEFINED and not item.ref_attr_name for item in attributes(graph)):
+            raise ValueError("an attribute has no type")
+        if any(one.data_location == one.EXTERNAL for item in attributes(graph) for one in item.tensors):
+            raise ValueError("a list of tensors is in another file")
+        if not hasattr(graph, "initializer"):
+            continue
+        if graph.sparse_initializer:
             raise ValueError("it has sparse tensors; save it with dense ones")
+        names = Counter(item.name for item in graph.initializer)
         if twice := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"two stored tensors have the name {twice[0][:80]!r}")
-    maps = {
-        value.name: value.type.WhichOneof("value") for value in _declared([model.graph]) if _holds_map(value)
-    }
-    result = ir.serde.deserialize_model(_without_maps(model))
+        names.update(item.name for item in graph.input)
+        names.update(name for node in graph.node for name in node.output)
+        if graph is not model.graph and any(item.name not in names for item in graph.output):
+            raise ValueError("a subgraph returns a value that it does not make: add an Identity")
+    maps = {item.name: item.type.WhichOneof("value") for item in _declared([model.graph]) if _holds_map(item)}
+    with quiet():  # its warnings do not name the file
+        result = ir.serde.deserialize_model(_without_maps(model))
     for value in (*result.graph.inputs, *result.graph.outputs):
         if value.name in maps:
             value.meta["kind"] = maps[value.name].removesuffix("_type")
     bodies: list[Any] = [result.graph, *result.functions.values()]
     for body in bodies:
+        versions = {domain or DEFAULT_DOMAIN: version for domain, version in body.opset_imports.items()}
         for node in ir.traversal.RecursiveGraphIterator(body):
-            node.version = body.opset_imports.get(node.domain, 1)
+            node.version = versions.get(node.domain or DEFAULT_DOMAIN, 1)
     return result
 
 
@@ -282,12 +294,6 @@ def _unreadable(path: Path) -> InputError:
         f"{path.name} is not an ONNX file, or is cut short",
         "check its size against the source and copy it again",
     )
-
-
-def _bring_zeros(tensor: Any) -> None:
-    tensor.raw_data = bytes(tensor_bytes(tensor))
-    tensor.ClearField("data_location")
-    del tensor.external_data[:]
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,17 @@ def stored(dims: tuple[int, ...], data: bytes = bytes(16)) -> Any:
     return model_of([helper.make_node("Add", ["x", "w"], ["y"])], (tensor,))
 
 
+def no_attribute_type() -> Any:
+    axis = onnx.AttributeProto(name="axis", i=1)
+    return model_of([onnx.NodeProto(op_type="Softmax", input=["x"], output=["y"], attribute=[axis])])
+
+
+def a_branch_that_makes_nothing() -> Any:
+    graph = helper.make_graph([], "b", [], [value("x")])
+    yes = helper.make_tensor("k", TensorProto.BOOL, [], [True])
+    return model_of([helper.make_node("If", ["k"], ["y"], then_branch=graph, else_branch=graph)], (yes,))
+
+
 def external(dims: tuple[int, ...] = (4,), **entries: str) -> Any:
     model = stored(dims)
     tensor = model.graph.initializer[0]
@@ -137,8 +148,10 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "a long text in a function that is called often": (much_text, "more than 512 MiB of nodes once"),
     "many branches": (many_branches, "more than 10,000 subgraphs"),
     "10 MB of branches in each other": (lambda: nested(250_000), "is not an ONNX file"),
+    "nodes in a ring": (lambda: model_of([helper.make_node("Add", ["x", "y"], ["y"])]), "not a valid graph"),
+    "an attribute without a type": (no_attribute_type, "an attribute has no type"),
+    "a branch that makes nothing": (a_branch_that_makes_nothing, "a value that it does not make"),
     "a negative dimension": (lambda: stored((-1,)), "a negative dimension"),
-    "two negative dimensions": (lambda: stored((-1, -4)), "a negative dimension"),
     "the least dimension": (lambda: stored((-(2**63),)), "a negative dimension"),
     "a negative dimension of external data": (lambda: external((-4,)), "a negative dimension"),
     "more elements than there can be": (lambda: stored((2**62, 4)), "out of range"),
@@ -173,6 +186,7 @@ def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> Non
     with pytest.raises(InputError) as caught:
         inspect_onnx(path)
     assert "hostile.onnx" in caught.value.message
+    assert str(tmp_path) not in caught.value.message + caught.value.hint
     assert message in caught.value.message
 
 
