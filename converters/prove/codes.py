@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.onnx.tensors import type_of
 from onnxreg.converters.prove.formula import StoredValue, read_array, unpack_nibbles
 
@@ -69,8 +71,6 @@ class CodeTable:
         return values.reshape(split), split, (*split[: axis + 1], 1, *split[axis + 2 :])
 
     def _zero_points(self, quantization: Any, spread: tuple[int, ...]) -> Any:
-        import numpy as np
-
         if quantization.zero is None:
             middle = 2 ** (self.bits - 1) if self._packed else 0
             return np.full((1,) * len(spread), middle)
@@ -83,8 +83,6 @@ class CodeTable:
 
     def rows(self) -> Iterator[CodeRows]:
         """Yield all rows, in order."""
-        import numpy as np
-
         first = self.shape[0] if self.shape else 1
         count = max(1, CHUNK_ELEMENTS // max(1, int(np.prod(self.shape[1:]))))
         for start in range(0, first, count):
@@ -102,8 +100,6 @@ class CodeTable:
             )
 
     def _value_rows(self, span: slice) -> Any:
-        import numpy as np
-
         rows = np.atleast_1d(self._values)[span].astype(np.float64)
         if not self._packed:
             return rows
@@ -112,8 +108,6 @@ class CodeTable:
         return padded.reshape(len(rows), *self.shape[1:])
 
     def _code_rows(self, span: slice) -> Any:
-        import numpy as np
-
         rows = np.atleast_1d(self._codes)[span]
         return unpack_nibbles(rows) if self._packed and self.bits == 4 else rows
 
@@ -123,8 +117,6 @@ class CodeTable:
 
     def index(self, start: int, flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The index in the stored tensor, or in the matrix of packed codes, given one in the `real` part of some rows."""
-        import numpy as np
-
         if self._packed:
             column, row = np.unravel_index(flat, shape)
             return int(row), int(column) + start

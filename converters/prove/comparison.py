@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
 from onnxreg.converters.prove import scale_rules
@@ -96,8 +98,6 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
         if digest_of(child.tensor) != digest_of(parent.tensor) or child.views or parent.views:
             raise UnprovableError(f"{name} differs from the parent's")
         return
-    import numpy as np
-
     stored = read_array(child.tensor)
     one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
@@ -127,8 +127,6 @@ class _Codes:
     """The comparison of one quantized weight."""
 
     def __init__(self, comparison: Comparison, name: str, table: CodeTable) -> None:
-        import numpy as np
-
         self._to, self._name, self._table = comparison, name, table
         self._low = np.full(table.scales.shape, np.inf)
         self._high = np.full(table.scales.shape, -np.inf)
@@ -137,8 +135,6 @@ class _Codes:
         self._worst = Largest()
 
     def run(self) -> None:
-        import numpy as np
-
         if not np.isfinite(self._table.scales).all():
             raise UnprovableError(f"{self._name} has a scale that is not a number")
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -147,8 +143,6 @@ class _Codes:
             self._judge()
 
     def _row(self, rows: CodeRows) -> None:
-        import numpy as np
-
         span = rows.span
         low = rows.values.min(axis=self._axes, keepdims=True, initial=np.inf)
         high = rows.values.max(axis=self._axes, keepdims=True, initial=-np.inf)
@@ -166,8 +160,6 @@ class _Codes:
         self._count(rows, exact, errors)
 
     def _count(self, rows: CodeRows, exact: Any, errors: Any) -> None:
-        import numpy as np
-
         errors = self._table.real(errors)
         worst = int(errors.argmax()) if errors.size else 0
         most = float(errors.reshape(-1)[worst]) if errors.size else 0.0
@@ -226,8 +218,6 @@ class _Rounding:
         self._first = -1
 
     def run(self) -> None:
-        import numpy as np
-
         comparison, kind = self._to, self._child.element
         comparison.roundings[kind] += 1
         with np.errstate(over="ignore", invalid="ignore"):
@@ -248,8 +238,6 @@ class _Rounding:
             )
 
     def _chunk(self, start: int, wide: Any, narrow: Any, kind: str) -> None:
-        import numpy as np
-
         nearest = _nearest(wide, kind)
         equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest)) | (
             np.isnan(narrow) & np.isnan(nearest)
@@ -261,8 +249,6 @@ class _Rounding:
 
     def _by_rules(self, start: int, wide: Any, narrow: Any, nearest: Any) -> Any:
         """Drop the rules that do not give these values; return which values the remaining ones, or one, give."""
-        import numpy as np
-
         size = np.abs(wide)
         special = ((size < 1.2e-07) & (size > 0)) | (size >= 1e4)
         if not special.any():
@@ -285,8 +271,6 @@ class _Rounding:
         return results[fitting[0]]
 
     def _differ(self, start: int, wide: Any, narrow: Any, nearest: Any, equal: Any) -> None:
-        import numpy as np
-
         wrong = np.flatnonzero(~equal)
         if self._first < 0:
             self._first = start + int(wrong[0])
@@ -311,8 +295,6 @@ def _text(dims: tuple[int, ...]) -> str:
 
 def _nearest(wide: Any, kind: str) -> Any:
     """The nearest value of a type, ties to even; bfloat16 as float32."""
-    import numpy as np
-
     if kind != "bfloat16":
         return wide.astype({"float16": np.float16, "float32": np.float32, "float64": np.float64}[kind])
     bits = np.ascontiguousarray(wide, np.float32).view(np.uint32)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.prove.formula import Formula
 from onnxreg.converters.prove.polynomial import floor_of_quotient, is_equal
 
@@ -19,8 +21,6 @@ def compute(formula: Formula, operands: list[Any]) -> Any:
 
     An array of objects is one of int64 that has polynomials. The result is one if need be.
     """
-    import numpy as np
-
     try:
         with np.errstate(all="ignore"):
             result = _COMPUTE[formula.operator](formula, *operands)
@@ -34,15 +34,11 @@ def compute(formula: Formula, operands: list[Any]) -> Any:
 
 
 def _element(array: Any) -> Any:
-    import numpy as np
-
     return np.dtype(np.int64) if array.dtype == object else array.dtype
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
     def compute(_: Formula, one: Any, other: Any) -> Any:
-        import numpy as np
-
         if not _fits(one, other):
             return None
         return np.asarray(getattr(np, name)(one, other))
@@ -51,23 +47,17 @@ def _elementwise(name: str) -> Callable[..., Any]:
 
 
 def _fits(one: Any, other: Any) -> bool:
-    import numpy as np
-
     return _element(one) == _element(other) and np.broadcast(one, other).size <= MAX_ELEMENTS
 
 
 def _pairs(one: Any, other: Any, function: Callable[[Any, Any], Any], kind: type) -> Any:
     """The results of a function of two sizes; None if one of them is None."""
-    import numpy as np
-
     pairs = np.broadcast(one.astype(object), other.astype(object))
     results = [function(left, right) for left, right in pairs]
     return None if None in results else np.array(results, kind).reshape(pairs.shape)
 
 
 def _equal(_: Formula, one: Any, other: Any) -> Any:
-    import numpy as np
-
     if not _fits(one, other):
         return None
     if object in (one.dtype, other.dtype):
@@ -76,8 +66,6 @@ def _equal(_: Formula, one: Any, other: Any) -> Any:
 
 
 def _divide(_: Formula, one: Any, other: Any) -> Any:
-    import numpy as np
-
     if not _fits(one, other):
         return None
     if object in (one.dtype, other.dtype):
@@ -90,8 +78,6 @@ def _divide(_: Formula, one: Any, other: Any) -> Any:
 
 
 def _cast(formula: Formula, source: Any) -> Any:
-    import numpy as np
-
     kind = {6: np.int32, 7: np.int64, 9: np.bool_, "float": np.float32}.get(formula.attribute("to"))
     if source.dtype == object:
         return source if kind is np.int64 else None
@@ -99,8 +85,6 @@ def _cast(formula: Formula, source: Any) -> Any:
 
 
 def _gather(formula: Formula, source: Any, index: Any) -> Any:
-    import numpy as np
-
     axis = formula.attribute("axis", 0)
     if source.size // source.shape[axis] * index.size > MAX_ELEMENTS:
         return None
@@ -108,26 +92,18 @@ def _gather(formula: Formula, source: Any, index: Any) -> Any:
 
 
 def _unsqueeze(_: Formula, source: Any, axes: Any) -> Any:
-    import numpy as np
-
     return np.expand_dims(source, tuple(axes.reshape(-1).tolist()))
 
 
 def _squeeze(_: Formula, source: Any, axes: Any) -> Any:
-    import numpy as np
-
     return np.squeeze(source, tuple(axes.reshape(-1).tolist()))
 
 
 def _concat(formula: Formula, *parts: Any) -> Any:
-    import numpy as np
-
     return np.concatenate(parts, axis=formula.attribute("axis"))
 
 
 def _full(_: Formula, sizes: Any, value: Any = None) -> Any:
-    import numpy as np
-
     dims = tuple(sizes.tolist())
     if np.prod(dims, dtype=object) > MAX_ELEMENTS:
         return None
@@ -135,8 +111,6 @@ def _full(_: Formula, sizes: Any, value: Any = None) -> Any:
 
 
 def _expand(_: Formula, source: Any, sizes: Any) -> Any:
-    import numpy as np
-
     dims = np.broadcast_shapes(source.shape, tuple(sizes.tolist()))
     return np.broadcast_to(source, dims).copy() if np.prod(dims, dtype=object) <= MAX_ELEMENTS else None
 
@@ -158,22 +132,16 @@ def _slice(_: Formula, source: Any, starts: Any, ends: Any, axes: Any = None, st
 
 
 def _where(_: Formula, condition: Any, one: Any, other: Any) -> Any:
-    import numpy as np
-
     if not _fits(one, other) or np.broadcast(condition, one, other).size > MAX_ELEMENTS:
         return None
     return np.where(condition, one, other)
 
 
 def _root(_: Formula, source: Any) -> Any:
-    import numpy as np
-
     return np.sqrt(source)
 
 
 def _range(_: Formula, start: Any, limit: Any, step: Any) -> Any:
-    import numpy as np
-
     if start.dtype.kind != "i" or not step or abs((limit - start) / step) > MAX_ELEMENTS:
         return None
     return np.arange(int(start), int(limit), int(step)).astype(start.dtype)

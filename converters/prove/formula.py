@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.tensors import dims_of, is_numeric, type_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
 """Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""
@@ -36,7 +36,7 @@ class QuantizationParameters:
     `MatMulNBits` are, with `bits` each.
     """
 
-    scale: "ir.TensorProtocol"
+    scale: ir.TensorProtocol
     zero: Any = None
     axis: int | None = None
     block: int = 0
@@ -48,13 +48,13 @@ class QuantizationParameters:
 class StoredValue:
     """A constant. `views` lead from the tensor to the constant: `("transpose", axes)` or `("reshape", before, after)`."""
 
-    tensor: "ir.TensorProtocol"
+    tensor: ir.TensorProtocol
     dims: tuple[int, ...]
     quantization: QuantizationParameters | None = None
     views: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
-    def of(cls, tensor: "ir.TensorProtocol") -> "StoredValue":
+    def of(cls, tensor: ir.TensorProtocol) -> "StoredValue":
         return cls(tensor, dims_of(tensor))
 
     @property
@@ -163,15 +163,11 @@ def number(value: Any, name: str) -> Formula:
 
 def computed(name: str, array: Any) -> StoredValue:
     """A constant that no file stores."""
-    import onnx_ir as ir
-
     return StoredValue.of(ir.Tensor(array, name=name))
 
 
-def nibbles(tensor: "ir.TensorProtocol") -> StoredValue:
+def nibbles(tensor: ir.TensorProtocol) -> StoredValue:
     """A stored uint8 tensor as the 4-bit codes that its bytes hold: twice as many along the last axis."""
-    import onnx_ir as ir
-
     shape = ir.Shape([*dims_of(tensor)[:-1], 2 * dims_of(tensor)[-1]])
     codes = ir.PackedTensor(tensor.numpy().reshape(-1), ir.DataType.UINT4, shape=shape, name=tensor.name)
     return StoredValue.of(codes)
@@ -188,8 +184,6 @@ def array_of(formula: Formula | None, most: int = 2**16) -> Any:
 def is_scalar(formula: Formula | None, expected: float) -> bool:
     """Return True if a formula is a constant of one element and at most one axis: a number as its element type, or its
     codes, round it."""
-    import numpy as np
-
     value = formula.constant if formula is not None else None
     if value is None or value.size != 1 or len(value.dims) > 1 or not is_readable(value.tensor):
         return False
@@ -226,18 +220,16 @@ def split(operands: Iterable["Formula | None"], is_first: Any) -> tuple[Any, Any
     return (pair[1], pair[0]) if is_first(pair[1]) else None
 
 
-def is_readable(tensor: "ir.TensorProtocol") -> bool:
+def is_readable(tensor: ir.TensorProtocol) -> bool:
     """Return True if `read_array` knows the element type."""
     return is_numeric(tensor) or type_of(tensor) in ("bool", "bfloat16", *NIBBLES)
 
 
-def read_array(tensor: "ir.TensorProtocol") -> Any:
+def read_array(tensor: ir.TensorProtocol) -> Any:
     """The elements of a tensor as numpy knows them: bfloat16 as float32, 4-bit integers as int8 or uint8.
 
     Raises ValueError for a type without such a form, or a tensor that is shorter than its shape.
     """
-    import numpy as np
-
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")
@@ -249,6 +241,4 @@ def read_array(tensor: "ir.TensorProtocol") -> Any:
 
 def unpack_nibbles(packed: Any) -> Any:
     """Two codes from each byte along the last axis, the low half first."""
-    import numpy as np
-
     return np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)

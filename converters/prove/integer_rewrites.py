@@ -5,6 +5,8 @@ Those of operators that compute on codes are in `quantized_operators.py`.
 
 from math import prod
 
+import numpy as np
+
 from onnxreg.converters.prove.formula import (
     Formula,
     QuantizationParameters,
@@ -356,8 +358,6 @@ def _packed_zeros(packed: Formula | None, scales: Formula | None) -> Formula | N
 
 
 def _middles(scales: Formula | None, element: str) -> Formula | None:
-    import numpy as np
-
     if scales is None or scales.constant is None:
         return None
     return number(np.full(scales.constant.dims, _MIDDLES[element], np.uint8), "zero point")

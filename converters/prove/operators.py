@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
 from onnxreg.converters.prove.formula import Formula
 
@@ -149,8 +150,6 @@ def result_types(
         to: the number of a Cast's target type.
         count: the number of outputs.
     """
-    from onnxreg.converters.onnx.elements import ELEMENTS
-
     if domain == CONTRIB:
         return [_element(operands, _CONTRIB_RESULTS.get(name, len(operands)))]
     schema = find_schema(domain, name, version)

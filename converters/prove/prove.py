@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.prove.comparison import Comparison
 from onnxreg.converters.prove.formula import UnprovableError
@@ -68,8 +69,6 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_spec(parent: TensorSpec, child: TensorSpec) -> None:
-    from onnxreg.converters.onnx.elements import FLOATS
-
     if parent.dtype != child.dtype and not {parent.dtype, child.dtype} <= FLOATS:
         raise UnprovableError(f"{child.name} is {child.dtype}, in the parent {parent.dtype}")
 

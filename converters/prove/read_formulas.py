@@ -4,7 +4,10 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import contract
@@ -32,14 +35,11 @@ from onnxreg.converters.prove.rewriter import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes
 from onnxreg.schema.manifest.parts import TensorSpec
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 MAX_DEPTH = 32
 """Subgraphs inside each other."""
 MAX_NAME = 100
 """Characters of the name of a size; one with a longer name is another one each time."""
-Scope = dict["ir.Value", Formula]
+Scope = dict[ir.Value, Formula]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Reader:
         self.read: set[ir.Value] = set()
         self.needed: set[ir.Node] = set()
 
-    def graph(self, graph: "ir.Graph", scope: Scope, depth: int) -> list[Formula]:
+    def graph(self, graph: ir.Graph, scope: Scope, depth: int) -> list[Formula]:
         """The formulas of a graph's outputs; nodes that none of them needs are not looked at."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
@@ -128,9 +128,7 @@ class _Reader:
                 self._node(node, scope, depth)
         return [_operand(value, scope) for value in graph.outputs]
 
-    def _node(self, node: "ir.Node", scope: Scope, depth: int) -> None:
-        import numpy as np
-
+    def _node(self, node: ir.Node, scope: Scope, depth: int) -> None:
         domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
         label = node.name or next((value.name for value in node.outputs if value.name), "")
         if domain == DEFAULT_DOMAIN and name == "Constant":
@@ -180,14 +178,14 @@ class _Reader:
             yield from self.graph(item, scope, depth + 1)
 
 
-def _operand(value: "ir.Value", scope: Scope) -> Formula:
+def _operand(value: ir.Value, scope: Scope) -> Formula:
     try:
         return scope[value]
     except KeyError:
         raise UnprovableError(f"nothing computes the value {value.name!r}") from None
 
 
-def _needed(graph: "ir.Graph") -> tuple[set["ir.Node"], set["ir.Value"]]:
+def _needed(graph: ir.Graph) -> tuple[set[ir.Node], set[ir.Value]]:
     """The nodes that the outputs need, and the values that these read."""
     nodes: set[ir.Node] = set()
     read: set[ir.Value] = set()
@@ -204,9 +202,7 @@ def _needed(graph: "ir.Graph") -> tuple[set["ir.Node"], set["ir.Value"]]:
     return nodes, read
 
 
-def _constant_node(node: "ir.Node", label: str) -> Formula:
-    import onnx_ir as ir
-
+def _constant_node(node: ir.Node, label: str) -> Formula:
     is_text = any(name.startswith("value_string") for name in node.attributes)
     tensor = None if is_text else ir.convenience.get_const_tensor(node.outputs[0])
     if tensor is None:
@@ -214,7 +210,7 @@ def _constant_node(node: "ir.Node", label: str) -> Formula:
     return constant(StoredValue.of(tensor), label)
 
 
-def _target(node: "ir.Node") -> int:
+def _target(node: ir.Node) -> int:
     target = node.attributes.get("to")
     return int(target.value) if target is not None and target.type.name == "INT" else 0
 
@@ -222,7 +218,7 @@ def _target(node: "ir.Node") -> int:
 _STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})
 
 
-def _plain(attribute: "ir.Attr") -> Any:
+def _plain(attribute: ir.Attr) -> Any:
     """The value of an attribute, with texts as bytes and lists as tuples."""
     value = attribute.value
     if isinstance(value, list | tuple):

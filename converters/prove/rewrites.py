@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 from onnxreg.converters.prove.transpositions import exchange
@@ -95,8 +97,6 @@ def gemm(make: Rewriter, formula: Formula) -> Formula | None:
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
     """FusedMatMul is MatMul of operands whose last two axes may be exchanged, times its factor."""
-    import numpy as np
-
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = [
@@ -247,8 +247,6 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
     """x / Sqrt(mean of x * x + epsilon) * gamma over the last axis."""
-    import numpy as np
-
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or len(formula.operands) != 2:
         return None
@@ -267,8 +265,6 @@ def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula 
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
     """The smallest number that is added to the variance becomes an operand."""
-    import numpy as np
-
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or formula.attribute("form") or attributes.get("axis", -1) != -1:
         return None

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 FLOAT32_ROUNDING = 2.0**-20
 """Relative: a scale is a few float32 operations on the extremes of its weights."""
 FLOAT16_ROUNDING = 2.0**-10
@@ -25,8 +27,6 @@ class Extremes:
     @property
     def wide(self) -> tuple[Any, Any]:
         """The extremes, zero among them."""
-        import numpy as np
-
         return np.minimum(self.low, 0), np.maximum(self.high, 0)
 
 
@@ -38,8 +38,6 @@ def _symmetric(steps: int) -> ScaleRule:
     """Twice the largest magnitude by so many steps, and the zero point in the middle of its codes."""
 
     def scales(of: Extremes) -> tuple[Any, Any]:
-        import numpy as np
-
         low, high = of.wide
         least, most = of.limits
         middles = {0} if least < 0 else {(most + 1) // 2, most // 2, steps // 2}
@@ -52,8 +50,6 @@ def _range(steps: int) -> ScaleRule:
     """The range of the weights and zero by so many steps; the zero point is the code of zero, rounded."""
 
     def scales(of: Extremes) -> tuple[Any, Any]:
-        import numpy as np
-
         low, high = of.wide
         least = of.limits[0]
         starts = {least} if least == 0 else {least, -(steps + 1) // 2, -(steps // 2)}
@@ -69,8 +65,6 @@ def _extreme(codes: int) -> ScaleRule:
     """The weight of the largest magnitude, with its sign, is the smallest code: the other end may be clipped."""
 
     def scales(of: Extremes) -> tuple[Any, Any]:
-        import numpy as np
-
         low, high = of.wide
         exact = np.where(high > -low, high, low) / -codes
         middle = 0 if of.limits[0] < 0 else codes
@@ -102,8 +96,6 @@ RULES: dict[str, ScaleRule] = {
 
 def matching(of: Extremes, scale_type: str) -> Iterator[str]:
     """Yield the names of the rules that give every scale and zero point."""
-    import numpy as np
-
     tolerance = FLOAT32_ROUNDING if scale_type in ("float32", "float64") else FLOAT16_ROUNDING
     steps = of.limits[1] - of.limits[0]
     empty = (of.low == 0) & (of.high == 0)

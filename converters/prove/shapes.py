@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any
 
+import numpy as np
+
 from onnxreg.converters.prove.compute import MAX_ELEMENTS, compute, is_computable
 from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed, is_readable
 from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
@@ -107,8 +109,6 @@ class Shapes:
         return Inference(self.dims_by_rule(formula))
 
     def _value(self, formula: Formula) -> Any:
-        import numpy as np
-
         if formula.is_op("Shape"):
             dims = self.dims(formula.operands[0])
             if dims is None:

@@ -1,5 +1,7 @@
 """Transpositions before arithmetic: optimizers move them behind it, or the other way round."""
 
+import numpy as np
+
 from onnxreg.converters.prove.formula import Formula, number
 from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
 from onnxreg.converters.prove.rewriter import Rewriter, rule
@@ -71,8 +73,6 @@ def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | No
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
     """The axes of a slice, in another order."""
-    import numpy as np
-
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
