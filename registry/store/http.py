@@ -8,6 +8,7 @@ exist.
 """
 
 import http.client
+import re
 import secrets
 import urllib.error
 import urllib.request
@@ -22,21 +23,9 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.requests import (
-    READ_BYTES,
-    ObjectAnswer,
-    ObjectStream,
-    RefusedError,
-    retrying,
-)
+from onnxreg.registry.store.net.requests import READ_BYTES, ObjectAnswer, ObjectStream, RefusedError, retrying
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import (
-    CHUNK_BYTES,
-    IndexFile,
-    StoredObject,
-    TreeFile,
-    UnlistedError,
-)
+from onnxreg.registry.store.protocol import CHUNK_BYTES, IndexFile, StoredObject, TreeFile, UnlistedError
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
@@ -326,9 +315,13 @@ def check_url(url: str) -> str:
         raise InputError(
             "the URL holds credentials, which would be written to disk and shown", "leave them out"
         )
-    if parts.query or parts.fragment or not parts.hostname:
+    try:
+        is_place = bool(parts.hostname) and parts.port != 0 and parts.path.isascii()
+    except ValueError:  # of the port
+        is_place = False
+    if parts.query or parts.fragment or not is_place or re.search(r"[\x00-\x20\x7f]", url):
         raise InputError(f"not the URL of a registry: {url[:80]!r}", "write https://host/path")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise InputError("http:// shows and hands anybody on the way what is read", "write https://")
     return url.rstrip("/")
 

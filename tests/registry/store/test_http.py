@@ -126,7 +126,16 @@ def test_writes_and_lists_nothing(site: Proxy, reader: Registry, make_draft: Mak
     [
         ("https://user:secret@models.example/x", 2, "the URL holds credentials"),
         ("http://models.example/x", 2, "write https://"),
-        ("https:///x", 2, "not the URL of a registry"),
+        *(
+            (url, 2, "not the URL of a registry")
+            for url in (
+                "https:///x",
+                "https://models.example:99999",
+                "https://a b/x",
+                "https://a/ä",
+                "https://a/ b",
+            )
+        ),
         ("{url}/nowhere", 3, "there is no registry"),
         ("{closed}", 6, "failed: Connection refused"),
     ],
@@ -158,10 +167,7 @@ def test_a_server_without_ranges_sends_the_file(
 ) -> None:
     """`python -m http.server` has none; RFC 9110 lets a server not say the size of a file."""
     registry.add(make_draft(size=700_000))
-    with (
-        static.serve(registry.store.root, static.Manners(ranges)) as url,
-        proxy(url) as site,
-    ):
+    with static.serve(registry.store.root, static.Manners(ranges)) as url, proxy(url) as site:
         site.plan = lambda method, path: fault if len(site.seen) % 2 == 0 and "/blobs/" in path else None
         reader.pull("acme/pii", site.url)
         assert fault is None or fault in site.met
