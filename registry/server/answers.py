@@ -83,10 +83,8 @@ def of_error(request: Request, error: Exception) -> Response:
         return error_answer(STATUS.get(error.family, 500), error.family, error.message, error.hint)
     if isinstance(error, HTTPException):
         family = {404: "not-found", 503: "environment"}.get(error.status_code, "input")
-        message, hint = (
-            f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}",
-            "see /openapi.json",
-        )
+        message = f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}"
+        hint = "see /openapi.json"
         if isinstance(error, HttpError):
             message, hint = error.detail, error.hint
         return error_answer(error.status_code, family, message, hint, error.headers)

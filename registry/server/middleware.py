@@ -142,10 +142,8 @@ class Guard:
     def _refuse(self, scope: Scope) -> Response | None:
         head = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if head + len(scope["raw_path"]) + len(scope["query_string"]) > self._max_head_bytes:
-            closing = {"Connection": "close"}
-            return error_answer(
-                431, "input", f"the head has more than {self._max_head_bytes:,} bytes", "", closing
-            )
+            message = f"the head has more than {self._max_head_bytes:,} bytes"
+            return error_answer(431, "input", message, "", {"Connection": "close"})
         tokens = Headers(scope=scope).getlist("authorization")
         if len(tokens) > 1:  # a proxy in front may have checked another one
             return error_answer(

@@ -31,9 +31,9 @@ from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.trust_file import trust_digest
+from onnxreg.registry.trust.trust_file import load_trust, trust_digest
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.query.expression import limited
 from onnxreg.schema.query.resolve import ResolveRequest
@@ -130,7 +130,11 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rules(self) -> tuple[str, str]:
-        """A token of the log of policies, which may bar a channel, and one of the operator's trust file."""
+        """A token of the log of policies, which may bar a channel, and one of the operator's trust file, which must be good."""
+        try:
+            load_trust()
+        except RegError as error:
+            raise HostError("the trust file of this server cannot be used") from error
         return self.token(POLICY_LOG), trust_digest()
 
     def log_of(self, name: str, index: IndexFile | None) -> Log:

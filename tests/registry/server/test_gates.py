@@ -38,6 +38,9 @@ def test_an_answer_follows_from_the_trust_file_too(site: Site, filled: Registry,
     assert site.resolve({"ref": "tiny"}).json["version"] == "1.0.0"
     (own_user / "trust").write_text('[[require]]\nmodels = ["acme/*"]\nlines = true\n')
     assert site.resolve(asked).error["family"] == "integrity"
+    (own_user / "trust").write_text("garbage = [")
+    for refused in (site.resolve(asked), site.get("/acme/pii/resolve/main/x"), site.get("/models/acme/pii")):
+        assert refused.status == 503 and str(own_user) not in refused.body.decode()
     (own_user / "trust").unlink()
     assert site.resolve(asked).json["version"] == "0.2.0"
 

@@ -27,13 +27,7 @@ from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 
 NAME = "acme/pii"
-OWN = {
-    "model.onnx",
-    "model_int8.onnx",
-    "config.json",
-    "tokenizer.json",
-    "openmed-onnx.json",
-}
+OWN = {"model.onnx", "model_int8.onnx", "config.json", "tokenizer.json", "openmed-onnx.json"}
 ALIASES = {
     "model_quantized.onnx",
     "onnx/model.onnx",

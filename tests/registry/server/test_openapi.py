@@ -103,12 +103,7 @@ def cases(registry: Registry) -> Iterator[tuple[str, str]]:
         yield path, path
 
 
-CONDITIONAL = (
-    {},
-    {"Range": "bytes=0-1"},
-    {"Range": "bytes=999999-"},
-    {"If_None_Match": "*"},
-)
+CONDITIONAL = ({}, {"Range": "bytes=0-1"}, {"Range": "bytes=999999-"}, {"If_None_Match": "*"})
 
 
 @pytest.mark.parametrize("damaged", sampled([False, True], 2))
