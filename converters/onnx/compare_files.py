@@ -7,10 +7,12 @@ graph that another node computes.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
 
 from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.elements import restore, scale_axes
@@ -27,9 +29,6 @@ from onnxreg.schema.compare.graphs import FactChange, GraphDiff, NodeChange, Ten
 from onnxreg.schema.compare.json_changes import match
 from onnxreg.schema.manifest.parts import TensorSpec
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 Item = tuple[str, Any, frozenset[str]]
 """A node with its digest and the names of the weights that it reads."""
 BLOCK_ELEMENTS = 2**18
@@ -44,15 +43,14 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
 
     Functions and subgraphs are compared as wholes. Raises InputError, naming the file, for one that cannot be read.
     """
-    before, after = _open(old), _open(new)
-    tensors, equal_tensors = _compare_tensors(*(stored_tensors(file.graph) for file in (before, after)))
+    (before, old_facts), (after, new_facts) = _open(old), _open(new)
+    tensors, equal_tensors = _compare_tensors(stored_tensors(before), stored_tensors(after))
     renamed = {item.old.name: item.name for item in tensors if item.change == "renamed" and item.old}
-    nodes, equal_nodes = _compare_nodes(before.graph, after.graph, renamed)
-    names = sorted(before.facts.keys() | after.facts.keys())
+    nodes, equal_nodes = _compare_nodes(before, after, renamed)
     facts = [
-        FactChange(name=name, old=before.facts.get(name), new=after.facts.get(name))
-        for name in names
-        if before.facts.get(name) != after.facts.get(name)
+        FactChange(name=name, old=old_facts.get(name), new=new_facts.get(name))
+        for name in sorted(old_facts.keys() | new_facts.keys())
+        if old_facts.get(name) != new_facts.get(name)
     ]
     return GraphDiff(
         facts=tuple(facts),
@@ -63,9 +61,7 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
     )
 
 
-def _compare_nodes(
-    old: "ir.Graph", new: "ir.Graph", renamed: Mapping[str, str]
-) -> tuple[list[NodeChange], int]:
+def _compare_nodes(old: ir.Graph, new: ir.Graph, renamed: Mapping[str, str]) -> tuple[list[NodeChange], int]:
     """The changes in the order of the new graph, then those of outputs, then removed nodes; and how many nodes are equal.
 
     `renamed`: the new names of weights that are only called otherwise.
@@ -109,15 +105,8 @@ def _compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], in
     return [*changes, *_unpaired_tensors(old, new)], equal
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """One model file: its graph, and facts by name as texts."""
-
-    graph: "ir.Graph"
-    facts: dict[str, str]
-
-
-def _open(path: Path) -> _Opened:
+def _open(path: Path) -> tuple[ir.Graph, dict[str, str]]:
+    """A model's graph, and its facts by name as texts."""
     model = onnx_graph.read_model(path)
     inputs, outputs = contract(model)
     with onnx_graph.valid_graph(path):
@@ -138,7 +127,7 @@ def _open(path: Path) -> _Opened:
         "description": model.doc_string or "",
         "graph name": model.graph.name or "",
     }
-    return _Opened(model.graph, facts)
+    return model.graph, facts
 
 
 def _specs(side: str, specs: Iterable[TensorSpec]) -> dict[str, str]:
@@ -146,7 +135,7 @@ def _specs(side: str, specs: Iterable[TensorSpec]) -> dict[str, str]:
     return {f"{side} {spec.name}": f"{spec.dtype}{spec.shape_text}" for spec in specs}
 
 
-def _items(graph: "ir.Graph") -> list[Item]:
+def _items(graph: ir.Graph) -> list[Item]:
     return [
         (
             digest,
@@ -170,7 +159,7 @@ def _by_weights(item: Item, index: int) -> str:
     return f"{qualified_name(item[1])} {sorted(item[2])}" if item[2] else f"#{index} {item[0]}"
 
 
-def _node_differences(old: "ir.Node", new: "ir.Node", same: Callable[[Any, Any], bool]) -> Iterator[str]:
+def _node_differences(old: ir.Node, new: ir.Node, same: Callable[[Any, Any], bool]) -> Iterator[str]:
     if (old.op_identifier(), old.version) != (new.op_identifier(), new.version):
         yield "operator"
     if len(old.inputs) != len(new.inputs) or not all(map(same, old.inputs, new.inputs)):
@@ -184,12 +173,12 @@ def _node_differences(old: "ir.Node", new: "ir.Node", same: Callable[[Any, Any],
 
 
 def _change(
-    verb: Literal["added", "removed", "changed"], node: "ir.Node", differences: tuple[str, ...] = ()
+    verb: Literal["added", "removed", "changed"], node: ir.Node, differences: tuple[str, ...] = ()
 ) -> NodeChange:
     return NodeChange(change=verb, name=_node_name(node), operator=qualified_name(node), what=differences)
 
 
-def _node_name(node: "ir.Node") -> str:
+def _node_name(node: ir.Node) -> str:
     return next((value.name for value in node.outputs if value.name), node.name or "")
 
 
@@ -255,8 +244,6 @@ def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
 def _distance(one: Any, other: Any) -> tuple[float | None, float | None]:
     """Largest absolute difference, and L2 norm of the difference over that of the first; None if not
     finite."""
-    import numpy as np
-
     largest = difference = length = 0.0
     with np.errstate(invalid="ignore", over="ignore"):
         for a, b in _blocks(one, other):

@@ -172,17 +172,17 @@ def required_operators(
     listed = {(entry.domain, entry.opset, entry.name): entry for entry in config}
     result = []
     for need in used:
+        label = f"{need.domain}:{need.name} (opset {need.opset})"
         entry = listed.get((need.domain, need.opset, need.name))
         if entry is None:
-            raise _uncovered(path, config_path, _operator_label(need))
-        for side in ("inputs", "outputs"):
-            for position, types in getattr(entry, side).items():
-                missing = set(getattr(need, side).get(position, ())) - set(types)
-                if missing:
-                    raise _uncovered(
-                        path, config_path, f"{_operator_label(need)} with {' and '.join(sorted(missing))}"
-                    )
-        result.append(_completed(entry, need))
+            raise _uncovered(path, config_path, label)
+        sides = []
+        for own, allowed in ((need.inputs, entry.inputs), (need.outputs, entry.outputs)):
+            for position, types in allowed.items():
+                if missing := set(own.get(position, ())) - set(types):
+                    raise _uncovered(path, config_path, f"{label} with {' and '.join(sorted(missing))}")
+            sides.append({int(position): set(types) for position, types in {**own, **allowed}.items()})
+        result.append(operator(need.domain, need.opset, need.name, *sides))
     return tuple(result)
 
 
@@ -202,15 +202,6 @@ def _variadic(schema: Any) -> tuple[int | None, int | None]:
         variadic = parameters and parameters[-1].option == type(parameters[-1].option).Variadic
         sides.append(len(parameters) - 1 if variadic else None)
     return sides[0], sides[1]
-
-
-def _completed(entry: Operator, need: Operator) -> Operator:
-    """An entry of a config, and the types of the file at the positions that it says nothing about."""
-    sides = {side: {**getattr(need, side), **getattr(entry, side)} for side in ("inputs", "outputs")}
-    inputs, outputs = (
-        {int(position): set(types) for position, types in positions.items()} for positions in sides.values()
-    )
-    return operator(entry.domain, entry.opset, entry.name, inputs, outputs)
 
 
 def _read_line(line: str) -> Iterable[Operator]:
@@ -249,10 +240,6 @@ def _read_sides(types: Any) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
         for position, name in zip((0, 2, 1), triple, strict=True):
             inputs.setdefault(position, set()).add(name)
     return inputs, outputs
-
-
-def _operator_label(need: Operator) -> str:
-    return f"{need.domain}:{need.name} (opset {need.opset})"
 
 
 def _uncovered(path: Path, config_path: Path, operator_name: str) -> InputError:
