@@ -91,7 +91,7 @@ GROUPS: dict[str, Group] = {
     "policy": (
         "Decide what is in use",
         "State what channels demand of versions.",
-        {"show": "show", "set": "set_policy"},
+        {"show": "show_policy", "set": "set_policy"},
     ),
     "trust": (
         "Set up",
@@ -101,21 +101,23 @@ GROUPS: dict[str, Group] = {
 }
 """Verbs with verbs of their own: panel, help, commands and their functions."""
 MODULES = {
-    "import": "import_",
     "fetch-index": "remotes:fetch_index",
+    "import": "add:import_",
     "promote": "channels:promote",
-    "profiles": "built_in",
+    **dict.fromkeys(("policy", "rollout"), "channels"),
+    **dict.fromkeys(("remote", "index"), "remotes"),
+    "archive": "packaging",
     "key": "trust",
-    "rollout": "channels",
-    "remote": "remotes",
-    "index": "remotes",
+    "profiles": "built_in",
     **{verb: f"built_in:{verb}" for verb in ("passes", "devices", "schema")},
     **{verb: f"decide:{verb}" for verb in ("tag", "untag", "pin", "yank", "drop", "sign")},
     **{verb: f"documents:{verb}" for verb in ("sbom", "dossier")},
     **{verb: f"evidence:{verb}" for verb in ("attest", "prove", "certify")},
     **{verb: f"health:{verb}" for verb in ("verify", "doctor")},
     **{verb: f"history:{verb}" for verb in ("log", "history")},
+    **{verb: f"packaging:{verb}" for verb in ("package", "publish")},
     **{verb: f"space:{verb}" for verb in ("gc", "purge", "du")},
+    "add": "add:add",
 }
 """Modules that do not have the name of their verb, with the verb's function if several verbs share the module."""
 HEADING = "[bold]Examples[/bold]"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
@@ -34,9 +34,7 @@ def make(
             metavar="VERSION",
         ),
     ] = None,
-    remote: Annotated[
-        str | None, typer.Option(help="Offer them in this remote (a name, path or URL), not here.")
-    ] = None,
+    remote: TargetRemote = None,
     as_json: Json = False,
 ) -> None:
     """Make differences between a version's files and older ones, so that an update is a fraction of a file.

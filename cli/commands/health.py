@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json
+from onnxreg.cli.options.shared import Json, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -49,12 +49,7 @@ def verify(
             "--from", help="The registry with good copies; default: the only remote, or the one named origin."
         ),
     ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(
-            help="Verify this remote (a name, path or URL); good copies come from here, by default."
-        ),
-    ] = None,
+    remote: TargetRemote = None,
     signatures: Annotated[
         bool,
         typer.Option("--signatures", help="Only list and check the signatures on versions and evaluations."),
@@ -69,7 +64,7 @@ def verify(
     nothing refers to is deleted. Files that do not belong in a registry are left alone. A damaged index
     file is saved in this registry's local/damaged.
 
-    With --remote every byte of that registry is fetched. On a web server models are verified by name,
+    With --remote every byte of that registry is fetched; good copies come from here, by default. On a web server models are verified by name,
     because it cannot list them.
 
     History is compared with what you saw before, and signatures with your trust file (`reg trust show`).

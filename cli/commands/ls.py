@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
+from onnxreg.cli.options.shared import FormatsOnly, Fresh, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
@@ -40,10 +40,7 @@ def command(
             autocompletion=complete_name,
         ),
     ] = None,
-    formats: Annotated[
-        list[str] | None,
-        typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
-    ] = None,
+    formats: FormatsOnly = None,
     precision: Precision = None,
     certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
     remote: RemoteOption = None,

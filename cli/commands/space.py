@@ -36,7 +36,7 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
     ] = False,
-    remote: Annotated[str | None, typer.Option(help="Collect in this remote (a name, path or URL).")] = None,
+    remote: TargetRemote = None,
     as_json: Json = False,
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-* let old versions expire first.

@@ -49,9 +49,13 @@ TargetRemote = Annotated[
     str | None,
     typer.Option(
         "--remote",
-        help="Write to the log of this remote (a name, path or URL), not of the registry here.",
+        help="Work on this remote (a name, path or URL), not on the registry here.",
         autocompletion=complete_remote,
     ),
+]
+FormatsOnly = Annotated[
+    list[str] | None,
+    typer.Option("--format", help="Only artifacts of this format; may be repeated."),
 ]
 Offline = Annotated[
     bool,

@@ -1,0 +1,236 @@
+"""`reg archive`, `package`, `publish`: versions in one file, as a package of ONNX Runtime, in an OCI registry."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import FormatsOnly, Json, Precision, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.store.protocol import Carried
+
+EXAMPLES = (
+    "reg archive create pii.onnxreg acme/pii-small:1.2.0 acme/pii-small:1.1.0",
+    "reg archive create everything.onnxreg --all",
+    "reg archive verify pii.onnxreg",
+    "reg archive verify pii.onnxreg --trust ./trust.toml",
+    "reg package acme/pii-small:1.2.0 ./pii-small.ortpackage",
+    "reg package acme/pii-small ./pii-small.ortpackage --format onnx-int8",
+    "reg publish acme/pii-small:1.2.0 oci://ghcr.io/acme/pii-small",
+    "reg publish acme/pii-small:1.2.0 oci://localhost:5000/acme/pii-small:latest-tested",
+    "reg publish acme/pii-small oci://harbor.example/ml/pii --mount-from ml/base",
+)
+
+
+def create(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="The file to write, usually NAME.onnxreg.", metavar="FILE")],
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The versions to carry; with --all names or quoted globs of models.",
+            metavar="[REF]...",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every version, of all models or of those named.")
+    ] = False,
+    remote: RemoteOption = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option(help="Add a copy of this file of trusted keys, for people: reg never reads it there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write versions into one file, with the complete history of their models and all statements about them.
+
+    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. The same versions of the
+    same registry give the same bytes. Everything is verified as it is read. See docs/archive.md.
+
+    With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
+    """
+    from onnxreg.registry.transfer.archive import choose, create_archive
+    from onnxreg.schema.core.given_file import read_given
+
+    reader = session.reader(remote)
+    chosen = choose(reader, refs or (), every)
+    copied = None if trust is None else read_given(trust)
+    with session.progress("archiving") as progress:
+        archive = create_archive(reader, chosen, file, progress, copied)
+    document = {
+        "file": str(file),
+        "registry": archive.registry,
+        "bytes": archive.size,
+        "blobs": archive.blobs,
+        "versions": _versions(archive.carried),
+    }
+    session.show(
+        document,
+        _carried(archive.carried),
+        f"written to {file}: {output.counted(archive.blobs, 'blob')}, {output.size(archive.size)}",
+    )
+
+
+def verify(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
+    trust: Annotated[
+        Path | None,
+        typer.Option(help="Verify by this file of trusted keys instead of your own; see docs/signing.md."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
+
+    The history must be complete, the carried versions must have all files, and nothing else may be in the
+    archive. Damage is exit status 4; if something could only not be read (kind unreadable), it is 9.
+
+    These are damage too: a wrong signature, a missing one that your trust file demands, a broken log of
+    policies, and a governed channel whose version the policy bars. The copy of a trust file in the archive
+    is never used.
+
+    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
+    detail, digest?}], unpromoted: [{name, detail}]}.
+    """
+    from onnxreg.cli.commands.health import fail, lines
+    from onnxreg.registry.maintain.verification import verify_watched
+    from onnxreg.registry.store.archive_reader import open_archive
+    from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
+
+    archive = open_archive(file)
+    trusted = load_trust() if trust is None else read_trust_file(trust)
+    with session.progress("verifying") as progress:
+        report = verify_watched(archive, None, progress=progress, trust=trusted)
+    document = report.to_json()
+    totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}
+    session.show(
+        {"registry": archive.registry_id, "versions": _versions(archive.carried), **totals},
+        _carried(archive.carried),
+        f"registry {archive.registry_id}",
+        lines(report, archive),
+    )
+    fail(report, str(file), "copy it again, or have it made again: reg archive create")
+
+
+def _versions(carried: "Carried") -> dict[str, list[str]]:
+    return {name: [str(version) for version in sorted(carried[name])] for name in sorted(carried)}
+
+
+def _carried(carried: "Carried") -> Iterator[str]:
+    rows = [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]
+    return output.table(("MODEL", "CARRIED"), rows)
+
+
+def package(
+    session: Session,
+    ref: RefArgument,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="A new directory, or an earlier package.")
+    ],
+    formats: FormatsOnly = None,
+    precision: Precision = None,
+    as_json: Json = False,
+) -> None:
+    """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
+
+    The package has one component, named after the model; a directory for each artifact, with a variant for
+    the CPU and for each of its execution providers; and the files that all artifacts share as shared
+    assets, addressed by digest. Every byte is verified, and the same version gives the same bytes. See
+    docs/ort-packages.md.
+
+    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
+    digest, directory}], shared_assets, bytes, left_out}: directory is the digest of the variant's
+    directory, left_out has the artifacts that ONNX Runtime does not load.
+    """
+    from onnxreg.registry.log.contents import Selection
+    from onnxreg.registry.transfer.export_files import write_package
+
+    registry = session.open()
+    with session.progress("writing") as progress:
+        chosen = Selection(tuple(formats or ()), precision)
+        published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
+    variants = [
+        {
+            "name": item.name,
+            "ep": item.ep,
+            "artifact": item.artifact.path,
+            "format": item.artifact.format,
+            "precision": item.artifact.precision,
+            "digest": str(item.artifact.digest),
+            "directory": str(item.directory),
+        }
+        for item in layout.variants
+    ]
+    document = {
+        "ref": str(published.ref),
+        "output": str(directory),
+        "manifest": str(published.digest),
+        "component": layout.component,
+        "variants": variants,
+        "shared_assets": list(map(str, layout.assets)),
+        "bytes": layout.size,
+        "left_out": list(layout.left_out),
+    }
+    rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest.short) for item in layout.variants]
+    left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
+    session.show(
+        document,
+        output.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
+        [left_out] if layout.left_out else [],
+        f"written to {directory}: component {layout.component}, {output.size(layout.size)}",
+    )
+
+
+def publish(
+    session: Session,
+    ref: RefArgument,
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="oci://host[:port]/repository[:tag]; default tag: the version.", metavar="OCI-URL"
+        ),
+    ],
+    mount_from: Annotated[
+        str | None,
+        typer.Option(help="Another repository of this server: blobs that it has are mounted, not sent."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a version into an OCI registry, for skopeo, oras and other programs that read such registries.
+
+    One CNCF ModelPack manifest, under the tag, has every file of the version; `reg import` brings it back.
+    Signatures, evaluations and the bill of materials become referrers. What is there already is not sent
+    again. A tag that names another manifest is a conflict. A yanked version is not published. Credentials
+    are those of docker, skopeo and oras. See docs/oci.md.
+
+    With --json: {ref, url, digest, blobs, bytes, mounted, referrers}: digest is that of the manifest, blobs
+    and bytes are what was sent, referrers are the statements there.
+    """
+    from onnxreg.registry.oci.client import OciTarget
+    from onnxreg.registry.oci.versions import publish as send
+
+    target = OciTarget.parse(url)
+    with resumable(), session.progress(f"publishing {ref}") as progress:
+        result = send(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())
+    document = {
+        "ref": str(result.version.ref),
+        "url": str(OciTarget(target.host, target.repository, result.target.tag)),
+        "digest": str(result.target.digest),
+        "blobs": result.blobs,
+        "bytes": result.size,
+        "mounted": result.mounted,
+        "referrers": result.referrers,
+    }
+    session.show(
+        document,
+        f"published {result.version.ref} to {result.target}",
+        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted",
+    )
