@@ -29,7 +29,6 @@ from onnxreg.cli.reports.publish_report import (
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import (
-    check_remote,
     find_parent_file,
     offer_deltas_of,
     report_and_push,
@@ -300,7 +299,8 @@ def command(
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
     deltas = wants_deltas()
-    check_remote(session, push)
+    if push is not None:
+        session.remotes().url_of(push)  # an impossible remote fails before an export that may take an hour
     if scales_from is not None:
         options["scales_from"] = find_parent_file(session, scales_from)
     request = ExportRequest.of(source, **options)

@@ -170,12 +170,6 @@ def offer_deltas_of(session: Session, registry: "Registry", release: "Release", 
         offer_deltas(session, registry, [release.ref])
 
 
-def check_remote(session: Session, remote: str | None) -> None:
-    """Raise InputError or NotFoundError for an impossible remote before an export that may take an hour."""
-    if remote is not None:
-        session.remotes().url_of(remote)
-
-
 def check_one(**options: object) -> None:
     """Raise InputError unless exactly one of these options is set."""
     names = [f"--{name}" for name, value in options.items() if value is not None]
