@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    IndexFile,
+    MissingBlobError,
+    ReaderWrapper,
+    RegistryReader,
+)
 from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import (
-    HostError,
-    InputError,
-    IntegrityError,
-    RegError,
-    fault,
-)
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG
 
 
@@ -98,13 +98,14 @@ class KnownHeads:
     ) -> IndexFile | None:
         """Read an index file and `check` it; if it fails, read and check the newest one. Return the one that passes.
 
-        A cache in between, or a commit that was pinned before another writer's, is not a rollback.
+        A cache in between, or a commit that was pinned before another writer's, is not a rollback; nor is a blob that a
+        collector freed, once the file that names it was replaced.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
         try:
             self.check(reader, name, index, before, near, is_own)
-        except IntegrityError:
+        except (IntegrityError, MissingBlobError):
             index, former = reader.read_fresh(name), index
             if index == former:
                 raise
@@ -141,15 +142,15 @@ class KnownHeads:
         after = observe(before, served)
         if after is None or index is None:
             return
+        digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
+        if trust and (before is None or (before.index, before.trust) != (digest, trust)):
+            _enforce(reader, name, index)
+            after = after.replace(trust=trust) if after.index == digest else after
         self._keep(reader.registry_id, name, before, after)
-        if after.index != Digest.of(index.data):
+        if after.index != digest:
             with suppress(OSError):
                 age = abs(time.time() - self._path(reader.registry_id, name).stat().st_mtime)
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[served.url], age))
-        trust = "" if is_own else trust_digest()
-        if trust and (before is None or (before.index, before.trust) != (Digest.of(index.data), trust)):
-            _enforce(reader, name, index)
-            self._add(reader.registry_id, name, index, trust=trust)
 
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
         """Yield the contradiction between an index file and its known head, if any; see `verify.Audit`.
@@ -159,7 +160,7 @@ class KnownHeads:
         try:
             try:
                 self.check(reader, name, index, self.read(reader.registry_id, name), is_own=True)
-            except IntegrityError:
+            except (IntegrityError, MissingBlobError):
                 if reader.read_index(name) == index:
                     raise
                 self.read_index(reader, name, is_own=True)
@@ -177,12 +178,8 @@ class KnownHeads:
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
         """Remember that a governed channel of the newest index file meets its policy. Ignore an older one."""
         head = self.read(registry_id, name)
-        self._add(registry_id, name, index, gates={**(head.gates if head else {}), channel: proof})
-
-    def _add(self, registry_id: str, name: str, index: IndexFile, **facts: object) -> None:
-        head = self.read(registry_id, name)
         if head is not None and head.index == Digest.of(index.data):
-            self._keep(registry_id, name, head, head.replace(**facts))
+            self._keep(registry_id, name, head, head.replace(gates={**head.gates, channel: proof}))
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Return their names."""

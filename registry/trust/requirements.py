@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.lookup import load, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.signatures import (
     SignatureVerdict,
@@ -25,9 +25,9 @@ SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you k
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if the log of a model does not meet the trust file.
 
-    The whole log is read. The state must follow from it, except keys that this build does not know.
+    The whole log of just this index file is read. The state must follow from it, except keys that this build does not know.
     """
-    log = load(reader, name, index=index)
+    log = log_of(reader, name, index).check()
     check_lines(trust, log.registry, name, log.lines())
     log.prove()
 
