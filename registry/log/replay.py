@@ -262,9 +262,10 @@ class Replay:
         entry = None if event.version is None else self.versions.get(event.version)
         if entry is None or entry.manifest != event.manifest:
             assert event.manifest is not None
-            self._refuse(
-                f"{self.name}:{event.version} with manifest {event.manifest.short}... is not published here"
-            )
+            if entry is not None or self.claims is None:
+                raise ConflictError(
+                    f"{self.name}:{event.version} with manifest {event.manifest.short}... is not published here"
+                )
             return VersionEntry(event.manifest, 0, 0)  # of an earlier version with this number, to be dropped
         return entry
 

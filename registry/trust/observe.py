@@ -150,6 +150,10 @@ def observe(before: KnownHead | None, served: ServedIndex) -> KnownHead | None:
                 reset,
             )
         log.check()
+        state = before.state
+        is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
+        if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
+            log.prove()  # what was true then follows from the lines and the manifests
         return before.at(url, log.seq)
     # 4. A log of the same length or more has the known head.
     if (digest := log.digest_at(before.seq)) != before.head:

@@ -12,8 +12,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Publish, Tag, Unyank, Yank
-from onnxreg.schema.log.logline import LogLine, genesis
+from onnxreg.schema.log.events import Drop, Publish, Tag, Unyank, Yank
+from onnxreg.schema.log.logline import genesis
 
 REGISTRY, NAME = "0" * 32, "acme/pii"
 MANIFEST = Digest.of(b"manifest")
@@ -36,26 +36,27 @@ VALUES = st.one_of(
     st.just([]),
     st.just({}),
     st.just([[]]),
+    st.sampled_from(["2026-01-01T00:00:00+02:00", "2026-01-01T00:00:00.5Z", "2026-01-01t00:00:00z"]),
 )
 
 
-def index_file(events: list[dict[str, Any]]) -> bytes:
+def index_file(events: list[dict[str, Any]], base: int = 0, **more: Any) -> bytes:
     """The chain is whole, and the state says what the unharmed events say."""
     prev, lines = genesis(REGISTRY, NAME), []
-    for seq, event in enumerate(events, 1):
+    for seq, event in enumerate(events, base + 1):
         lines.append(canonical.encode({"seq": seq, "prev": str(prev), "event": event}))
         prev = Digest.of(lines[-1])
     held = {"version": "1.0.0", "manifest": str(MANIFEST), "seq": 4}
     state = {
         "registry": REGISTRY,
         "name": NAME,
-        "seq": len(events),
+        "seq": base + len(events),
         "head": str(prev),
         "channels": {"stable": held},
         "versions": {"1.0.0": {"manifest": str(MANIFEST), "size": 10, "seq": 1}},
         "summaries": {"1.0.0": {"artifacts": [], "files": [], "manifest": str(MANIFEST), "size": 10}},
         "segments": [],
-    }
+    } | more
     return b"".join(line + b"\n" for line in (canonical.encode(state), *lines))
 
 
@@ -97,6 +98,8 @@ def test_a_line_after_what_is_known_is_read_as_strictly() -> None:
         look(index_file([*whole, {"kind": "tag", "name": NAME}]), first)
 
 
-def test_the_generated_lines_are_log_lines() -> None:
-    for line in index_file([event.to_json() for event in EVENTS]).splitlines()[1:]:
-        LogLine.decode(line)
+def test_lines_about_another_manifest_of_a_sealed_version_are_an_integrity_error() -> None:
+    other = Drop(**ABOUT, nonce="5" * 32, version=V1, manifest=Digest.of(b"another"))
+    yanks = [Yank(**ABOUT, nonce=digit * 32, **HELD, every=True).to_json() for digit in "67"]
+    with pytest.raises(IntegrityError, match="is not what its log says"):
+        look(index_file([yanks[0], other.to_json(), yanks[1]], 64, segments=[str(MANIFEST)], channels={}))
