@@ -11,12 +11,7 @@ from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.enforce import (
-    STEP_DEMANDS,
-    ChannelGate,
-    policies_in,
-    read_policies,
-)
+from onnxreg.registry.gates.enforce import STEP_DEMANDS, ChannelGate, policies_in, read_policies
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import consult, find, load, log_of
@@ -166,7 +161,7 @@ def promote(
     """Judge a version by the policy. If it passes, move the channel.
 
     Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
-    NotFoundError if the version does not exist; ConflictError if another user moves the channel meanwhile.
+    NotFoundError if the version does not exist; ConflictError if it is yanked, or another user moves the channel meanwhile.
 
     Args:
         known_heads: those of the user.
@@ -187,6 +182,7 @@ def promote(
 
     def judge(log: Log) -> tuple[PromotionEvidence, Channel | None]:
         version = log.find(ref).version
+        log.check_unyanked(version)
         return ChannelGate(log, policies, channel).judge(version), log.channels.get(channel)
 
     judged, current = consult(source, ref.name, judge)
@@ -194,6 +190,7 @@ def promote(
 
     def change(log: Log) -> Collection[Digest]:
         """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
+        log.check_unyanked(version)
         gate = ChannelGate(log, policies, channel)
         latest = gate.judge(version)
         if latest.failed:

@@ -49,9 +49,8 @@ def collect(
 ) -> CollectResult:
     """Delete the blobs (or only some of them) that no model refers to.
 
-    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError
-    or NotFoundError, and nothing deleted, if a log or manifest cannot be read: what it refers to is not
-    known.
+    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError or
+    NotFoundError, and nothing deleted, if a log or manifest cannot be read: what it refers to is not known.
     """
     logs = Logs(remote)
     live = logs.referred()

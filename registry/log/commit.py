@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
-"""Seconds."""
 
 Change = Callable[[Log], Collection[Digest] | None]
 """Appends events to a log, with their documents, and returns the other blobs that they refer to; None if there is

@@ -69,11 +69,7 @@ class Decisions:
         """
         log = self._open(ref.name)
         target = log.find(ref)
-        if target.entry.yanked:
-            raise ConflictError(
-                f"{target.ref} is yanked: a channel would resolve to nothing",
-                f"name another version, or take the yank back: reg yank {target.ref} --undo",
-            )
+        log.check_unyanked(target.version)
         current = log.channels.get(check_channel(channel))
         events = []
         if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
@@ -161,13 +157,13 @@ class Decisions:
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
-            return [] if _is_stated(log, event.manifest, event.statement) else [event]
+            stated = ((item.manifest, item.statement) for _, item in log.events(Attest))
+            return [] if (event.manifest, event.statement) in stated else [event]
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
         """The decision of a retention policy: every version that it does not keep gives up its files."""
-
         now = newest_publication(self.store) if policy.days is not None else datetime.now(UTC)
 
         def decide(log: Log) -> list[Event]:
@@ -279,7 +275,3 @@ def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
-
-
-def _is_stated(log: Log, manifest: Digest, statement: Digest) -> bool:
-    return any((event.manifest, event.statement) == (manifest, statement) for _, event in log.events(Attest))

@@ -370,6 +370,15 @@ class Log:
             summary = self.summarize(target.entry.manifest, member)
         return summary.after(self.state.verdicts(target.entry))
 
+    def check_unyanked(self, version: Version) -> None:
+        """ConflictError if a version is yanked, so that no channel may be moved to it; a digest may name such a version."""
+        if self.versions[version].yanked:
+            ref = f"{self.name}:{version}"
+            raise ConflictError(
+                f"{ref} is yanked: a channel would resolve to nothing",
+                f"name another version, or take the yank back: reg yank {ref} --undo",
+            )
+
     def check_summary(self, target: LocatedVersion) -> None:
         """IntegrityError if the state line says other things of a version than its manifest."""
         summary = self.state.summaries.get(target.version)

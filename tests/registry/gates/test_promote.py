@@ -85,6 +85,13 @@ def test_a_dry_run_moves_nothing(registry: Registry) -> None:
     assert done.holds and not done.moved and not registry.state(NAME).channels
 
 
+def test_a_yanked_version_is_not_promoted_by_its_digest(registry: Registry) -> None:
+    digest = registry.get(f"{NAME}:1.0.0").digest
+    registry.yank(f"{NAME}:1.0.0", "leaks names")
+    with pytest.raises(ConflictError, match=r"1\.0\.0 is yanked"):
+        owner.promote(registry, f"{NAME}@{digest}", "stable")
+
+
 def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
     assert not owner.promote(registry, f"{NAME}:1.0.0", "stable").moved
@@ -285,15 +292,6 @@ def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
         registry.resolve(STABLE)
 
 
-def test_a_policy_log_with_a_broken_chain_is_refused(tmp_path: Path) -> None:
-    """By who set the policy."""
-    registry = filled(tmp_path)
-    path = registry.store.root / "policy.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
-    with pytest.raises(IntegrityError):
-        owner.set_policy(registry, read_policy(LAX, "policy"))
-
-
 def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path) -> None:
     registry = filled(tmp_path)
     owner.set_policy(registry, read_policy(LAX, "policy"))
@@ -301,6 +299,8 @@ def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path)
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905", 1))
     with pytest.raises(IntegrityError, match=r"^policy\.jsonl is broken at line 2$"):
         read_policies(registry.store)
+    with pytest.raises(IntegrityError):
+        owner.set_policy(registry, read_policy(LAX, "policy"))
 
 
 def republished(registry: Registry, tmp_path: Path, version: str) -> None:
