@@ -141,11 +141,8 @@ class ChannelGate:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
         move = self.moves[-1] if self.moves else None
-        if (
-            current is None
-            or move is None
-            or (current.version, current.evidence) != (move.version, move.evidence)
-        ):
+        words = ("version", "manifest", "policy", "evidence")
+        if move is None or any(getattr(current, word, None) != getattr(move, word) for word in words):
             raise IntegrityError(f"{name} was moved without an event in the log", VERIFY_ADVICE)
         self._check_promoted(move, f"{name} was moved to {move.version}")
         self._check_past()
@@ -158,7 +155,8 @@ class ChannelGate:
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
-        if step is None or (step.percent, step.salt) != (rollout.percent, rollout.salt):
+        stated = (rollout.to, rollout.percent, rollout.salt, rollout.where)
+        if step is None or (step.version, step.percent, step.salt, step.where) != stated:
             raise IntegrityError(f"the rollout of {name} is not what its log says", VERIFY_ADVICE)
         if self.rules:
             self._check_promoted(step, f"{rollout.to} is rolled out to {name}")
@@ -253,17 +251,19 @@ def check_holder(
         """The judged log may be newer than the state line, since a collector may have freed older documents."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
+        answered = log if index in (None, log.index) else log_of(reader, located.name, index)
         rollout = log.rollouts.get(channel)
         if rollout is not None and rollout.manifest == manifest:
             gate.check_rollout()
+            is_same = answered.state.rollouts.get(channel) == rollout
         else:
             gate.check()
-            if current is None or current.manifest != manifest:
-                raise GateError(
-                    f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
-                    "it was moved while it was read: ask again",
-                )
-        answered = log if index in (None, log.index) else log_of(reader, located.name, index)
+            is_same = current is not None and current.manifest == manifest
+        if not is_same:
+            raise GateError(
+                f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
+                "it was moved while it was read: ask again",
+            )
         answered.check_summary(located)
 
     consult(reader, located.name, judge, index=index)

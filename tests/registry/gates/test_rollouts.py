@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.gated import NAME, draft, refusal
-from support.trust.tamper import Tree
+from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import promotion
@@ -23,7 +23,6 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
-    RegError,
 )
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
@@ -251,30 +250,22 @@ def test_a_clock_that_was_never_set_rolls_nothing_out(
         owner.rollouts(governed).finish(NAME, STABLE)
 
 
-LIES = {
-    "share": lambda state: state["rollouts"][EDGE].update(percent=100),
-    "salt": lambda state: state["rollouts"][EDGE].update(salt="1" * 32),
-    "target": lambda state: state["rollouts"][EDGE].update(
-        to="1.2.0", manifest=state["versions"]["1.2.0"]["manifest"]
-    ),
-    "no rollout": lambda state: state.pop("rollouts"),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-def test_a_rollout_that_was_changed_by_hand_is_noticed(lie: str, free: Registry) -> None:
-    start(free, share=5)
-    Tree(free.store.root).edit_state(NAME, LIES[lie])
-    with pytest.raises(IntegrityError):
-        free.resolve(f"{NAME}:{EDGE}")
-    assert owner.verify(free).damages
-
-
-@pytest.mark.parametrize("value", [{"edge": {}}, [], {"edge": {"to": "1.1.0"}}])
-def test_a_malformed_rollout_is_an_error(value: Any, free: Registry) -> None:
-    Tree(free.store.root).edit_state(NAME, lambda state: state.update(rollouts=value))
-    with pytest.raises(RegError):
-        free.resolve(f"{NAME}:{EDGE}")
+@pytest.mark.parametrize("lie", [{"percent": 100}, {"salt": "1" * 32}, {"where": None}])
+def test_tables_of_a_sealed_log_widen_no_rollout(lie: dict[str, Any], governed: Registry) -> None:
+    """A newcomer does not notice a forged checkpoint, but the lines have no such step."""
+    share, where = 0.01 if "percent" in lie else 100, "platform = android" if "where" in lie else None
+    start(governed, STABLE, share, where=where)
+    for number in ("1.2.0", "1.3.0") * 35:
+        governed.tag(f"{NAME}:{number}", "beta")
+    tree = Tree(governed.store.root)
+    forged = tree.read(tree.state(NAME)["checkpoint"])
+    rollout = forged["rollouts"][STABLE] | lie
+    forged["rollouts"][STABLE] = {key: value for key, value in rollout.items() if value is not None}
+    made = tree.put(canonical_json(forged))
+    tree.edit_state(NAME, lambda state: state.update(checkpoint=made, rollouts=forged["rollouts"]))
+    governed.heads.reset(governed.id)
+    with pytest.raises(IntegrityError, match="is not what its log says"):
+        version(governed, STABLE)
 
 
 def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_path: Path) -> None:
