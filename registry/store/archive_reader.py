@@ -21,12 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import (
-    Carried,
-    MissingBlobError,
-    StoredObject,
-    TreeFile,
-)
+from onnxreg.registry.store.protocol import Carried, MissingBlobError, StoredObject, TreeFile
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES

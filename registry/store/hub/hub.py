@@ -114,6 +114,10 @@ class HubStore(ObjectStore):
             at = self.now() if attempt == 0 else self.refresh()
             try:
                 operations = decide(at, unanswered > 0)
+            except LostRaceError:
+                self._pin = None
+                raise
+            try:
                 if operations:
                     self._pin = CommitSnapshot(self.hub, self.hub.commit(operations, message, at.revision))
                 return
@@ -125,9 +129,6 @@ class HubStore(ObjectStore):
                 if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
                     raise
                 parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
-            except LostRaceError:
-                self._pin = None
-                raise
         raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:

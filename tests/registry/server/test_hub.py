@@ -28,12 +28,7 @@ from onnxreg.schema.manifest.family import pipeline_of
 
 NAME = "acme/pii"
 OWN = {"model.onnx", "model_int8.onnx", "config.json", "tokenizer.json", "openmed-onnx.json"}
-ALIASES = {
-    "model_quantized.onnx",
-    "onnx/model.onnx",
-    "onnx/model_int8.onnx",
-    "onnx/model_quantized.onnx",
-}
+ALIASES = {"model_quantized.onnx", "onnx/model.onnx", "onnx/model_int8.onnx", "onnx/model_quantized.onnx"}
 
 
 @pytest.fixture(autouse=True)

@@ -85,10 +85,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(site: Proxy, registry: Registr
     digest = store(registry, bytes(8 * 2**20))
     remote = http_remote(site.url)
     site.plan = at(0, "truncated")
-    with (
-        remote.open_blob(digest) as stream,
-        pytest.raises(RemoteError, match=r"asked for|changed"),
-    ):
+    with remote.open_blob(digest) as stream, pytest.raises(RemoteError, match=r"asked for|changed"):
         stream.read(10)
         path = registry.store.root / BlobKey(digest).path
         path.chmod(0o600)

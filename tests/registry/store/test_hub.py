@@ -30,8 +30,9 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.hub import hub_client, presentation
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
-from onnxreg.registry.store.hub.hub_client import parse_url
+from onnxreg.registry.store.hub.hub_client import CommitSnapshot, parse_url
 from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support import parallel
@@ -844,6 +845,18 @@ def test_a_listing_of_nonsense(hub: Hub, remote: HubRegistry, value: dict[str, A
         hub.fail(pattern, status=200, times=1000, body=json.dumps([entry]).encode())
     assert "the answer is not the Hub's" in failing(lambda: remote.has([Digest.of(b"blob")]), RemoteError)
     assert "the answer is not the Hub's" in failing(lambda: list(remote.files()), RemoteError)
+
+
+def test_an_unanswered_question_is_no_commit_in_doubt(remote: HubRegistry) -> None:
+    doubts = []
+
+    def decide(at: CommitSnapshot, is_doubtful: bool) -> None:
+        doubts.append(is_doubtful)
+        raise UnansweredError("silence")
+
+    with pytest.raises(UnansweredError):
+        remote.commits.transact("Write", decide)
+    assert doubts == [False]
 
 
 def test_another_registry_under_the_same_name_is_noticed(

@@ -66,12 +66,7 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
         "unknown option": (f"{url}?colour=red", {}, 2, "no option 'colour'"),
         "wrong secret": (url, {"AWS_SECRET_ACCESS_KEY": "wrong"}, 6, f"{reading}SignatureDoesNotMatch"),
         "wrong key": (url, {"AWS_ACCESS_KEY_ID": "AKIAWRONG"}, 6, f"{reading}InvalidAccessKeyId"),
-        "nobody listens": (
-            url,
-            {"AWS_ENDPOINT_URL": closed},
-            6,
-            f"{reading}Connection refused",
-        ),
+        "nobody listens": (url, {"AWS_ENDPOINT_URL": closed}, 6, f"{reading}Connection refused"),
         "no credentials": (
             url,
             {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
