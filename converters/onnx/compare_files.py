@@ -31,6 +31,7 @@ from onnxreg.schema.manifest.parts import TensorSpec
 
 Item = tuple[str, Any, frozenset[str]]
 """A node with its digest and the names of the weights that it reads."""
+Side = tuple[list[Item], Any]  # nodes and outputs of a graph
 BLOCK_ELEMENTS = 2**18
 """Elements that are subtracted at once."""
 Tensors = Mapping[str, Any]
@@ -43,10 +44,10 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
 
     Functions and subgraphs are compared as wholes. Raises InputError, naming the file, for one that cannot be read.
     """
-    (before, old_facts), (after, new_facts) = _open(old), _open(new)
+    (before, old_facts, old_items), (after, new_facts, new_items) = _open(old), _open(new)
     tensors, equal_tensors = _compare_tensors(stored_tensors(before), stored_tensors(after))
     renamed = {item.old.name: item.name for item in tensors if item.change == "renamed" and item.old}
-    nodes, equal_nodes = _compare_nodes(before, after, renamed)
+    nodes, equal_nodes = _compare_nodes((old_items, before.outputs), (new_items, after.outputs), renamed)
     facts = [
         FactChange(name=name, old=old_facts.get(name), new=new_facts.get(name))
         for name in sorted(old_facts.keys() | new_facts.keys())
@@ -61,12 +62,12 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
     )
 
 
-def _compare_nodes(old: ir.Graph, new: ir.Graph, renamed: Mapping[str, str]) -> tuple[list[NodeChange], int]:
+def _compare_nodes(old: Side, new: Side, renamed: Mapping[str, str]) -> tuple[list[NodeChange], int]:
     """The changes in the order of the new graph, then those of outputs, then removed nodes; and how many nodes are equal.
 
     `renamed`: the new names of weights that are only called otherwise.
     """
-    before, after = _items(old), _items(new)
+    (before, old_outputs), (after, new_outputs) = old, new
     pairs, removed, added = match(before, after, (_by_digest, _by_output, _by_weights))
     partner = {before[i][1]: after[j][1] for _, i, j in pairs}
 
@@ -86,10 +87,10 @@ def _compare_nodes(old: ir.Graph, new: ir.Graph, renamed: Mapping[str, str]) -> 
             if differences:
                 changed[j] = _change("changed", after[j][1], differences)
     changes = [changed[j] for j in sorted(changed)]
-    outputs = {value.name: value for value in old.outputs}
+    outputs = {value.name: value for value in old_outputs}
     changes += [
         NodeChange(change="changed", name=value.name or "", operator="output", what=("inputs",))
-        for value in new.outputs
+        for value in new_outputs
         if value.name in outputs and not same(outputs[value.name], value)
     ]
     changes += [_change("removed", before[i][1]) for _, i in removed]
@@ -105,14 +106,17 @@ def _compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], in
     return [*changes, *_unpaired_tensors(old, new)], equal
 
 
-def _open(path: Path) -> tuple[ir.Graph, dict[str, str]]:
-    """A model's graph, and its facts by name as texts."""
+def _open(path: Path) -> tuple[ir.Graph, dict[str, str], list[Item]]:
+    """A model's graph, whose tensors can be read, its facts by name as texts, and its nodes."""
     model = onnx_graph.read_model(path)
     inputs, outputs = contract(model)
     with onnx_graph.valid_graph(path):
         functions = {
             f"function {item.domain}:{item.name}": function_digest(item) for item in model.functions.values()
         }
+        items = _items(model.graph)
+        for tensor in filter(is_numeric, stored_tensors(model.graph).values()):
+            tensor.numpy()
     facts = {
         **_specs("input", inputs),
         **_specs("output", outputs),
@@ -127,7 +131,7 @@ def _open(path: Path) -> tuple[ir.Graph, dict[str, str]]:
         "description": model.doc_string or "",
         "graph name": model.graph.name or "",
     }
-    return model.graph, facts
+    return model.graph, facts, items
 
 
 def _specs(side: str, specs: Iterable[TensorSpec]) -> dict[str, str]:
@@ -137,11 +141,7 @@ def _specs(side: str, specs: Iterable[TensorSpec]) -> dict[str, str]:
 
 def _items(graph: ir.Graph) -> list[Item]:
     return [
-        (
-            digest,
-            node,
-            frozenset(value.name or "" for value in node.inputs if value and value.is_initializer()),
-        )
+        (digest, node, frozenset(one.name or "" for one in node.inputs if one and one.is_initializer()))
         for digest, node in zip(digest_nodes(graph)[1], graph, strict=True)
     ]
 
