@@ -231,7 +231,7 @@ class Scene:
 
     def seal(self) -> None:
         """More moves of the channel `beta` than the tail has lines."""
-        for version in ("1.0.0", "1.1.0") * 35:
+        for version in ("1.2.0", "1.4.0") * 35:
             self.reg("tag", f"@model:{version}", "beta")
 
     def copy_to(self, place: str) -> None:
