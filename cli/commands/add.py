@@ -3,10 +3,10 @@
 import json
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,10 +27,6 @@ from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.family import check_member
-
-if TYPE_CHECKING:
-    from onnxreg.converters.importers.survey import Adopted
-    from onnxreg.converters.source.location import Location
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
@@ -215,14 +211,13 @@ def import_(
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
+    from onnxreg.converters.importers.hub_repository import adopt_source
+
     progress = not (session.quiet or as_json) and sys.stderr.isatty()
     registry = session.open(create=None)
     registry.yanked_bytes = yanked_bytes
-    with registry.workspace() as files, registry.workspace() as workspace:
-        location, (draft, differences) = _read(source, files, workspace, name, progress)
-        if location.hub_id is not None and draft.document is None:
-            origin = {"id": location.hub_id, "revision": location.revision}
-            draft = replace(draft, fields={**draft.fields, "source": origin})
+    with registry.workspace() as links, registry.workspace() as workspace:
+        draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = prove_added(session, registry, published)
@@ -231,46 +226,6 @@ def import_(
     remarks = [*proof_lines(proofs), *claims]
     report_published(session, published, remarks=remarks, differences=documents, proofs=proofs)
     offer_deltas_of(session, registry, published, deltas)
-
-
-def _read(source: str, files: Path, workspace: Path, name: str, progress: bool) -> "tuple[Location, Adopted]":
-    """Read a source into a workspace; `files` is an empty directory for links into the Hub's cache.
-
-    External data of unusual names is downloaded once a graph names it.
-    """
-    from onnxreg.converters.importers.confine import Child
-    from onnxreg.converters.importers.hub_repository import SCHEME, missing_data
-
-    location, further = _locate(source, progress), set[str]()
-    while True:
-        with Child() as child:
-            directory = _directory(location, files / str(len(further)))
-            try:
-                return location, child.take(directory, workspace, name=name)
-            except InputError as error:
-                missing = missing_data(error, directory) - further
-                if location.hub_id is None or not missing:
-                    raise
-        further |= missing
-        location = _locate(f"{SCHEME}{location.hub_id}@{location.revision}", progress, further)
-
-
-def _locate(source: str, progress: bool, further: Collection[str] = ()) -> "Location":
-    """The directory of a source; a repository of the Hub is downloaded, with `further` files."""
-    from onnxreg.converters.importers.hub_repository import SCHEME, fetch_repository
-    from onnxreg.converters.source.location import Location
-
-    is_url = source.startswith(SCHEME)
-    return fetch_repository(source, progress, further) if is_url else Location(Path(source))
-
-
-def _directory(location: "Location", target: Path) -> Path:
-    """The directory to read. Links into the Hub's cache are replaced by files in `target`."""
-    from onnxreg.converters.importers.hub_repository import resolve_links
-    from onnxreg.converters.source.location import is_snapshot
-
-    snapshot = location.directory
-    return resolve_links(snapshot, target) if is_snapshot(snapshot) else snapshot
 
 
 def _short(value: Any) -> str:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,14 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
             _check_format(model, model.facts, survey.hint)
     companions = tuple(map(intake.take, survey.companions))
     artifacts = tuple(_artifact(model, intake) for model in survey.models)
-    differences = list(survey.differences)
+    draft = Draft(
+        intake.name, intake.workspace, artifacts, companions, {}, intake.file_states, survey.document
+    )
     if survey.document is not None:
         if intake.scrubbed:
-            raise InputError(
-                f"{intake.scrubbed[0]} names a path of a machine, which is not published", survey.hint
-            )
-        states = intake.file_states
-        return Draft(
-            intake.name, intake.workspace, artifacts, companions, {}, states, survey.document
-        ), differences
+            message = f"{intake.scrubbed[0]} names a path of a machine, which is not published"
+            raise InputError(message, survey.hint)
+        return draft, list(survey.differences)
     described = _describe(intake.workspace, companions)
     fields = {**survey.fields, **described}
     if any(model.member for model in survey.models):
@@ -94,15 +93,14 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
         *compare(survey.claims, described | {"formats": formats}, "", stated),
         *compare(claimed, tokenizer, "tokenizer", ["files"]),
         *_contradicted(survey.models),
-        *differences,
+        *survey.differences,
     ]
     result = {"scrubbed": sorted([*intake.scrubbed, *survey.scrubbed]), **survey.result}
     if survey.claims:
         result["differences"] = [difference.path for difference in differences]
     step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
     fields["recipe"] = {"profile": survey.profile, "profile_version": 1, "steps": [step], "tools": {}}
-    draft = Draft(intake.name, intake.workspace, artifacts, companions, fields, intake.file_states)
-    return with_kv_caches(draft), differences
+    return with_kv_caches(replace(draft, fields=fields)), differences
 
 
 def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
@@ -170,7 +168,22 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
         paths.setdefault(companion.role, []).append(companion.path)
     fields: dict[str, Any] = {}
     if "config" in paths:
-        fields |= _from_config(root / paths["config"][0]) | {"config_path": paths["config"][0]}
+        path = root / paths["config"][0]
+        config = read_json(path)
+        if not isinstance(config, dict):
+            raise InputError(f"{path.name} is not a JSON object")
+        fields["config_path"] = paths["config"][0]
+        classes = config.get("architectures")
+        name = str(classes[0]) if isinstance(classes, list) and classes else ""
+        if task := next((task for end, task in _TASKS.items() if name.endswith(end)), None):
+            fields["task"] = task
+        if isinstance(config.get("model_type"), str):
+            fields["family"] = config["model_type"]
+        for key in ("max_position_embeddings", "max_sequence_length"):
+            if isinstance(config.get(key), int):
+                fields["max_sequence_length"] = config[key]
+        if config.get("id2label"):
+            fields["labels"] = _parse_labels(config["id2label"], f"id2label in {path.name}")
     if "labels" in paths:
         path = root / paths["labels"][0]
         labels = _parse_labels(read_json(path), path.name)
@@ -184,26 +197,6 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
         fields.pop("labels", None)
     if "tokenizer" in paths:
         fields["tokenizer"] = {"path": ".", "files": sorted(paths["tokenizer"])}
-    return fields
-
-
-def _from_config(path: Path) -> dict[str, Any]:
-    config = read_json(path)
-    if not isinstance(config, dict):
-        raise InputError(f"{path.name} is not a JSON object")
-    fields: dict[str, Any] = {}
-    architectures = config.get("architectures")
-    names = architectures if isinstance(architectures, list) else []
-    task = next((task for name in names[:1] for end, task in _TASKS.items() if str(name).endswith(end)), None)
-    if task is not None:
-        fields["task"] = task
-    if isinstance(config.get("model_type"), str):
-        fields["family"] = config["model_type"]
-    for key in ("max_position_embeddings", "max_sequence_length"):
-        if isinstance(config.get(key), int):
-            fields["max_sequence_length"] = config[key]
-    if config.get("id2label"):
-        fields["labels"] = _parse_labels(config["id2label"], f"id2label in {path.name}")
     return fields
 
 
@@ -221,11 +214,11 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
 def _check_labels(fields: Mapping[str, Any], models: Iterable[Model]) -> None:
     """Raise InputError if a classifier's labels are not as many as the classes of its logits."""
     labels = fields.get("labels")
-    for model in models if labels is not None else ():
+    for model in models:
         classes = None if model.facts is None else _class_count(model.facts)
-        if classes is not None and len(fields["labels"]) != classes:
+        if labels is not None and classes is not None and len(labels) != classes:
             raise InputError(
-                f"{model.path} has {classes} classes, but the labels beside it are {len(fields['labels'])}",
+                f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
                 "use the id2label.json and config.json that were exported with this model",
             )
 

@@ -81,17 +81,16 @@ class Child:
 
         RuntimeError with the traceback of an error there that nobody expects.
         """
-        member_names = {str(file): member for file, member in (members or {}).items()}
-        request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
-        further = {"members": member_names, "parent": None if parent is None else str(parent)}
-        return self._request({**request, **further}, workspace)
+        request = {"files": files, "name": name, "format": format, "precision": precision, "parent": parent}
+        names = {str(file): member for file, member in (members or {}).items()}
+        return self._request({**request, "members": names}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Adopted":
         """`adopt_directory`, there."""
-        return self._request({"directory": str(directory), "name": name}, workspace)
+        return self._request({"directory": directory, "name": name}, workspace)
 
     def _request(self, request: Mapping[str, Any], workspace: Path) -> "Adopted":
-        self._send({**request, "workspace": str(workspace)})
+        self._send({**request, "workspace": workspace})
         self._deadline = time.monotonic() + BASE_SECONDS
         for line in self._lines():
             value = json.loads(line)
@@ -107,14 +106,14 @@ class Child:
             self._reading, self._size = value["reading"], value["size"]
             self._deadline = time.monotonic() + BASE_SECONDS + self._size / BYTES_PER_SECOND
         status = self._process.wait()
-        raise InputError(
-            self._about(f"the process that read it ended ({_ending(status)})"), "look at who made the file"
-        )
+        ending = f"signal {-status}" if status < 0 else f"exit status {status}"
+        message = self._about(f"the process that read it ended ({ending})")
+        raise InputError(message, "look at who made the file")
 
     def _send(self, request: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             return
@@ -152,20 +151,13 @@ def resident(pid: int) -> int:
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except FileNotFoundError:
-        return 0 if sys.platform == "linux" else _listed(pid)
+        if sys.platform == "linux":
+            return 0
+        process = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)
+        return int(process.stdout or 0) * 1024
     except (OSError, IndexError):
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _listed(pid: int) -> int:
-    """The same, if there is no /proc."""
-    process = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)
-    return int(process.stdout or 0) * 1024
-
-
-def _ending(status: int) -> str:
-    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 class _Pipe:
@@ -250,12 +242,9 @@ def decode(value: Mapping[str, Any]) -> "Adopted":
     from onnxreg.converters.importers.survey import Difference
     from onnxreg.schema.manifest.draft import Draft
 
-    def convert(kind: type, item: Any) -> Any:
-        return kind(item.encode()) if kind is bytes else kind(item)
-
     document = value["draft"]["document"]
     draft = {**value["draft"], "document": None if document is None else document.encode()}
-    return msgspec.convert(draft, Draft, dec_hook=convert), msgspec.convert(
+    return msgspec.convert(draft, Draft, dec_hook=lambda kind, item: kind(item)), msgspec.convert(
         value["differences"], list[Difference]
     )
 

@@ -35,7 +35,6 @@ from onnxreg.schema.formats.hub_layout import is_companion, stem_of
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
-EXPORTS = "exports/"
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 
 
@@ -84,7 +83,7 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
     intake.look_below(directory)
     by_path = {}
     for entry in manifest.all_files():
-        short = entry.path.removeprefix(EXPORTS)
+        short = entry.path.removeprefix("exports/")
         is_short = (directory / short).exists() and not (directory / entry.path).exists()
         file = named_file(directory, short if is_short else entry.path, entry.role)
         by_path[entry.path] = Found(entry.role, file, entry.path)

@@ -3,34 +3,64 @@
 import re
 import shutil
 from collections.abc import Collection
+from dataclasses import replace
 from glob import escape
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
+from onnxreg.converters.importers import confine
 from onnxreg.converters.onnx.external_data import MissingDataError
 from onnxreg.converters.source import hub_files
-from onnxreg.converters.source.location import Location, check_inside
+from onnxreg.converters.source.location import Location, check_inside, is_snapshot
 from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import InputError, hub_library
 
+if TYPE_CHECKING:
+    from onnxreg.converters.importers.survey import Adopted
+
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
+# fmt: off
 PATTERNS = (
-    "*.onnx",
-    "*.ort",
-    "*.onnx_data*",
-    "*.onnx.data*",
-    "*.json",
-    "*.jinja",
-    "*.txt",
-    "*.model",
-    "*.spm",
-    "[0-9]*_*/model.safetensors",
-    "*.tiktoken",
-    "*.config",
-    "README.md",
+    "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*", "*.json", "*.jinja", "*.txt", "*.model", "*.spm",
+    "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
 )
+# fmt: on
 """Graphs with their external data, and all that may be a companion."""
-REGISTRY = "registry.json"
+
+
+def adopt_source(
+    source: str, links: Path, workspace: Path, *, name: str, progress: bool = False
+) -> "Adopted":
+    """Adopt a directory, or a repository on the Hub, in a process of its own; for errors see `confine.Child.add`.
+
+    External data of unusual names is downloaded once a graph names it.
+
+    Args:
+        source: a directory, or a URL as `fetch_repository` takes it.
+        links: an empty directory, for hard links into the Hub's cache.
+        workspace: an empty directory, as of `adopt_directory`.
+    """
+    is_url, further = source.startswith(SCHEME), set[str]()
+    location = fetch_repository(source, progress) if is_url else Location(Path(source))
+    while True:
+        directory = location.directory
+        with confine.Child() as child:
+            if is_snapshot(directory):
+                directory = resolve_links(directory, links / str(len(further)))
+            try:
+                draft, differences = child.take(directory, workspace, name=name)
+                break
+            except MissingDataError as error:
+                missing = {PurePath(file).relative_to(directory).as_posix() for file in error.files} - further
+                if location.hub_id is None or not missing:
+                    raise
+        further |= missing
+        location = fetch_repository(f"{SCHEME}{location.hub_id}@{location.revision}", progress, further)
+    if location.hub_id is not None and draft.document is None:
+        origin = {"id": location.hub_id, "revision": location.revision}
+        draft = replace(draft, fields={**draft.fields, "source": origin})
+    return draft, differences
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
@@ -53,17 +83,11 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
     if not progress:
         disable_progress_bars()
     directory = hub_files.fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
-    if (directory / REGISTRY).is_file():
+    if (directory / "registry.json").is_file():
         raise InputError(
             f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"
         )
     return Location(directory, match["id"], directory.name)
-
-
-def missing_data(error: InputError, root: Path) -> set[str]:
-    """The external data that a graph below `root` lacks, if that is the error: paths from `root`."""
-    files = error.files if isinstance(error, MissingDataError) else ()
-    return {PurePath(file).relative_to(root).as_posix() for file in files}
 
 
 def resolve_links(snapshot: Path, target: Path) -> Path:

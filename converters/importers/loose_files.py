@@ -14,7 +14,6 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
-PROFILE = "as-is"
 NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
 
 
@@ -82,17 +81,14 @@ def survey_files(
         models.append(Model(main, facts, tuple(own), format, precision, members.get(path), made_from))
     _check_contracts(models)
     placed = {intake.resolved(file.file) for model in models for file in model.files}
-    companions = [found(file, role_of(file.name)) for file in others if intake.resolved(file) not in placed]
-    # one in a folder belongs to another library, whatever its name
-    roles = (Found("other", item.file, item.path) if "/" in item.path else item for item in companions)
-    params = {"format": format, "precision": precision}
-    return Survey(
-        tuple(models),
-        tuple(roles),
-        PROFILE,
-        "add",
-        {key: value for key, value in params.items() if value is not None},
-    )
+    companions = []
+    for file in others:
+        is_deep = root is not None and file.parent != root
+        if intake.resolved(file) not in placed:  # one in a folder belongs to another library
+            companions.append(found(file, "other" if is_deep else role_of(file.name)))
+    stated = (("format", format), ("precision", precision))
+    params = {key: value for key, value in stated if value is not None}
+    return Survey(tuple(models), tuple(companions), "as-is", "add", params)
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:

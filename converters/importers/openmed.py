@@ -90,10 +90,16 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
     left_out = [path for path in files_below(directory) if path not in named]
-    incomparable = _refuse_mixture(directory, facts | _leftovers(directory, left_out)) if facts else []
+    # a model that is not taken shows a mixed directory, too
+    spare = {
+        path: (inspect_ort if path.endswith(".ort") else inspect_onnx)(directory / path)
+        for path in left_out
+        if path.endswith(GRAPHS)
+    }
+    incomparable = _refuse_mixture(directory, facts | spare) if facts else []
     _refuse_foreign_report(directory, manifest, left_out)
     base = _base_of(facts) if facts else ""
-    bases = [base] if base in {files[0].path for files in located} else []
+    is_adopted = base in {files[0].path for files in located}
     is_android = any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
     models = []
     for claim, (main, *others) in zip(manifest.artifacts, located, strict=True):
@@ -113,7 +119,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
                 tuple({file.path: file for file in others}.values()),
                 claim.format,
                 None if model_facts else claim.precision,
-                parent=base if model_facts and base in bases and base != main.path else None,
+                parent=base if model_facts and is_adopted and base != main.path else None,
                 verdict=_verdict(manifest, claim, claimed, directory),
                 is_android=is_promised,
                 claims=claim.to_json(),
@@ -211,12 +217,6 @@ def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
 def _reports(manifest: ManifestV1) -> list[str]:
     claims = (manifest, *(item.metadata for item in manifest.artifacts if item.metadata))
     return list(dict.fromkeys(claim.recall_delta_path for claim in claims if claim.recall_delta_path))
-
-
-def _leftovers(root: Path, left_out: Sequence[str]) -> dict[str, GraphFacts]:
-    """Models that the manifest does not name: they are not taken, but a foreign one shows a mixed directory."""
-    facts = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
-    return facts | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
 
 
 def _base_of(models: Mapping[str, GraphFacts]) -> str:

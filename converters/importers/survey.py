@@ -16,7 +16,6 @@ from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, Verdict
 
 GRAPHS = (".onnx", ".ort")
 """The suffixes of model files that are read."""
-CORRECT_FORMAT = "leave --format out, or correct it"
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Survey:
     scrubbed: tuple[str, ...] = ()
     claims: Mapping[str, Any] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    hint: str = CORRECT_FORMAT
+    hint: str = "leave --format out, or correct it"
     document: bytes | None = None
 
 
