@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from shlex import join, quote
 
-from onnxreg.registry.gates.enforce import audit_gates, read_policies
 from onnxreg.registry.log.lookup import read_log
 from onnxreg.registry.maintain.verification import LEFTOVER, is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes, remotes_file
@@ -28,6 +27,7 @@ from onnxreg.registry.support.disk import READ_ONLY, Disk, host_errors
 from onnxreg.registry.transfer.merge import missing_lines
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.units import counted
 
 GIB = 2**30
@@ -206,8 +206,10 @@ def _is_for_people(remote: RegistryStore, kind: str) -> bool:
 
 def _channels(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     """Governed channels, if the registry has a policy: each must hold a version that the policy lets in."""
-    if not read_policies(remote).lines:
+    if remote.read_index(POLICY_LOG) is None:
         return
+    from onnxreg.registry.gates.enforce import audit_gates
+
     trust = load_trust()
     faults = [
         fault for name in remote.names() for _, fault in audit_gates(remote, read_log(remote, name), trust)

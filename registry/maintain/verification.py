@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.registry import support
-from onnxreg.registry.gates.enforce import audit_gates, read_policies
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError
 from onnxreg.registry.log.lookup import find, log_of, read_log, unknown_model
@@ -24,7 +23,6 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support import parallel
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.requirements import audit_signatures, enforce_policies
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RegError, fault
@@ -150,12 +148,14 @@ def verify_watched(
     progress: Progress = SILENT,
     trust: Trust | None = None,
 ) -> VerifyReport:
-    """Verify a registry, a model or a version for one user: a log must continue its known head, and meet the trust file and
-    the policies.
+    """Verify for one user: a log must continue its known head, and meet the trust file and the policies.
 
     `known_heads`: None compares none. `trust`: the rules in place of the user's trust file. NotFoundError if the registry
     is gone, IntegrityError if another took its place.
     """
+    from onnxreg.registry.gates.enforce import audit_gates, read_policies
+    from onnxreg.registry.trust.requirements import audit_signatures, enforce_policies
+
     _ = store.is_mirror
     rules = load_trust() if trust is None else trust
 

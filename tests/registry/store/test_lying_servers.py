@@ -190,7 +190,8 @@ def test_a_lying_hub(
     reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
     with hub_proxy(stocked_hub, monkeypatch, tmp_path / "hf") as running:
         running.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
-        assert pulled(reader, ON_HUB) in ({"remote"} if fault == "drip" else CLEAR | {""})
+        # the bytes of a blob come from where its answer leads, and nobody reads that answer to its end
+        assert pulled(reader, ON_HUB) in ({"remote"} if (fault, part) == ("drip", "index") else CLEAR | {""})
         running.plan = lambda method, path: None
         assert pulled(reader, ON_HUB) == ""
 

@@ -173,6 +173,7 @@ class Exploration:
         self.effects: list[dict[int, tuple[int, int]]] = []
         self.judged: set[tuple[str, int, int]] = set()
         self.transitions = self.states = 0
+        self.observer: Program | None = None
         self.latest: tuple[str, int, int] | None = None
         self.trace: list[tuple[str, int, int]] = []
 
@@ -186,6 +187,7 @@ class Exploration:
             start = self._settle(frozenset(self.scenario.contents.items()))
             self._search((start, *(0 for _ in self.programs)), self._moves)
             for observer in self.observers:
+                self.observer = observer
                 self._search((start, 0), partial(self._sees, observer))
         except ViolationError as found:
             violation = str(found)
@@ -287,7 +289,7 @@ class Exploration:
         self.trace.reverse()
 
     def _between(self, before: State, state: State) -> tuple[str, int, int]:
-        programs = self.programs if len(state) == len(self.programs) + 1 else self.observers
+        programs = self.programs if self.observer is None else [self.observer]
         for program, node, child in zip(programs, before[1:], state[1:], strict=True):
             step = program.steps[node]
             if node != child and step is not None:

@@ -105,7 +105,7 @@ def puller(name: str, version: str) -> Run:
         try:
             exchange(ObjectRegistry(store), ours, ExchangeRequest(name, [Version.parse(version)]))
         except NotFoundError as error:
-            return "not there yet" if "has no version" in error.message else "not found", name, version
+            return "not found" if " is expired" in error.message else "not there yet", name, version
         right = all(read_blob(ours, Digest.of(data)) == data for data in (SHARED, manifest(name)))
         return "pulled" if right else "pulled something else", name, version
 
