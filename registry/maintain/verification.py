@@ -165,13 +165,19 @@ def verify_watched(
         yield from audit_signatures(rules, log)
         yield from audit_gates(store, log, rules)
 
+    reader = store if known_heads is None else CheckedReader(store, known_heads)
     name = versions = None
     if ref is not None:
-        if store.read_index(name := ref.name) is None:
+        if store.read_index(name := ref.name) is None and reader.read_index(name) is None:
             raise unknown_model(name, store)
         versions = None if ref.is_bare else {find(store, ref, yanked=True).version}
     report = verify(store, progress, audit, name, versions)
-    reader = store if known_heads is None else CheckedReader(store, known_heads)
+    if known_heads is not None and ref is None:
+        for model in sorted({*known_heads.models(store.registry_id)} - {*store.names()}):
+            try:
+                reader.read_index(model)  # which refuses one that this place had
+            except RegError as error:
+                report.add("history", model, error)
     try:
         policies = read_policies(reader)
         _ = policies.policy

@@ -74,6 +74,17 @@ def test_repair_of_one_model_without_any_remote(reg: Reg, home: Path) -> None:
     assert index.read_bytes() == good
 
 
+def test_a_model_that_was_there_before_is_missed(reg: Reg, home: Path) -> None:
+    assert reg("resolve", "acme/pii").status == 0
+    (home / "index" / "acme" / "pii.jsonl").unlink()
+    done = reg("verify", "--json")
+    assert (done.status, [(item["kind"], item["name"]) for item in done.json["damages"]]) == (
+        4,
+        [("history", "acme/pii")],
+    )
+    assert reg("verify", "acme/pii").status == 4
+
+
 def test_from_needs_repair(reg: Reg, copied: Path) -> None:
     assert reg("verify", "--from", copied).status == 2
 
