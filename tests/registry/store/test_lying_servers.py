@@ -136,6 +136,7 @@ def push_to_hub(server: hub.Hub, root: Path) -> Registry:
     """Push a version to the Hub; returns the registry that has it."""
     with pytest.MonkeyPatch.context() as patch:
         server.enter(patch, root / "hf")
+        patch.setenv("REG_STATE", str(root / "state"))  # the next Hub at this URL is another registry
         source = Registry(root / "home")
         source.add(write_draft(root / "workspace", "acme/pii", "a", 100))
         source.push("acme/pii", ON_HUB)
