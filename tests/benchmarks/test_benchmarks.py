@@ -15,20 +15,18 @@ STEADY, UNSTEADY = [1.0, 1.02, 0.98], [1.0, 1.6, 0.5]
 
 
 def test_the_page_is_made_of_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "images").mkdir()
     monkeypatch.setattr(report, "DOCS", tmp_path)
     report.write(report.load())
-    docs = Path(__file__).parents[2] / "docs"
-    for name in ("benchmarks.md", "images/benchmarks.svg", "images/growth.svg"):
-        assert (tmp_path / name).read_text() == (docs / name).read_text(), (
-            f"{name}: run `make bench GROUPS=page`"
-        )
+    page = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+    assert (tmp_path / page.name).read_text() == page.read_text(), "run `make bench GROUPS=page`"
 
 
 def test_every_group_was_measured_and_every_loss_says_why() -> None:
     results = report.load()
     assert {*results["groups"], *results["growth"]} == {*run.BENCHMARKS, *run.GROWTH}
-    assert "not profiled yet" not in (report.DOCS / "benchmarks.md").read_text()
+    shown = report.headlines(results)
+    assert len({row for row, _ in shown}) == len(shown) >= len(report.HEADLINES)
+    assert [row.what for row, reason in shown if row.cost()[1] > 1 and not reason] == []
 
 
 def test_a_spread_is_the_notch_of_a_box_plot() -> None:
@@ -91,7 +89,6 @@ def test_a_comparison_ends_with_its_budget_and_sooner_if_it_is_steady(
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of figures of its own; the page goes beside it, and no peer is installed."""
-    (tmp_path / "images").mkdir()
     (tmp_path / "benchmarks.json").write_text(report.RESULTS.read_text())
     monkeypatch.setattr(report, "DOCS", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "benchmarks.json")
@@ -126,9 +123,7 @@ def test_a_wide_row_is_written_by_force_and_the_page_says_so(
     written = json.loads(results.read_text())
     assert [Row(**each).ratio for each in written["groups"]["verify"]] == [1.0]
     assert written["runs"]["verify"]["wide"] == ["verify / a peer"]
-    lines = results.with_suffix(".md").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("| verify | 20"))
-    assert line.endswith("| 1 |")
+    assert "verify / a peer" in results.with_suffix(".md").read_text()
 
 
 def test_a_steady_group_is_written_with_its_day_seconds_and_load(
