@@ -86,14 +86,15 @@ page. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; wit
 newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote add`; by
 default it is the only remote, or the one named `origin`. The man page `reg(1)`, which a wheel
 installs in `share/man`, has the same content. `reg --install-completion` completes verbs, options
-and the names of your models in bash, zsh and fish.
+and the names of your models in bash, zsh and fish. Every verb that describes its `--json` takes it; a
+failure is then JSON on stderr.
 """
 
 
 def cli_page() -> str:
     """The text of `docs/cli.md`."""
     verbs = describe()
-    parts = [CLI_HEADING, *_contents(verbs), "## Global options\n", _table(global_options())]
+    parts = [CLI_HEADING, *_contents(verbs), "## Global options\n", _list(global_options())]
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         parts.append(f"## {panel}\n")
         for verb in members:
@@ -105,26 +106,23 @@ def cli_page() -> str:
 
 
 def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
-    rows = [
-        (panel, " · ".join(f"[{verb.name}](#reg-{verb.name.replace(' ', '-')})" for verb in members))
-        for panel, members in groupby(verbs, lambda verb: verb.panel)
-    ]
-    yield (
-        "\n".join(["| to | verbs |", "|---|---|", *(f"| {panel} | {links} |" for panel, links in rows)])
-        + "\n"
-    )
+    for panel, members in groupby(verbs, lambda verb: verb.panel):
+        links = ", ".join(f"[{verb.name}](#reg-{verb.name.replace(' ', '-')})" for verb in members)
+        yield f"- **{panel}**: {links}"
+    yield ""
 
 
 def _section(verb: Verb) -> Iterator[str]:
     yield f"### reg {verb.name}\n"
     yield f"`{verb.usage}`\n"
     yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in verb.help)
-    yield _table((*verb.arguments, *verb.options))
-    yield "\n".join(["<!-- not run: examples for different registries -->", "```sh", *verb.examples, "```\n"])
+    yield _list([option for option in (*verb.arguments, *verb.options) if option.name != "--json"])
+    yield "\n".join(["<!-- not run: examples -->", "```sh", *verb.examples, "```\n"])
 
 
-def _table(parameters: Sequence[Parameter]) -> str:
-    return _rows(("option", ""), [(parameter.name, parameter.help) for parameter in parameters])
+def _list(parameters: Sequence[Parameter]) -> str:
+    items = (f"- `{parameter.name}` {_markdown(parameter.help)}\n" for parameter in parameters)
+    return "".join(items)
 
 
 def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
