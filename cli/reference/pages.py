@@ -86,15 +86,15 @@ page. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; wit
 newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote add`; by
 default it is the only remote, or the one named `origin`. The man page `reg(1)`, which a wheel
 installs in `share/man`, has the same content. `reg --install-completion` completes verbs, options
-and the names of your models in bash, zsh and fish. Every verb that describes its `--json` takes it; a
-failure is then JSON on stderr.
+and the names of your models in bash, zsh and fish. Every verb that describes its `--json` takes it;
+a failure is then JSON on stderr.
 """
 
 
 def cli_page() -> str:
     """The text of `docs/cli.md`."""
     verbs = describe()
-    parts = [CLI_HEADING, *_contents(verbs), "## Global options\n", _list(global_options())]
+    parts = [CLI_HEADING, "".join(_contents(verbs)), "## Global options\n", _list(global_options())]
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         parts.append(f"## {panel}\n")
         for verb in members:
@@ -108,8 +108,7 @@ def cli_page() -> str:
 def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         links = ", ".join(f"[{verb.name}](#reg-{verb.name.replace(' ', '-')})" for verb in members)
-        yield f"- **{panel}**: {links}"
-    yield ""
+        yield _item(f"**{panel}**: {links}")
 
 
 def _section(verb: Verb) -> Iterator[str]:
@@ -121,8 +120,22 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _list(parameters: Sequence[Parameter]) -> str:
-    items = (f"- `{parameter.name}` {_markdown(parameter.help)}\n" for parameter in parameters)
-    return "".join(items)
+    return "".join(_item(f"`{parameter.name}` {_markdown(parameter.help)}") for parameter in parameters)
+
+
+def _item(text: str) -> str:
+    """An item of a list in lines of `COLUMNS`."""
+    return (
+        textwrap.fill(
+            text,
+            COLUMNS,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
 
 
 def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
