@@ -155,7 +155,7 @@ def _locked() -> Iterator[None]:
 
 
 def headlines(results: dict[str, Any]) -> list[tuple[Row, str]]:
-    """The measured headline rows, each with the reason that stands beside its pattern."""
+    """The measured headline rows, each with the reason beside its pattern."""
     rows = [Row(**row) for group in results["groups"].values() for row in group]
     return [
         (row, reason)

@@ -39,7 +39,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_map_lists_every_page_once() -> None:
     listed = [(MAP.parent / target.partition("#")[0]).resolve() for target in links(MAP)]
-    pages = [page for page in (REPOSITORY / "docs").glob("*.md") if page != MAP]
+    pages = [page for page in (REPOSITORY / "docs").rglob("*.md") if page != MAP]
     assert sorted(page for page in listed if page in pages) == sorted(pages)
 
 

@@ -11,7 +11,7 @@ from support.servers import regserve
 
 from onnxreg.registry.search.catalogs import publish
 
-PAGE = (REPOSITORY / "docs" / "scale.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "dev" / "scale.md").read_text("utf-8")
 DOCUMENTED = "http://127.0.0.1:8080"
 
 

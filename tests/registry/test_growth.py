@@ -29,7 +29,7 @@ LARGEST = [
     ("models", "mirror to a bucket", (1_000, 10_000)),
     ("models", "mirror to a bucket, nothing changed", (1_000, 10_000)),
 ]
-"""Steps and sizes that docs/scale.md tells of. After every 64 lines of a log the list of all versions is sent anew; one
+"""Steps and sizes that docs/dev/scale.md names. After every 64 lines of a log the list of all versions is sent anew; one
 version more than 5,120 or 20,000 (6,144 and 24,000 lines) does that."""
 FLAT = {("models", "resolve one")}
 """What costs the same however large its input. (An index file has at most so many lines: `test_scale` has its bound.)"""

@@ -1,4 +1,4 @@
-"""Count the worst patterns of our English (docs/style.md), and fail if there are more than the ceiling allows.
+"""Count the worst patterns of our English (docs/dev/style.md), and fail if there are more than the ceiling allows.
 
     python tests/support/prose.py          # compare with the ceilings
     python tests/support/prose.py --lower  # write today's counts as the new ceilings
@@ -88,7 +88,7 @@ def main() -> int:
     ceilings = json.loads(CEILINGS.read_text("utf-8"))
     worse = [name for name in counts if counts[name] > ceilings[name]]
     for name in worse:
-        print(f"{name}: {counts[name]} times, at most {ceilings[name]}: see docs/style.md")
+        print(f"{name}: {counts[name]} times, at most {ceilings[name]}: see docs/dev/style.md")
     return bool(worse)
 
 
