@@ -100,15 +100,15 @@ def cli_page() -> str:
         for verb in members:
             parts.extend(_section(verb))
     statuses = [(str(status), meaning) for status, meaning in exit_statuses().items()]
-    parts += ["## Exit status\n", _rows(("status", "meaning"), statuses)]
-    parts += ["## Environment\n", _rows(("variable", "meaning"), [*ENVIRONMENT.items()])]
+    parts += ["## Exit status\n", _list([Parameter(*status) for status in statuses])]
+    parts += ["## Environment\n", _list([Parameter(*variable) for variable in ENVIRONMENT.items()])]
     return "\n".join(parts)
 
 
 def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         links = ", ".join(f"[{verb.name}](#reg-{verb.name.replace(' ', '-')})" for verb in members)
-        yield _item(f"**{panel}**: {links}")
+        yield _filled(f"**{panel}**: {links}", "- ") + "\n"
 
 
 def _section(verb: Verb) -> Iterator[str]:
@@ -120,33 +120,19 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _list(parameters: Sequence[Parameter]) -> str:
-    return "".join(_item(f"`{parameter.name}` {_markdown(parameter.help)}") for parameter in parameters)
+    return "".join(_filled(f"`{each.name}` {_markdown(each.help)}", "- ") + "\n" for each in parameters)
 
 
-def _item(text: str) -> str:
-    """An item of a list in lines of `COLUMNS`."""
-    return (
-        textwrap.fill(
-            text,
-            COLUMNS,
-            initial_indent="- ",
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
+def _filled(text: str, first: str = "") -> str:
+    """A paragraph, or an item that begins with `first`, in lines of `COLUMNS`; words stay whole."""
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-
-
-def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """A table whose first column is code."""
-    lines = [f"| `{name}` | {_markdown(text)} |" for name, text in rows]
-    return "\n".join([f"| {heading[0]} | {heading[1]} |", "|---|---|", *lines]) + "\n"
-
-
-def _filled(paragraph: str) -> str:
-    """A paragraph in lines of `COLUMNS`; words stay whole."""
-    return textwrap.fill(paragraph, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def _markdown(paragraph: str) -> str:
