@@ -120,7 +120,7 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _list(parameters: Sequence[Parameter]) -> str:
-    return "".join(_filled(f"`{each.name}` {_markdown(each.help)}", "- ") + "\n" for each in parameters)
+    return "".join(_filled(f"`{item.name}` {_markdown(item.help)}", "- ") + "\n" for item in parameters)
 
 
 def _filled(text: str, first: str = "") -> str:
