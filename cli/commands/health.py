@@ -89,7 +89,7 @@ def verify(
         _list_signatures(session, store or registry.store, ref)
         return
     from onnxreg.registry.maintain import repair as repairing
-    from onnxreg.registry.maintain.verification import verify_watched
+    from onnxreg.registry.maintain.verification import verify as verify_registry
 
     repairs: Sequence[Damage] = ()
     target = None if ref is None else Ref.parse(ref)
@@ -100,7 +100,7 @@ def verify(
             copies = home if has_copies else repairing.good_copies(registry.remotes, source)
             report, repairs = repairing.repair(place, copies, registry.heads, target, progress, home)
         else:
-            report = verify_watched(place, registry.heads, target, progress)
+            report = verify_registry(place, registry.heads, target, progress)
     repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
     session.show({**report.to_json(), **repaired}, lines(report, place, repairs))
     damages = _known(report)
@@ -248,7 +248,7 @@ def _signed_json(listed: "Listed") -> dict[str, Any]:
     }
 
 
-WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment", "gate")
+WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
 """The families of failures; the exit status is that of the first one that occurs."""
 
 
@@ -269,11 +269,9 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    It checks layout, permissions, space, stray files, leftovers of killed commands, remotes and forks, and
-    tries locks, renames and compare-and-swap on scratch that is then removed. `reg verify` reads the bytes.
-    If the registry has a policy, each governed channel must hold a version that it lets in. The exit status
-    is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not found, 9
-    environment, 8 a channel.
+    It finds files that do not belong there, and notes that only a person may clear. Of a registry on this machine it also
+    tries the disk and locks in scratch that is then removed, and asks the remotes. `reg verify` reads the bytes. The exit
+    status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
 
     --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
     not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody
@@ -293,8 +291,8 @@ def doctor(
     if clear:
         from onnxreg.registry.maintain.doctor import clear_leftovers
 
-        cleared = clear_leftovers(store, clear)
-        session.show({"registry": store.url, "cleared": cleared}, [f"deleted {path}" for path in cleared])
+        clear_leftovers(store, clear)
+        session.show({"registry": store.url, "cleared": clear}, [f"deleted {path}" for path in clear])
         return
     from onnxreg.registry.maintain.doctor import examine
 

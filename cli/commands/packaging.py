@@ -101,14 +101,14 @@ def verify(
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
     from onnxreg.cli.commands.health import fail, lines
-    from onnxreg.registry.maintain.verification import verify_watched
+    from onnxreg.registry.maintain.verification import verify as verify_registry
     from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.trust_file import load_trust, read_trust_file
 
     archive = open_archive(file)
     trusted = load_trust() if trust is None else read_trust_file(trust)
     with session.progress("verifying") as progress:
-        report = verify_watched(archive, None, progress=progress, trust=trusted)
+        report = verify_registry(archive, None, progress=progress, trust=trusted)
     document = report.to_json()
     totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages", "unpromoted")}
     session.show(

@@ -14,7 +14,7 @@ from onnxreg.schema.core.ref import Ref
 EXAMPLES = (
     "reg gc --dry-run",
     "reg gc",
-    "reg gc --keep-versions 5 --keep-days 90",
+    "reg gc --keep-versions 5",
     "reg gc --remote s3://models/prod --dry-run",
     "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
     "reg purge acme/pii-small:1.2.0 --remote origin --reason 'trained on unlicensed data'",
@@ -30,18 +30,15 @@ def gc(
     keep_versions: Annotated[
         int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
     ] = None,
-    keep_days: Annotated[
-        float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
     ] = False,
     remote: TargetRemote = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the blobs that no version refers to; with --keep-* let old versions expire first.
+    """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The log records each expiry. A version stays if it is the newest release, if any --keep-* keeps it, if
+    The log records each expiry. A version stays if it is the newest release, if it is one of the newest N, if
     it is pinned, or if a channel points to it. The manifest of an expired version stays too. Pushes and
     pulls may run at the same time. References from other registries keep nothing here. With --remote all of
     this applies to that registry, and references from this one keep nothing there.
@@ -49,24 +46,16 @@ def gc(
     The cache of export steps is trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB), the least
     recently used entries first.
 
-    --keep-days counts back from the newest version of the registry, not from this machine's clock. A
-    version is not older than the lines before it in the log.
-
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
     bytes, kept}}; fenced counts pushes that had to start again; cache has what was deleted from it, and the
     bytes kept.
     """
     from onnxreg.cli.services.export_service import cache_limit, step_cache
     from onnxreg.converters.engine.cache import TrimResult
-    from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
     from onnxreg.registry.maintain import space
 
     registry, store = session.with_remote(remote)
-    if keep_days is not None and dry_run and not as_json:
-        newest = newest_publication(store or registry.store)
-        session.say(f"--keep-days counts from {newest:%Y-%m-%d}, when the newest version was published")
-    policy = RetentionPolicy(keep_versions, keep_days)
-    expired, collected = space.gc(registry.decisions(remote=store), policy, dry_run)
+    expired, collected = space.gc(registry.decisions(remote=store), keep_versions, dry_run)
     trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
     document = {
         "dry_run": dry_run,

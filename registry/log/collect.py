@@ -8,20 +8,19 @@ back. `commit` has the other half; `docs/format.md` has the rule and why it hold
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import consult, load
+from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import Push, RegistryStore
-from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
+from onnxreg.registry.support.actor import NOBODY, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Version, check_name
-from onnxreg.schema.log.events import Fence, Publish
+from onnxreg.schema.log.events import Fence
 from onnxreg.schema.log.state import newest_of
 
 PUSH_WAIT_SECONDS = 60.0
@@ -189,77 +188,23 @@ class Logs:
         return log.index and log.index.token, frozenset(item.digest for item in references(log))
 
 
-FIRST_DAY = "2025-01-01"
-"""No version is older; a time before it is of a clock that was never set."""
+def expiring(log: Log, keep: int) -> list[Version]:
+    """The versions that give up their files if a model keeps only its newest releases, in the order of their publication.
 
-
-def newest_publication(remote: RegistryStore) -> datetime:
-    """The newest time at which a version of a registry was published, not in the future; now if none is known.
-
-    Retention counts the days from it: a collector whose clock is ahead deletes no more than another one.
+    Their pre-releases stay, and so do pinned versions and those that a channel holds. A yanked version takes no place
+    among the newest, and is kept if it would be one of them if it were not yanked. InputError if nothing would be kept.
     """
-    now = datetime.now(UTC)
-    ledgers = (load(remote, name) for name in list(remote.names()))
-    times = (event.time for log in ledgers for _, event in log.events(Publish))
-    newest = max((time for time in times if FIRST_DAY <= time <= now.strftime(TIME_FORMAT)), default=None)
-    return now if newest is None else datetime.fromisoformat(newest)
-
-
-@dataclass(frozen=True)
-class RetentionPolicy:
-    """Keep so many of the newest releases, their pre-releases, and the versions of the last days.
-
-    A version is kept by either; so are pinned versions and those that a channel holds. The newest release is
-    always kept. A yanked version takes no place among the newest, and is kept if it would be one of them
-    if it were not yanked. Raise InputError if a number makes no sense.
-    """
-
-    versions: int | None = None
-    days: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.versions is not None and self.versions < 1:
-            raise InputError(
-                "the number of versions to keep must be at least 1", "untag and drop or purge what must go"
-            )
-        if self.days is not None and not 0 <= self.days <= 36500:
-            raise InputError("the number of days to keep must be from 0 to 36500", "write --keep-days 90")
-
-    def __bool__(self) -> bool:
-        return self.versions is not None or self.days is not None
-
-    def __str__(self) -> str:
-        parts = (("versions", self.versions), ("days", self.days))
-        return " ".join(f"--keep-{unit} {value:g}" for unit, value in parts if value is not None)
-
-    def expiring(self, log: Log, now: datetime) -> list[Version]:
-        """The versions to give up, in the order of their publication."""
-        unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
-        keeping = {*newest_of(log.versions, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
-        keeping |= self._young(log, now)
-        keeping |= {channel.version for channel in log.channels.values()}
-        keeping |= {rollout.to for rollout in log.rollouts.values()}
-        gone = [
-            (entry.seq, version)
-            for version, entry in present_versions(log)
-            if self and version not in keeping and not entry.pinned
-        ]
-        return [version for _, version in sorted(gone, key=lambda pair: pair[0])]
-
-    def _young(self, log: Log, now: datetime) -> set[Version]:
-        """By the times in the log: the one place where a clock decides, so a wrong one must delete nothing.
-
-        A version is not older than the lines before it. It is kept if its time is in the future, or before any registry.
-        """
-        if self.days is None:
-            return set()
-        latest, young = "", set()
-        since, today = (
-            (now - timedelta(days=days)).astimezone(UTC).strftime(TIME_FORMAT) for days in (self.days, 0)
+    if keep < 1:
+        raise InputError(
+            "the number of versions to keep must be at least 1", "untag and drop or purge what must go"
         )
-        for event in (line.event for line in log.lines()):
-            claimed = max(event.time, latest)
-            latest = claimed if event.time <= today else latest
-            if isinstance(event, Publish) and (claimed >= since or claimed < FIRST_DAY):
-                young.add(event.version)
-        return young
+    unyanked = {version: entry.replace(yanks=()) for version, entry in log.versions.items()}
+    keeping = {*newest_of(log.versions, keep), *newest_of(unyanked, keep)}
+    keeping |= {channel.version for channel in log.channels.values()}
+    keeping |= {rollout.to for rollout in log.rollouts.values()}
+    gone = [
+        (entry.seq, version)
+        for version, entry in present_versions(log)
+        if version not in keeping and not entry.pinned
+    ]
+    return [version for _, version in sorted(gone, key=lambda pair: pair[0])]

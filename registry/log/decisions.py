@@ -1,10 +1,9 @@
 """The recorded decisions about versions: the events that each verb appends to the log, if any are needed."""
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from onnxreg.registry.log.collect import RetentionPolicy, newest_publication
+from onnxreg.registry.log.collect import expiring
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log
@@ -104,7 +103,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, events), tuple(sorted(twins)))
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """No retention policy expires this version; `undo` takes that back."""
+        """`gc` never lets this version expire; `undo` takes that back."""
         log, target = self._locate(ref)
         events = [self._about(Unpin if undo else Pin, target, reason)] if target.entry.pinned == undo else []
         return DecisionResult(target, self._append(log, events))
@@ -162,20 +161,20 @@ class Decisions:
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 
-    def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
-        """The decision of a retention policy: every version that it does not keep gives up its files."""
-        now = newest_publication(self.store) if policy.days is not None else datetime.now(UTC)
+    def expiry(self, keep: int) -> Decide:
+        """The decision that every version which `collect.expiring` names gives up its files."""
 
         def decide(log: Log) -> list[Event]:
-            versions = policy.expiring(log, now)
-            targets = (LocatedVersion(log.name, version, log.versions[version]) for version in versions)
-            return [self._about(Expire, target, reason or str(policy)) for target in targets]
+            targets = [
+                LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
+            ]
+            return [self._about(Expire, target, f"--keep-versions {keep}") for target in targets]
 
         return decide
 
-    def expire(self, policy: RetentionPolicy, reason: str | None = None) -> list[Ref]:
-        """Apply a retention policy to every model. Returns the versions that gave up their files."""
-        decide = self.expiry(policy, reason)
+    def expire(self, keep: int) -> list[Ref]:
+        """Let old versions of every model expire; see `collect.expiring`. Returns the versions that gave up their files."""
+        decide = self.expiry(keep)
         events = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in events if isinstance(event, Expire)]
 

@@ -1,10 +1,10 @@
 """Repair the damages of `verify`: blobs from any registry that has them, logs from a copy of the same registry.
 
-Readable lines of a damaged index file are salvaged, and joined with another copy of the same log. Nothing here invents
-bytes or events: a blob must have its digest, a line must be in one of the two logs.
+Readable lines of a damaged index file are joined with another copy of the same log. Nothing here invents bytes or events:
+a blob must have its digest, a line must be in one of the two logs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob, read_log
-from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify_watched
+from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.read.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, usable_key
-from onnxreg.registry.store.protocol import BlobReader, RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -59,8 +59,11 @@ def repair(
         check_distinct(source, remote)
     work = _Repair(remote, source, progress, aside)
     while True:
-        report = verify_watched(remote, known_heads, ref, progress)
-        report.damages += gone_models(remote, source) if ref is None else []
+        report = verify(remote, known_heads, ref, progress)
+        if ref is None and source is not None and source.registry_id == remote.registry_id:
+            for name in sorted({*source.names()} - {*remote.names()}):  # `verify` cannot know of them
+                detail = f"the index of {name} is gone; {source.url} has one"
+                report.damages.append(Damage("index", name, detail))
         before = len(work.repaired)
         work.repair_all(report.damages)
         if len(work.repaired) == before:
@@ -72,14 +75,6 @@ def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
     """The remote with good copies; without a name the only one, or the one named origin; None if there is none."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
-
-
-def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Damage]:
-    """The models of a copy of this registry that are missing here: `verify` cannot know of them."""
-    if source is None or source.registry_id != remote.registry_id:
-        return []
-    gone = sorted({*source.names()} - {*remote.names()})
-    return [Damage("index", name, f"the index of {name} is gone; {source.url} has one") for name in gone]
 
 
 class _Repair:
@@ -98,24 +93,20 @@ class _Repair:
         self.tried: set[BlobKey | str] = set()
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try everything that was not tried before."""
-        by_key = {
-            item.key: item for item in damages if item.key and item.reference and item.key not in self.tried
-        }
-        self.tried |= by_key.keys()
-        for generation in sorted({key.generation for key in by_key}):
-            self._fetch({key: item for key, item in by_key.items() if key.generation == generation})
+        """Try everything that was not tried before; of a blob with several bad copies, one each time."""
+        needed, unneeded = dict[Digest, Damage](), dict[BlobKey, Damage]()
+        for item in damages:
+            if item.key is not None and item.reference is None and item.kind != "unreadable":
+                unneeded[item.key] = item
+            elif item.key is not None and item.reference is not None and item.key not in self.tried:
+                needed[item.key.digest] = item
+        self._fetch({item.key: item for item in needed.values() if item.key})
         for name in sorted({item.name for item in damages if item.kind in LOGS} - self.tried):
             self.tried.add(name)
             try:
                 self.repaired.append(Damage("log", name, self._rewrite(name)))
             except RegError as error:
                 self.failed[name] = error.message
-        unneeded = {
-            item.key: item
-            for item in damages
-            if item.key and item.kind != "unreadable" and not item.reference
-        }
         if unneeded:
             self._delete(unneeded)
 
@@ -125,9 +116,10 @@ class _Repair:
         reason = self.failed.get(damage.key or damage.name, reason)
         return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
-    def _fetch(self, damages: Mapping[BlobKey, Damage]) -> None:
-        """Fetch blobs of one generation, several at a time, each to the key where it is damaged or missing."""
+    def _fetch(self, damages: dict[BlobKey, Damage]) -> None:
+        """Fetch blobs, several at a time, each to the key where it is damaged or missing."""
         source = self.source
+        self.tried |= damages.keys()
         if source is None:
             self.failed |= dict.fromkeys(damages, "no remote is named to fetch it from")
             return
@@ -135,30 +127,27 @@ class _Repair:
         keys = sorted(damages, key=lambda key: -(sizes[key] or 0))
         self.progress.plan(len(keys), sum(size or 0 for size in sizes.values()))
 
-        def bring(key: BlobKey) -> str:
-            """Store a verified copy; return the reason why that failed."""
+        def bring(key: BlobKey) -> None:
+            """Store a verified copy."""
             try:
                 file = self.progress.file(damages[key].name, sizes[key])
                 with file as advance, source.open_blob(key.digest) as stream:
                     action = f"reading blob {key.digest} from {source.url}"
                     push.put(metered(stream, advance, action, sizes[key]), key.digest)
             except RegError as error:
-                return error.message
-            return ""
+                self.failed[key] = f"{source.url} has no good copy: {error.message}"
 
         with self.remote.push() as push:
             push.avoid({BlobKey(key.digest, lower) for key in keys for lower in range(key.generation)})
             push.distrust(keys)
-            reasons = run_parallel(bring, keys)
+            run_parallel(bring, keys)
             push.flush()
-        for key, reason in zip(keys, reasons, strict=True):
-            if reason:
-                self.failed[key] = f"{source.url} has no good copy: {reason}"
-            else:
+        for key in keys:
+            if key not in self.failed:
                 detail = f"blob {key.digest} was fetched from {source.url}"
                 self.repaired.append(damages[key]._replace(detail=detail))
 
-    def _delete(self, damages: Mapping[BlobKey, Damage]) -> None:
+    def _delete(self, damages: dict[BlobKey, Damage]) -> None:
         """Delete bad blobs that no log refers to, as the collector does: only if every log can be read."""
         try:
             freed = collect(self.remote, only={key.digest for key in damages}).freed
@@ -184,7 +173,7 @@ class _Repair:
             return read_blob(source, digest)
 
         own, end = salvage(index.data if index else b"", remote.registry_id, name, fetch)
-        lines = joined(remote.registry_id, name, own, [])
+        lines = joined(remote.registry_id, name, own)
         is_complete = bool(lines) and end == (lines[-1].seq, lines[-1].digest)
         detail = "the index was rebuilt from the log"
         if not is_complete:
@@ -196,12 +185,10 @@ class _Repair:
             lines = joined(remote.registry_id, name, own, copy)
             detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
-        raws = {line.seq: line.raw for line in lines}
-        missing = {seq for seq, line in own.items() if raws.get(seq) != line.raw}
-        missing |= {len(lines) + 1, end[0]} if end is not None and end[0] > len(lines) else set()
-        if missing:
-            numbers = f"{min(missing)} to {max(missing)}" if len(missing) > 1 else str(min(missing))
-            detail += f"; lines {numbers} could not be saved"
+        first, last = len(lines) + 1, max(line.seq for line in (*own, *lines))
+        last = max(last, end[0]) if end else last
+        if last >= first:
+            detail += f"; lines {first} to {last} could not be saved"
         if index is not None and self.aside is not None and not is_complete:
             prefix = "" if self.aside is remote else f"{remote.registry_id}/"
             path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
@@ -209,12 +196,13 @@ class _Repair:
             detail += f"; the damaged file is kept as {path}"
         log = Log.replay(lines, remote.registry_id, name, fetch)
         with remote.push() as push, announced(remote, push, name):
-            sealed = {Digest.of(blob): blob for blob in log.blobs}
             condemned = read_condemned(remote)
             push.avoid(condemned)
-            damaged = [digest for digest in sealed if not _is_good(remote, digest)]
-            push.distrust([usable_key(digest, condemned) for digest in damaged])
-            for blob in sealed.values():
+            for blob in log.blobs:
+                try:
+                    read_blob(remote, digest := Digest.of(blob))
+                except RegError:
+                    push.distrust([usable_key(digest, condemned)])
                 push.put(BytesIO(blob))
             push.publish(name, log.encode(), index.token if index else None)
         return detail
@@ -222,12 +210,12 @@ class _Repair:
 
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
-) -> tuple[dict[int, LogLine], tuple[int, Digest] | None]:
-    """The readable lines of a damaged log by number, and the number and digest of the last line by its state line.
+) -> tuple[list[LogLine], tuple[int, Digest] | None]:
+    """The readable lines of a damaged log, and the number and digest of the last line by its state line.
 
-    A line is dropped if the next one, or the state line after the last, has another digest for it.
+    A line counts if the next line, or the state line for the last, has its digest.
     """
-    first, *log_lines = data.split(b"\n")
+    first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
     with suppress(InputError):
@@ -237,43 +225,30 @@ def salvage(
             for segment in state.segments:
                 with suppress(RegError):
                     lines += read_segment(fetch(segment), name)
-    for raw in log_lines:
+    for raw in raws:
         with suppress(InputError):
             lines.append(LogLine.decode(raw))
-    by_number = {line.seq: line for line in lines if line.event.name == name}
-    expected = dict([end]) if end else {}
-    for seq in sorted(by_number, reverse=True):
-        if expected.get(seq, by_number[seq].digest) == by_number[seq].digest:
-            expected[seq - 1] = by_number[seq].prev
-        else:
-            del by_number[seq]
-    return by_number, end
+    lines = [line for line in lines if line.event.name == name]
+    confirmed = {line.prev for line in lines} | {end[1] if end else line.digest for line in lines[-1:]}
+    return [line for line in lines if line.digest in confirmed], end
 
 
-def joined(registry: str, name: str, own: Mapping[int, LogLine], copy: Sequence[LogLine]) -> list[LogLine]:
-    """The lines of a copy, then the own lines that follow.
+def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
+    """The lines that follow each other from the first one on, of a copy and of the own ones.
 
     IntegrityError if two different lines follow the same one: one history was rewritten, not damaged.
     """
-    prev = genesis(registry, name)
-    for line in copy:
-        own_line = own.get(line.seq, line)
-        if own_line.raw != line.raw and own_line.prev == prev:
+    following = {line.prev: line for line in copy}
+    for line in own:
+        other = following.setdefault(line.prev, line)
+        if other.raw != line.raw:
             raise IntegrityError(
                 f"two copies of registry {registry} have different histories of {name}: "
-                f"line {line.seq} is {own_line.digest.short}... here and {line.digest.short}... there",
+                f"line {line.seq} is {line.digest.short}... here and {other.digest.short}... there",
                 "one of them was rewritten; nothing was changed",
             )
-        prev = line.digest
-    lines = list(copy)
-    while (follower := own.get(len(lines) + 1)) is not None and follower.prev == prev:
-        lines.append(follower)
-        prev = follower.digest
+    lines, prev = list[LogLine](), genesis(registry, name)
+    while prev in following:
+        lines.append(following[prev])
+        prev = lines[-1].digest
     return lines
-
-
-def _is_good(remote: BlobReader, digest: Digest) -> bool:
-    try:
-        return bool(read_blob(remote, digest))
-    except RegError:
-        return False

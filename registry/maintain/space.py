@@ -8,7 +8,6 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import (
     PUSH_WAIT_SECONDS,
     CollectResult,
-    RetentionPolicy,
     blob_keys,
     collect,
     survey,
@@ -84,28 +83,29 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
 
 def gc(
     decisions: Decisions,
-    policy: RetentionPolicy | None = None,
+    keep: int | None = None,
     dry_run: bool = False,
     patience: float = PUSH_WAIT_SECONDS,
 ) -> tuple[list[Ref], CollectResult]:
-    """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
+    """Let all but the newest `keep` releases of each model expire, then delete every blob that nothing refers to.
 
     Returns the versions that expired and what was deleted; with `dry_run` what would be. The caller checks first that no
     log went back in time: the registry would lose files that it no longer names.
     """
-    store = decisions.store
+    store, expired = decisions.store, list[Ref]()
     if not dry_run:
         if isinstance(store, DirectoryRegistry):
             store.clear_partial()
-        return decisions.expire(policy) if policy else [], collect(store, patience=patience)
-    expired: list[Ref] = []
-    decide = decisions.expiry(policy or RetentionPolicy())
+        return [] if keep is None else decisions.expire(keep), collect(store, patience=patience)
+    if keep is None:
+        return [], survey(store)
+    decide = decisions.expiry(keep)
 
     def assume(log: Log) -> None:
-        events = decide(log)
-        gone = [event.version for event in events if isinstance(event, Expire)]
-        for event in events:
+        gone = []
+        for event in decide(log):
             log.append(event)
+            gone += [event.version] if isinstance(event, Expire) else []
         if gone:
             withdraw_deltas(log, gone)
         expired.extend(Ref(log.name, str(version)) for version in gone)

@@ -1,13 +1,11 @@
 """Verify a registry: read it from end to end and list every damage, also for one user, who knows heads and trusts keys."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
-from onnxreg.registry import support
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError
 from onnxreg.registry.log.lookup import find, log_of, read_log, unknown_model
@@ -32,9 +30,6 @@ from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(parallel.WORKERS, count_cores())
 """Threads that read blobs."""
-
-Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
-"""Finds faults in a model's history beyond its own consistency: kind (`history`, `signature`) and detail."""
 
 
 class Damage(NamedTuple):
@@ -64,8 +59,7 @@ class Damage(NamedTuple):
 class VerifyReport:
     """Counts of a verification, and its damages. `unreferenced` blobs are not damage: `reg gc` frees them.
 
-    `sharing` counts the versions that have each file. `unpromoted` are governed channels that no promotion set: they do
-    not resolve, and nothing is damaged.
+    `unpromoted` are governed channels that no promotion set: they do not resolve, and nothing is damaged.
     """
 
     models: int = 0
@@ -74,7 +68,6 @@ class VerifyReport:
     size: int = 0
     unreferenced: int = 0
     damages: list[Damage] = field(default_factory=list)
-    sharing: Counter[Digest] = field(default_factory=Counter)
     unpromoted: list[Damage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,69 +88,37 @@ class VerifyReport:
         self.damages.append(Damage(kind, name, detail, digest))
 
 
-def no_audit(log: Log, index: IndexFile) -> Iterable[tuple[str, str]]:
-    """An audit without faults."""
-    return ()
+Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
+"""Finds faults in a model's history beyond its own consistency, each with its kind."""
+Models = Mapping[str, Collection[Version] | None]
+"""The models to verify, each with the versions whose files are there; None: all."""
 
 
 def verify(
-    remote: RegistryStore,
-    progress: Progress = SILENT,
-    audit: Audit = no_audit,
-    name: str | None = None,
-    versions: Collection[Version] | None = None,
-) -> VerifyReport:
-    """Read the logs and blobs of a registry (or of one model, or some versions of it), and list every damage.
-
-    Never stops at the first damage. Each blob is read once, even if many versions share it. Without a name, also blobs that
-    nothing refers to are read, and stray files are damage. An archive must have the files of the versions that it carries.
-    """
-    names, carried = list(remote.names()) if name is None else [name], remote.carried
-    models: dict[str, Collection[Version] | None] = {
-        model: versions if versions is not None or carried is None else carried.get(model, frozenset())
-        for model in names
-    }
-    report, needed = _check_models(remote, models, audit)
-    open_key = remote.open_key
-    try:
-        tree = list(remote.files())
-    except UnlistedError:  # a web server is asked by digest
-        keys = {BlobKey(digest): needed[digest].size or 0 for digest in remote.has(needed)}
-
-        def open_key(key: BlobKey) -> BinaryIO:
-            return remote.open_blob(key.digest)
-
-    else:
-        keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
-        if name is None:
-            report.unreferenced = sum(key.digest not in needed for key in keys)
-            report.damages += stray_files(tree)
-        else:
-            keys = {key: size for key, size in keys.items() if key.digest in needed}
-    _check_blobs(open_key, needed, keys, report, progress)
-    _settle(remote, models, report)
-    if name is None and isinstance(remote, ArchiveRegistry):
-        report.damages += _archive_damages(remote, report)
-    return report
-
-
-def verify_watched(
     store: RegistryStore,
-    known_heads: KnownHeads | None,
+    known_heads: KnownHeads | None = None,
     ref: Ref | None = None,
     progress: Progress = SILENT,
     trust: Trust | None = None,
 ) -> VerifyReport:
-    """Verify for one user: a log must continue its known head, and meet the trust file and the policies.
+    """Read the logs and blobs of a registry, or of one model or version, and list every damage.
 
-    `known_heads`: None compares none. `trust`: the rules in place of the user's trust file. NotFoundError if the registry
-    is gone, IntegrityError if another took its place.
+    Never stops at the first damage. Each blob is read once, even if many versions share it. A log must continue its known
+    head, and meet the trust file and the policies. Without a ref, also blobs that nothing refers to are read, and stray
+    files are damage. An archive must have the files of the versions that it carries.
+
+    Args:
+        known_heads: the heads that the user knows; None compares none.
+        trust: the rules in place of the user's trust file.
+
+    Raises NotFoundError if the registry is gone, IntegrityError if another took its place.
     """
     from onnxreg.registry.gates.enforce import audit_gates, read_policies
     from onnxreg.registry.trust.requirements import audit_signatures, enforce_policies
 
     _ = store.is_mirror
     rules = load_trust() if trust is None else trust
+    reader = store if known_heads is None else CheckedReader(store, known_heads)
 
     def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
         if known_heads is not None:
@@ -165,15 +126,36 @@ def verify_watched(
         yield from audit_signatures(rules, log)
         yield from audit_gates(store, log, rules)
 
-    reader = store if known_heads is None else CheckedReader(store, known_heads)
-    name = versions = None
-    if ref is not None:
-        if store.read_index(name := ref.name) is None and reader.read_index(name) is None:
-            raise unknown_model(name, store)
-        versions = None if ref.is_bare else {find(store, ref, yanked=True).version}
-    report = verify(store, progress, audit, name, versions)
-    if known_heads is not None and ref is None:
-        for model in sorted({*known_heads.models(store.registry_id)} - {*store.names()}):
+    if ref is not None and store.read_index(ref.name) is None and reader.read_index(ref.name) is None:
+        raise unknown_model(ref.name, store)
+    names, carried = list(store.names()) if ref is None else [ref.name], store.carried
+    models: dict[str, Collection[Version] | None]
+    models = {name: None if carried is None else carried.get(name, ()) for name in names}
+    if ref is not None and not ref.is_bare:
+        models[ref.name] = {find(store, ref, yanked=True).version}
+    report, needed = _check_models(store, models, audit)
+    open_key = store.open_key
+    try:
+        tree = list(store.files())
+    except UnlistedError:  # a web server is asked by digest
+        keys = {BlobKey(digest): needed[digest].size or 0 for digest in store.has(needed)}
+
+        def open_key(key: BlobKey) -> BinaryIO:
+            return store.open_blob(key.digest)
+
+    else:
+        keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
+        if ref is None:
+            report.unreferenced = sum(key.digest not in needed for key in keys)
+            report.damages += stray_files(tree)
+        else:
+            keys = {key: size for key, size in keys.items() if key.digest in needed}
+    _check_blobs(open_key, needed, keys, report, progress)
+    _settle(store, models, report)
+    if ref is None and isinstance(store, ArchiveRegistry):
+        report.damages += _archive_damages(store, report)
+    if ref is None and known_heads is not None:
+        for model in sorted({*known_heads.models(store.registry_id)} - models.keys()):
             try:
                 reader.read_index(model)  # which refuses one that this place had
             except RegError as error:
@@ -211,7 +193,7 @@ def _archive_damages(archive: ArchiveRegistry, report: VerifyReport) -> Iterator
 
 
 def _check_models(
-    remote: RegistryStore, models: Mapping[str, Collection[Version] | None], audit: Audit
+    remote: RegistryStore, models: Models, audit: Audit | None
 ) -> tuple[VerifyReport, dict[Digest, Reference]]:
     """Check the logs and manifests of some models; return the blobs that they refer to."""
     report = VerifyReport()
@@ -229,16 +211,14 @@ def _check_models(
         damages = len(report.damages)
         log = _check_log(log, needed, report)
         if len(report.damages) == damages:  # a damaged history must not become a known head
-            for kind, detail in audit(log, index):
+            for kind, detail in audit(log, index) if audit else ():
                 faults = report.unpromoted if kind == "unpromoted" else report.damages
                 faults.append(Damage(kind, name, detail))
         for version, entry in present_versions(log):
             if only is None or version in only:
                 report.versions += 1
                 try:
-                    by_digest = {file.digest: file for file in files(log, version, entry)}
-                    report.sharing.update(by_digest.keys())
-                    needed |= by_digest
+                    needed |= {file.digest: file for file in files(log, version, entry)}
                 except NotFoundError:
                     pass  # the check of documents reports the manifest as missing
                 except RegError as error:
@@ -261,8 +241,7 @@ def _check_log(log: Log, needed: dict[Digest, Reference], report: VerifyReport) 
                 detail = "the state line is not what a replay of the log gives"
                 report.damages.append(Damage("state", log.name, detail))
     try:
-        for document in documents(used):
-            needed[document.digest] = document
+        needed |= {document.digest: document for document in documents(used)}
     except RegError:
         return Log(log.registry, log.name, log.fetch)
     return used
@@ -312,10 +291,8 @@ def _check_blobs(
         report.damages.append(Damage("missing", reference.label, detail, digest, BlobKey(digest), reference))
 
 
-def _settle(
-    remote: RegistryStore, models: Mapping[str, Collection[Version] | None], report: VerifyReport
-) -> None:
-    """Remove false damages and duplicates; say of the others how many more versions have the file.
+def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
+    """Remove false damages and duplicates.
 
     If a blob is missing, the logs are read again: one that no log refers to any more was expired, not lost. If a log
     cannot be read this time, nothing is forgiven. A manifest whose blob is damaged is not a second damage.
@@ -323,18 +300,15 @@ def _settle(
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
-        again, references = _check_models(remote, models, no_audit)
+        again, references = _check_models(remote, models, None)
         if not any(damage.kind in ("index", "unreadable") for damage in again.damages):
             needed = references.keys()
-    damages, report.damages = report.damages, []
-    for damage in damages:
-        is_freed = damage.kind == "missing" and damage.digest not in needed
-        if is_freed or (damage.kind == "manifest" and damage.digest in blobs):
-            continue
-        if damage.key is not None and (more := report.sharing[damage.key.digest] - 1) > 0:
-            detail = f"{damage.detail}; so it is in {more} more version{'s' if more > 1 else ''}"
-            damage = damage._replace(detail=detail)
-        report.damages.append(damage)
+    report.damages = [
+        damage
+        for damage in report.damages
+        if (damage.kind != "missing" or damage.digest in needed)
+        and (damage.kind != "manifest" or damage.digest not in blobs)
+    ]
 
 
 def _key_of(file: TreeFile) -> BlobKey | None:
@@ -346,8 +320,6 @@ LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
 """A note, with its kind and name, or scratch of the probes of `reg doctor`."""
-_MARKS = re.compile(r"[ .(-]")
-"""The characters between a file's name and what a sync program adds to it."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -362,22 +334,15 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Files that do not belong to a registry, such as a link, or an index file without a valid name.
-
-    Files that the system puts into every folder are left out, and copies of a sync program are only named.
+    """Files that do not belong to a registry, such as a link, the conflict copy of a sync program, or an index file without
+    a valid name; but for files that the system puts into every folder.
     """
-    own = {file.path.rpartition(".")[0] or file.path for file in files if is_registry_file(file)}
-    damages = []
-    for file in files:
-        path = file.path
-        if is_registry_file(file) or is_system_path(path):
-            continue
-        if file.size is not None and any(path[: mark.start()] in own for mark in _MARKS.finditer(path)):
-            support.tell(
-                f"{path} looks like the conflict copy of a sync program: events may be lost in it; compare, "
-                "then move it out of the registry"
-            )
-        else:
-            problem = "is not a file of a registry" if file.size is not None else "is not a regular file"
-            damages.append(Damage("stray", path, f"{path} {problem}"))
-    return damages
+    return [
+        Damage(
+            "stray",
+            file.path,
+            f"{file.path} is not a {'file of a registry' if file.size is not None else 'regular file'}",
+        )
+        for file in files
+        if not is_registry_file(file) and not is_system_path(file.path)
+    ]

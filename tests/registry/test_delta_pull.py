@@ -13,7 +13,7 @@ from support.servers.faults import Proxy, proxy
 from onnxreg.cli.main import main
 from onnxreg.cli.services.delta_service import DeltaReport, make_deltas
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
+from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
@@ -249,7 +249,7 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str)
         assert gone <= banned
     else:
         owner.pin(source, f"{NAME}:0.1.0")
-        expired, _ = owner.gc(source, RetentionPolicy(1))
+        expired, _ = owner.gc(source, 1)
         assert [str(ref) for ref in expired] == [f"{NAME}:0.1.1"]
     present = {key.digest for key in blob_keys(source.store)}
     assert present.isdisjoint(gone)
@@ -260,8 +260,8 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str)
 
 
 def test_a_dry_run_of_gc_counts_them(source: Registry) -> None:
-    _, would = owner.gc(source, RetentionPolicy(1), dry_run=True)
-    _, collected = owner.gc(source, RetentionPolicy(1))
+    _, would = owner.gc(source, 1, dry_run=True)
+    _, collected = owner.gc(source, 1)
     assert would.freed.keys() == collected.freed.keys()
 
 

@@ -10,7 +10,6 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.lookup import read_log
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import HostError, IntegrityError
@@ -54,7 +53,7 @@ def test_it_verifies_byte_for_byte(frozen: Registry) -> None:
 
 def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
     owner.pin(frozen, "acme/pii:stable")
-    owner.gc(frozen, RetentionPolicy(versions=1))
+    owner.gc(frozen, 1)
     frozen.push("acme/pii:stable", str(tmp_path / "there"))
     assert not owner.verify(frozen).damages
     assert not owner.verify(Registry(tmp_path / "there")).damages

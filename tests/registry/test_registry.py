@@ -299,19 +299,6 @@ def test_kill_9_at_every_step(registry: Registry, make_draft: MakeDraft, tmp_pat
     assert list(registry.store.scratch.iterdir()) == []
 
 
-def test_damage_says_how_many_versions_have_the_file(registry: Registry, make_draft: MakeDraft) -> None:
-    first = registry.add(make_draft(seed="one"), "1.0.0")
-    shared = first.manifest.files[0]
-    for version in ("1.1.0", "1.2.0"):
-        assert registry.add(make_draft(seed=version), version).manifest.files[0].digest == shared.digest
-    path = registry.store.blob_path(shared.digest)
-    path.chmod(0o644)
-    path.write_bytes(b"other")
-    (damage,) = owner.verify(registry).damages
-    assert damage.digest == shared.digest
-    assert damage.detail.endswith("; so it is in 2 more versions")
-
-
 def test_a_link_that_leads_to_itself_hides_no_model(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
     (registry.store.root / "index" / "loop").symlink_to("loop")

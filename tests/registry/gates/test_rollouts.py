@@ -11,7 +11,6 @@ from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import promotion
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob, read_log
 from onnxreg.registry.support.actor import stamp
@@ -127,7 +126,7 @@ def test_no_retention_policy_expires_either_version(free: Registry, tmp_path: Pa
     start(free)
     for number in range(3):
         free.add(draft(tmp_path / str(number), str(number)), f"2.{number}.0")
-    expired, _ = owner.gc(free, RetentionPolicy(versions=1))
+    expired, _ = owner.gc(free, 1)
     assert {str(ref) for ref in expired}.isdisjoint({f"{NAME}:1.0.0", f"{NAME}:1.1.0"}) and expired
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
+from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log
@@ -408,7 +408,7 @@ def test_an_expired_version_is_restored_in_part(
 ) -> None:
     pull("onnx-android")
     other.add(draft(tmp_path / "newer", "b"), "2.0.0")
-    owner.gc(other, RetentionPolicy(versions=1))
+    owner.gc(other, 1)
     with pytest.raises(ConflictError, match="is expired there"):
         pull("onnx-int8")
     pull("onnx-int8", restore=True)

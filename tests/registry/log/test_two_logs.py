@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
+from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
@@ -116,7 +116,7 @@ def purge(version: str) -> Act:
 
 
 def expire(remote: RegistryStore) -> object:
-    return Decisions(remote).expire(RetentionPolicy(versions=1))
+    return Decisions(remote).expire(1)
 
 
 DIFFERENT: dict[str, tuple[Sequence[Act], Sequence[Act], str, list[str] | type[RegError]]] = {

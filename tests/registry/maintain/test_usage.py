@@ -6,7 +6,7 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, survey
+from onnxreg.registry.log.collect import blob_keys, survey
 from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
@@ -44,7 +44,7 @@ def test_unique_bytes_are_freed_with_the_model(filled: Registry) -> None:
 
 
 def test_unreferenced_bytes_are_freed_by_a_collection(filled: Registry) -> None:
-    owner.gc(filled, RetentionPolicy(versions=1), dry_run=True)
+    owner.gc(filled, 1, dry_run=True)
     owner.drop(filled, "acme/pii:0.1.1")
     found, collected = usage(filled.store), survey(filled.store)
     assert found.unreferenced == {"blobs": len(collected.freed), "bytes": collected.size}

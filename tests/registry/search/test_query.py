@@ -25,7 +25,6 @@ from support.registries.opened import opened
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.search import catalog, table_export
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
@@ -209,7 +208,7 @@ CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "a channel taken away": lambda home: owner.untag(Registry(home.root), FIRST, "stable"),
     "a drop": lambda home: owner.drop(Registry(home.root), f"{FIRST}:{OLD}"),
     "a purge": lambda home: owner.purge(Registry(home.root), f"{FIRST}:{OLD}", "leaked"),
-    "an expiry": lambda home: owner.gc(Registry(home.root), RetentionPolicy(versions=3)),
+    "an expiry": lambda home: owner.gc(Registry(home.root), 3),
     "another model": lambda home: grow.add_model(Registry(home.root), 20, 7, True),
     "a model gone": lambda home: (home.root / index_path(SECOND)).unlink(),
 }

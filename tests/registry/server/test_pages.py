@@ -17,7 +17,6 @@ from support.servers.regserve import Answer, Site, running
 
 from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.lookup import read_log
 from onnxreg.registry.search import releases
@@ -424,7 +423,7 @@ def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
 def test_a_version_that_expired_says_so(room: Registry) -> None:
     owner.untag(room, "acme/pii", "stable")
     owner.pin(room, "acme/pii:1.0.0", undo=True)
-    owner.gc(room, RetentionPolicy(versions=1))
+    owner.gc(room, 1)
     with running(room.store.root) as site:
         page = read(site, "/models/acme/pii:1.0.0")
         assert "Expired on" in page.text

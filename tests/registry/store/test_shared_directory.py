@@ -148,7 +148,6 @@ def test_directories_that_cannot_be_synced(
     else:
         assert registry.add(make_draft()).new
         assert main(["--registry", str(registry.store.root), "doctor"]) == 0
-        assert "power cut" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
@@ -237,14 +236,14 @@ def test_files_of_the_system_are_no_damage(
         ("registry (1).json", True),
     ],
 )
-def test_a_conflict_copy_is_worth_a_word(
+def test_a_conflict_copy_is_named_as_a_stray_file(
     registry: Registry, make_draft: MakeDraft, capsys: pytest.CaptureFixture[str], name: str, collects: bool
 ) -> None:
     """It may have events that are lost, so what it refers to is not collected."""
     registry.add(make_draft())
     shutil.copy(registry.store.root / "index/acme/pii.jsonl", registry.store.root / name)
-    assert main(["--registry", str(registry.store.root), "verify"]) == 0
-    assert name in capsys.readouterr().err
+    assert main(["--registry", str(registry.store.root), "verify"]) == 4
+    assert name in capsys.readouterr().out
     assert main(["--registry", str(registry.store.root), "gc"]) == (0 if collects else 4)
 
 

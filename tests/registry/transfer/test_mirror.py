@@ -13,7 +13,7 @@ from support.servers import static
 from support.servers.faults import Plan, Proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
+from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.contents import references
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
@@ -205,7 +205,7 @@ def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied
     entries = filled.state("acme/pii").versions.values()
     weights = {filled.get(f"acme/pii@{entry.manifest}").manifest.artifacts[0].digest for entry in entries}
     owner.untag(filled, "acme/pii", "stable")
-    owner.gc(filled, RetentionPolicy(versions=1))
+    owner.gc(filled, 1)
     owner.purge(filled, "acme/pii:0.1.2", "leaked")
     done = mirror(filled.store, copied)
     assert len(done.freed.freed) == 6 and done.blobs == 0
@@ -227,7 +227,7 @@ def test_restored_blobs_are_sent_again(filled: Registry, other: Registry, copied
     filled.push("small", str(other.store.root))
     filled.add(_again(filled, "small"), "9.0.0")
     mirror(filled.store, copied)
-    owner.gc(filled, RetentionPolicy(versions=1))
+    owner.gc(filled, 1)
     mirror(filled.store, copied)
     filled.pull("small:0.1.0", str(other.store.root), restore=True)
     mirror(filled.store, copied)
@@ -343,7 +343,7 @@ def test_a_mirror_is_read_only(
         lambda: owner.pin(copied, "small:0.1.0"),
         lambda: owner.drop(copied, "small:0.1.0"),
         lambda: owner.purge(copied, "small:0.1.0", "why"),
-        lambda: owner.gc(copied, RetentionPolicy(versions=1)),
+        lambda: owner.gc(copied, 1),
         lambda: copied.pull("mine", str(other.store.root)),
         lambda: other.push("mine", str(copied.store.root)),
         lambda: mirror(other.store, store),
@@ -412,7 +412,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     owner.purge(other, "acme/pii:0.1.2", "leaked")
     filled.add(make_draft(seed="c"), "0.2.0")
     filled.add(make_draft(seed="d"), "0.3.0")
-    owner.gc(filled, RetentionPolicy(versions=1))
+    owner.gc(filled, 1)
     done = mirror(filled.store, other.store, channels=True)
     reasons = {(item.name, item.tag): item.reason for item in done.skipped}
     assert (

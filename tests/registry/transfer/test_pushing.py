@@ -8,7 +8,6 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.layout import blob_path
@@ -83,7 +82,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     other.add(make_draft(seed="z"), "0.1.2")
     damage(filled, "acme/ner")
     owner.untag(filled, "acme/pii", "stable")
-    owner.gc(filled, RetentionPolicy(versions=1))
+    owner.gc(filled, 1)
     sent = {model.name: model for model in filled.push_many(to=str(other.store.root), every=True)}
     reasons = {item.tag: item for item in sent["acme/pii"].skipped}
     assert isinstance(reasons["0.1.2"].error, ConflictError)

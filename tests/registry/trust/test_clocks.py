@@ -1,6 +1,6 @@
 """Clocks that are wrong: times that events claim, the reader's clock, and what is remembered with a stamp of the future.
 
-No time in a log decides anything but `gc --keep-days`, which says so.
+No time in a log decides anything.
 """
 
 import os
@@ -90,14 +90,3 @@ def test_the_date_of_a_revocation_decides_nothing(
     need = ["[[require]]", 'models = ["acme/*"]', "lines = true"]
     (own_user / "trust").write_text(world.trust(*lines, *need))
     assert resolve(world, tmp_path) == status
-
-
-@pytest.mark.parametrize("claimed", TIMES)
-def test_retention_by_days_believes_what_publishers_claim(
-    world: World, claimed: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The one place where a clock decides. A time before any registry is of a clock that was never set."""
-    claim(world, TIMES[claimed], 0)
-    capfd.readouterr()
-    assert main(["--registry", str(world.tree), "gc", "--keep-days", "30", "--dry-run", "--json"]) == 0
-    assert ("0.9.0" in capfd.readouterr().out) == (claimed == "a year ago")

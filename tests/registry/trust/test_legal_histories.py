@@ -12,7 +12,6 @@ from support.registries import owner
 from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
@@ -65,7 +64,7 @@ class World:
         owner.drop(self.registry, f"{NAME}:{version}")
 
     def expire(self, version: str, state: str) -> None:
-        owner.gc(self.registry, RetentionPolicy(versions=1))
+        owner.gc(self.registry, 1)
 
     def purge(self, version: str, state: str) -> None:
         owner.purge(self.registry, f"{NAME}:{version}", "leaked")

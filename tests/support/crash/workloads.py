@@ -6,7 +6,6 @@ from io import BytesIO
 from pathlib import Path
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.contents import Selection
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from support.registries import owner
@@ -86,7 +85,7 @@ def pull(version: str, *formats: str) -> Command:
 
 
 def expire(keep: int, where: str = "home") -> Command:
-    return lambda base: owner.gc(home(base, where), RetentionPolicy(versions=keep), patience=0)
+    return lambda base: owner.gc(home(base, where), keep, patience=0)
 
 
 def collect(where: str = "home") -> Command:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.log.collect import RetentionPolicy, collect
+from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -121,7 +121,7 @@ def collector(store: ObjectStore) -> Hashable:
 def retention(store: ObjectStore) -> Hashable:
     """Gives up all but the newest version, then deletes what nothing refers to."""
     remote = ObjectRegistry(store)
-    Decisions(remote).expire(RetentionPolicy(versions=1))
+    Decisions(remote).expire(1)
     collect(remote, patience=0)
     return ("collected",)
 

@@ -8,8 +8,7 @@ from onnxreg.registry.gates import enforce, promotion, statements
 from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
-from onnxreg.registry.maintain import space
-from onnxreg.registry.maintain.verification import verify_watched
+from onnxreg.registry.maintain import space, verification
 from onnxreg.registry.signing import sign_release
 from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust.known_heads import CheckedReader
@@ -85,7 +84,7 @@ def sign(registry: Registry, ref: Any, key: Any, reason: Any = None, remote: Any
 
 
 def verify(registry: Registry, ref: Any = None, remote: Any = None) -> Any:
-    return verify_watched(remote or registry.store, registry.heads, ref and _ref(ref))
+    return verification.verify(remote or registry.store, registry.heads, ref and _ref(ref))
 
 
 def repair(registry: Registry, source: Any = None) -> Any:
@@ -95,12 +94,12 @@ def repair(registry: Registry, source: Any = None) -> Any:
 
 def gc(
     registry: Registry,
-    policy: Any = None,
+    keep: Any = None,
     dry_run: bool = False,
     patience: float = PUSH_WAIT_SECONDS,
     remote: Any = None,
 ) -> Any:
-    return space.gc(registry.decisions(remote=remote), policy, dry_run, patience)
+    return space.gc(registry.decisions(remote=remote), keep, dry_run, patience)
 
 
 def purge(registry: Registry, refs: Any, reason: str, remote: Any = None) -> Any:
