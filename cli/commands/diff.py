@@ -12,10 +12,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import manifest_view, output
-from onnxreg.cli.reports import deep_diff as inside
 from onnxreg.cli.reports import diff_report
-from onnxreg.cli.reports.deep_diff import DiffSide
-from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES, kind_words
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
     "reg diff acme/pii-small:stable acme/pii-small --json",
-    "reg diff acme/pii-small:stable acme/pii-small --html diff.html --deep",
+    "reg diff acme/pii-small:stable acme/pii-small --html diff.html",
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
 STDOUT = Path("-")
@@ -54,9 +51,6 @@ def command(
         str | None,
         typer.Option(help=f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
     ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Open the files: list changed weights, by how much, and nodes.")
-    ] = False,
     source: Annotated[
         str | None,
         typer.Option("--from", help="The registry of OLD, if not that of NEW: a name, path or URL."),
@@ -69,36 +63,31 @@ def command(
     Changes that follow from others, such as digests that follow from new weights, are counted; --full lists
     every change below the screen, and so do --markdown and --html. Severities are breaking (for an app),
     degrading (results or evidence), notable and cosmetic. docs/diff.md has the rules, and the meaning of the
-    intervals. With --deep, artifacts whose bytes differ are fetched for this run and compared, unless their
-    semantic digests are equal. --html replaces an earlier file.
+    intervals. --html replaces an earlier file.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen with positions in
-    changes (reg schema diff-overview); for two model families also {members: {name: [kinds]}}; with --deep
-    also {deep: [{artifact, graph: {facts: [{name, old, new}], tensors: [{change, old, new, max_abs,
-    relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}], equal_nodes},
-    why_not}]}; if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
+    changes (reg schema diff-overview); if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
+    from onnxreg.registry.read.versions import read_version
+
     gate = _severities(fail_on)
     if as_json + as_markdown + (html == STDOUT) > 1:
         raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
     _check_page(html)
     reader = session.reader(remote)
-    sides = [_read(reader if source is None else session.reader(source), old), _read(reader, new)]
-    before, after = (side.version for side in sides)
+    readers = reader if source is None else session.reader(source), reader
+    before, after = (
+        read_version(side, Ref.parse(ref)) for side, ref in zip(readers, (old, new), strict=True)
+    )
     changes, screen = overview(before.manifest, after.manifest, (before.states, after.states))
-    opened = None
-    if deep:
-        with session.progress("reading what differs") as progress:
-            opened = inside.open_pairs(sides[0], sides[1], progress)
-    proofs = [_proofs(side) for side in sides]
+    proofs = [_proofs(side, version) for side, version in zip(readers, (before, after), strict=True)]
     later = {"old": _overruled(before), "new": _overruled(after)}
     document: dict[str, Any] = changes.to_json() | {"overview": screen.to_json()}
-    document |= {} if opened is None else {"deep": [pair.model_dump(mode="json") for pair in opened]}
     document |= {"attested": later} if any(later.values()) else {}
     document |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
     if as_markdown:
-        output.write_bytes(diff_report.markdown(before, after, changes, screen, opened).encode())
+        output.write_bytes(diff_report.markdown(before, after, changes, screen).encode())
     elif html != STDOUT:
         session.show(
             document,
@@ -106,10 +95,9 @@ def command(
             manifest_view.doubts_of((before, after)),
             _proof_changes(*proofs),
             _rest(changes, screen, full),
-            inside.lines(opened or []),
         )
     if html is not None:
-        _write_page(session, html, before, after, changes, screen, opened)
+        _write_page(session, html, before, after, changes, screen)
     _check_gate(changes, gate)
 
 
@@ -133,22 +121,16 @@ def _check_page(html: Path | None) -> None:
         check_outfile(html)
 
 
-def _read(reader: "RegistryReader", ref: str) -> DiffSide:
-    from onnxreg.registry.read.versions import read_version
-
-    return DiffSide(reader, read_version(reader, Ref.parse(ref)))
-
-
 def _overruled(side: "Release") -> dict[str, str]:
     """The state of each artifact, by path, if the manifest states another one."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 
-def _proofs(side: DiffSide) -> dict[str, str]:
+def _proofs(reader: "RegistryReader", version: "Release") -> dict[str, str]:
     """The verdict on record of each artifact that was proven to be its parent, rounded, or not; by its path."""
     from onnxreg.registry.gates.statements import proofs_by_path
 
-    return {path: proof.report.verdict for path, proof in proofs_by_path(side.reader, side.version).items()}
+    return {path: proof.report.verdict for path, proof in proofs_by_path(reader, version).items()}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
@@ -181,12 +163,11 @@ def _write_page(
     new: "Release",
     changes: ManifestDiff,
     screen: DiffOverview,
-    deep: list[DeepDiff] | None,
 ) -> None:
     from onnxreg.registry.server.pages.rendering import report
     from onnxreg.registry.support.disk import outfile
 
-    page = report(old, new, changes, screen, deep, list(manifest_view.doubts_of((old, new))))
+    page = report(old, new, changes, screen, list(manifest_view.doubts_of((old, new))))
     if target == STDOUT:
         output.write_bytes(page)
         return

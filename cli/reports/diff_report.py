@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.render.output import counted, printable
-from onnxreg.cli.reports.deep_diff import lines as deep_lines
-from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
-from onnxreg.schema.compare.graphs import DeepDiff
+from onnxreg.schema.compare.figures import VERDICTS, FigureRow
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverview, FactRow
 from onnxreg.schema.compare.severity import SEVERE
@@ -57,7 +55,6 @@ def markdown(
     new: "Release",
     changes: ManifestDiff,
     screen: DiffOverview,
-    deep: list[DeepDiff] | None = None,
 ) -> str:
     """The whole text, with a newline at its end: the screen of `reg diff`, then every change."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
@@ -68,9 +65,6 @@ def markdown(
         messages = [escaped(change.message) for change in changes.changes if change.severity == severity]
         if count:
             parts += _group(f"{count} {severity}", [f"- {message}" for message in messages], severity in OPEN)
-    if deep:
-        inside = "\n".join(deep_lines(deep)).replace("```", "'''")
-        parts += _group("inside the files", [f"```text{inside}\n```"], is_open=False)
     return "\n".join(parts) + "\n"
 
 
@@ -83,7 +77,7 @@ def tables(screen: DiffOverview) -> list[OverviewTable]:
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
     """A short name for the artifact of each row: its precision, its file name or its path, the first that no other has."""
-    sides = {row.name: row.new or row.old for row in screen.artifacts if row.count == 1}
+    sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     names = [
         {name: side.precision for name, side in sides.items() if side is not None and name in paths},
@@ -95,13 +89,6 @@ def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
 def number(value: float | None) -> str:
     """A figure with four decimals; `-` if there is none."""
     return "-" if value is None else f"{value:.4f}"
-
-
-def uncompared_text(item: UncomparedFigures) -> str:
-    """The reason for which figures are not compared."""
-    old, new = ("none named" if suite is None else suite.short for suite in (item.old_suite, item.new_suite))
-    figures = counted(item.figures, "figure")
-    return f"{item.path}: {figures} not compared: measured on another suite ({old}, then {new})"
 
 
 def folded_line(screen: DiffOverview, listing: str) -> str:
@@ -156,8 +143,6 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
 
 
 def _name(row: ArtifactRow) -> str:
-    if row.count > 1:
-        return row.name
     paths = [side.path for side in (row.old, row.new) if side is not None]
     return " -> ".join(dict.fromkeys(paths))
 
@@ -187,7 +172,6 @@ def _figure_table(screen: DiffOverview) -> OverviewTable:
             *_more(screen.figures, shown),
             *(f"95 %: interval of the change, from {BASES[basis]}" for basis in bases),
             *(["unclear: the interval includes 0"] if bases else []),
-            *map(uncompared_text, screen.uncompared),
         ],
     )
 

@@ -7,6 +7,7 @@ versions count as measured on independent texts. They were measured on the same 
 usually be narrower.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import hypot, isfinite, sqrt
 from typing import Any, Literal, get_args
@@ -27,6 +28,9 @@ Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match", "completion_match"})
 """Metrics that are a share of spans, texts or rows."""
+FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
+VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
+"""From worst to best."""
 
 
 def wilson(share: float, samples: int) -> Interval:
@@ -53,11 +57,6 @@ def own_interval(check: Check) -> Interval | None:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
     return wilson(check.value, check.samples) if is_share else None
-
-
-FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
-VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
-"""From worst to best."""
 
 
 class FigureRow(Document):
@@ -87,59 +86,31 @@ class FigureRow(Document):
     changes: Items[Count] = ()
 
     @property
-    def worsening(self) -> float:
-        """The loss since the old version, in the figure's unit; negative if it got better."""
-        change = self.change or 0.0
-        return -change if self.direction == "higher" else change
-
-    @property
     def is_new_failure(self) -> bool:
         """True if the check fails now, and did not fail before."""
         return self.new_check == "fail" and self.old_check != "fail"
 
     @property
-    def is_clearly_worse(self) -> bool:
-        """True if its check fails now, or it got worse by more than its interval."""
-        return self.is_new_failure or (self.verdict == "worse" and self.interval is not None)
-
-    @property
     def verdict_text(self) -> str:
-        """The verdict for people; for a check whose own verdict became worse, or changed on another suite, that."""
-        if (
-            self.verdict == "uncompared"
-            and self.new_check in ("pass", "fail")
-            and self.new_check != self.old_check
-        ):
-            return "passes (other suite)" if self.new_check == "pass" else "fails (other suite)"
+        """The verdict for people: a check that fails now is worse than any change of its value."""
         return "now fails" if self.is_new_failure else self.verdict
 
     @property
     def rank(self) -> tuple[bool, int, float, str, str]:
         """The order of a table: the worst first."""
-        return (
-            not self.is_new_failure,
-            VERDICTS.index(self.verdict),
-            -self.worsening,
-            self.artifact,
-            self.name,
-        )
-
-
-class UncomparedFigures(Document):
-    """The figures of an artifact that were measured on two suites, and so are not compared."""
-
-    artifact: str
-    path: str
-    old_suite: Digest | None
-    new_suite: Digest | None
-    figures: Count
-    changes: Items[Count] = ()
+        loss = (self.change or 0.0) * (-1 if self.direction == "higher" else 1)
+        return not self.is_new_failure, VERDICTS.index(self.verdict), -loss, self.artifact, self.name
 
 
 def suite_of(artifact: Artifact | None) -> Digest | None:
     """The suite that an artifact was judged on, if any."""
     evidence = artifact.certification.evidence if artifact else None
     return evidence.suite if evidence else None
+
+
+def direction_of(check: Check) -> Direction | None:
+    """The better direction of a check, if it is a quality or a loss."""
+    return better_direction(check_key(check.to_json()), check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
@@ -158,13 +129,15 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
         if old is None or new is None:
             continue
         checks = paired(old.checks, new.checks, CHECKS)
+        names = Counter(check.name for pair in checks.values() if (check := pair[1] or pair[0]))
         for name, (before, after) in checks.items():
             check = after or before
             if check is not None and ((artifact, name) in shown or direction_of(check)):
+                label = check.name if names[check.name] == 1 else check.label
                 rows[artifact, name] = FigureRow(
                     artifact=artifact,
                     path=new.path,
-                    name=check.name.removeprefix(f"{check.metric}/"),
+                    name=label.removeprefix(f"{check.metric}/"),
                     metric=check.metric,
                     old=before.value if before else None,
                     new=after.value if after else None,
@@ -175,11 +148,6 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
                     **_compared((old, new), before, after),
                 )
     return rows
-
-
-def direction_of(check: Check) -> Direction | None:
-    """The better direction of a check, if it is a quality or a loss."""
-    return better_direction(check_key(check.to_json()), check.direction)
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
@@ -201,21 +169,21 @@ def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | 
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:
         return {"verdict": "removed"}
-    change = new.value - old.value
+    change, direction = new.value - old.value, direction_of(new)
     if not _is_comparable(sides, (old, new)) or not isfinite(change):
         return {"verdict": "uncompared"}
     if change == 0:
         return {"change": change, "verdict": "equal"}
     row: dict[str, Any] = {"change": change}
+    if direction is None:
+        row["verdict"] = "worse" if new.verdict == "fail" else "unclear"
+    else:
+        row["verdict"] = "better" if (change > 0) == (direction == "higher") else "worse"
     before, after = own_interval(old), own_interval(new)
     if before is not None and after is not None:
         interval = difference(old.value, before, new.value, after)
         if all(map(isfinite, interval)):
             basis = "samples" if None in (old.interval, new.interval) else "published"
             row |= {"interval": interval, "basis": basis}
-            if interval[0] <= 0 <= interval[1]:
-                return {**row, "verdict": "unclear"}
-    direction = direction_of(new)
-    if direction is None:
-        return {**row, "verdict": "worse" if new.verdict == "fail" else "unclear"}
-    return {**row, "verdict": "better" if (change > 0) == (direction == "higher") else "worse"}
+            row |= {"verdict": "unclear"} if interval[0] <= 0 <= interval[1] else {}
+    return row

@@ -99,10 +99,10 @@ def _compare(old: Any, new: Any, lists: Lists, at: Spot) -> Iterator[JsonChange]
         return
     named = lists.get(at.pattern)
     is_piece = named is None and at.pattern in lists
-    if named is not None and _can_walk(list, old, new):
-        yield from _named(_or(old, []), _or(new, []), named, lists, at)
-    elif not is_piece and _can_walk(dict, old, new):
-        before, after = _or(old, {}), _or(new, {})
+    if named is not None and (items := _both(list, old, new)):
+        yield from _named(*items, named, lists, at)
+    elif not is_piece and (objects := _both(dict, old, new)):
+        before, after = objects
         for key in sorted(before.keys() | after.keys()):
             yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), lists, at.key(key))
     elif not is_piece and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -114,6 +114,14 @@ def _compare(old: Any, new: Any, lists: Lists, at: Spot) -> Iterator[JsonChange]
         yield JsonChange(at, "removed", old, None)
     else:
         yield JsonChange(at, "changed", old, new)
+
+
+def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
+    """Both sides if they are of the kind; an absent or null one is empty beside one that is not. Else None."""
+    before, after = (kind() if side is _ABSENT or side is None else side for side in (old, new))
+    if not (isinstance(before, kind) and isinstance(after, kind)):
+        return None
+    return (before, after) if (before is old and after is new) or before or after else None
 
 
 def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: Spot) -> Iterator[JsonChange]:
@@ -163,20 +171,6 @@ def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> di
             name = f"{stem}#{counts[stem]}"
         names[name] = position
     return {position: name for name, position in names.items()}
-
-
-def _can_walk(kind: type, old: Any, new: Any) -> bool:
-    """True if both are of the kind, or one is, and not empty, while the other is absent or null."""
-    kinds = [side for side in (old, new) if isinstance(side, kind)]
-    return len(kinds) == 2 or (len(kinds) == 1 and bool(kinds[0]) and (_is_missing(old) or _is_missing(new)))
-
-
-def _is_missing(value: Any) -> bool:
-    return value is _ABSENT or value is None
-
-
-def _or(value: Any, empty: Any) -> Any:
-    return empty if _is_missing(value) else value
 
 
 def _join(path: str, key: str) -> str:

@@ -9,7 +9,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
-from onnxreg.schema.compare.severity import LISTS, SEVERITIES, Severity, artifact_list, kind_words, rule_for
+from onnxreg.schema.compare.severity import (
+    ARTIFACTS,
+    LISTS,
+    SEVERE,
+    SEVERITIES,
+    Severity,
+    kind_words,
+    rule_for,
+)
 from onnxreg.schema.core.document import Count, Document, First, Items
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -46,10 +54,7 @@ class LocatedChange(NamedTuple):
 
 
 class ManifestDiff(Document):
-    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged.
-
-    `members`, for two model families: the kinds of changes of each changed member, by its name.
-    """
+    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
 
     format: Literal["onnxreg-diff"]
     format_version: First
@@ -57,7 +62,6 @@ class ManifestDiff(Document):
     summary: str
     counts: dict[Severity, Count]
     changes: Items[Change]
-    members: dict[str, list[str]] | None = None
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
@@ -67,34 +71,43 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
     severity and message are of the direction.
     """
-    return diff_of(located_changes(old, new), old, new)
+    return diff_of(located_changes(old, new))
 
 
 def located_changes(old: Manifest, new: Manifest) -> list[LocatedChange]:
     """The changes of `diff`, each with its places in the two manifests."""
-    lists = {**LISTS, "artifacts": artifact_list(_owners(old, new))}
-    changes = [LocatedChange(_change(delta), delta) for delta in compare(old.to_json(), new.to_json(), lists)]
+    changes = [LocatedChange(_change(delta), delta) for delta in compare(old.to_json(), new.to_json(), LISTS)]
     return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
 
 
-def diff_of(located: Sequence[LocatedChange], old: Manifest, new: Manifest) -> ManifestDiff:
+def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
     """The document of these changes."""
     changes = tuple(change for change, _ in located)
     counts = Counter(change.severity for change in changes)
+    app = "An app that runs the old version"
+    if not changes:
+        summary = "The two versions do not differ."
+    elif counts["breaking"]:
+        kinds = list(dict.fromkeys(kind_words(c.kind) for c in changes if c.severity == "breaking"))
+        more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
+        summary = f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
+    else:
+        counted = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
+        worse = ", with worse results or weaker evidence" if counts["degrading"] else ""
+        summary = f"{app} can run the new one unchanged{worse}. Changes: {counted}."
     return ManifestDiff(
         format="onnxreg-diff",
         format_version=1,
         compatible=not counts["breaking"],
-        summary=_summary(changes, counts),
+        summary=summary,
         counts={severity: counts[severity] for severity in SEVERITIES},
         changes=changes,
-        **({"members": _members(located, old, new)} if old.model_family and new.model_family else {}),
     )
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> dict[str, tuple[Artifact | None, Artifact | None]]:
     """The artifacts of both by their names in the changes' paths, see `paired`."""
-    return paired(old.artifacts, new.artifacts, artifact_list(_owners(old, new)))
+    return paired(old.artifacts, new.artifacts, ARTIFACTS)
 
 
 def paired(
@@ -110,47 +123,19 @@ def paired(
     }
 
 
-def _owners(old: Manifest, new: Manifest) -> dict[str, str] | None:
-    """The member of each artifact by its path, unless it moved; None if a side is not a family."""
-    if old.model_family is None or new.model_family is None:
-        return None
-    before, after = old.members, new.members
-    return {path: name for path, name in (before | after).items() if before.get(path, name) == name}
-
-
-def _members(located: Sequence[LocatedChange], old: Manifest, new: Manifest) -> dict[str, list[str]]:
-    """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of
-    routes from or to it."""
-    members = old.members, new.members
-    owners = {
-        name: {by_path[item.path] for by_path, item in zip(members, pair, strict=True) if item}
-        for name, pair in artifact_pairs(old, new).items()
-    }
-    kinds: dict[str, dict[str, None]] = {}
-    for change, delta in located:
-        if delta.at.pattern.startswith("model_family.members[]"):
-            touched = {delta.at.names[0]}
-        elif delta.at.pattern.startswith("model_family.routing"):
-            touched = {head for head in (change.old, change.new) if isinstance(head, str)}
-        else:
-            touched = owners.get(change.artifact or "", set())
-        for member in touched:
-            kinds.setdefault(member, {})[change.kind] = None
-    return {member: list(kinds[member]) for member in sorted(kinds)}
-
-
 def _change(delta: JsonChange) -> Change:
     at, rule = delta.at, rule_for(delta.at.pattern)
-    kind, note = rule.kind(delta), rule.remark(delta)
+    kind, severity = rule.kind(delta), rule.severity(delta)
+    note = rule.note(delta) or (rule.why if severity in SEVERE else "")
     artifact = at.names[0] if at.pattern.startswith("artifacts[]") else None
     inside = f" in {_clip(artifact)}" if artifact is not None and at.pattern != "artifacts[]" else ""
     return Change(
         kind=kind,
         path=at.path,
-        severity=rule.severity(delta),
+        severity=severity,
         old=delta.old,
         new=delta.new,
-        message=f"{kind.replace('-', ' ')}{inside}: {subject(delta)}" + (f" ({note})" if note else ""),
+        message=f"{kind_words(kind)}{inside}: {subject(delta)}" + (f" ({note})" if note else ""),
         **({} if artifact is None else {"artifact": artifact}),
         **({"note": note} if note else {}),
     )
@@ -163,16 +148,18 @@ def subject(delta: JsonChange) -> str:
         index = next(i for i, pair in enumerate(zip(old, new, strict=False)) if not same(*pair))
         return f"[{index}] {_show(old[index])} -> {_show(new[index])}"
     if op == "changed":
-        return f"{_clip(field(delta))} {_show(old)} -> {_show(new)}"
+        return f"{field(delta)} {_show(old)} -> {_show(new)}"
     if at.pattern.endswith("[]"):
         return _clip(at.names[-1])
-    return f"{_clip(field(delta))} {_show(old if op == 'removed' else new)}"
+    return f"{field(delta)} {_show(old if op == 'removed' else new)}"
 
 
 def field(delta: JsonChange) -> str:
     """The path of a field, inside its artifact if it has one."""
     is_inside = delta.at.pattern.startswith("artifacts[].")
-    return delta.at.path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else delta.at.path
+    return _clip(
+        delta.at.path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else delta.at.path
+    )
 
 
 def _show(value: Any) -> str:
@@ -188,16 +175,3 @@ def _clip(text: str) -> str:
     """Short, and without what could rewrite a terminal."""
     printable = text if text.isprintable() else ascii(text)
     return printable if len(printable) <= 100 else f"{printable[:97]}..."
-
-
-def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:
-    app = "An app that runs the old version"
-    if not changes:
-        return "The two versions do not differ."
-    if counts["breaking"]:
-        kinds = list(dict.fromkeys(kind_words(c.kind) for c in changes if c.severity == "breaking"))
-        more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
-        return f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
-    counted = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
-    worse = ", with worse results or weaker evidence" if counts["degrading"] else ""
-    return f"{app} can run the new one unchanged{worse}. Changes: {counted}."

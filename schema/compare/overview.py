@@ -7,13 +7,7 @@ its cause and counted. The text of a terminal, Markdown and the pages show this 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxreg.schema.compare.figures import (
-    ArtifactPairs,
-    FigureRow,
-    UncomparedFigures,
-    figure_rows,
-    suite_of,
-)
+from onnxreg.schema.compare.figures import ArtifactPairs, FigureRow, figure_rows
 from onnxreg.schema.compare.manifests import (
     LocatedChange,
     ManifestDiff,
@@ -26,12 +20,12 @@ from onnxreg.schema.compare.manifests import (
 from onnxreg.schema.compare.severity import (
     ARTIFACT,
     BYTES,
+    CAUSES,
     CHECK,
     EVALUATION,
     SECTIONS,
     SEVERE,
     SEVERITIES,
-    SUITE,
     Severity,
     Share,
     kind_words,
@@ -42,7 +36,7 @@ from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.vocabulary import ASIDE, LOSS, UNJUDGED
+from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
 MAX_NAMED = 3
 """Figures, files and changes of one kind that a sentence or a fact names."""
@@ -50,26 +44,12 @@ MAX_SUBJECT_LETTERS = 40
 """Letters of each change with its values, if there are several; if one is longer, the fields alone are named."""
 NO_EFFECT = ""
 """The cause of changes without effect on an app."""
-CAUSES = {
-    ("same", "same"): "another producer",
-    ("new", "same"): "another graph",
-    ("same", "new"): "new weights",
-    ("new", "new"): "another graph and new weights",
-}
-"""The cause of what follows from the bytes of an artifact, by graph and weights."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """Roles of companions that an evaluation writes."""
-_MIRRORS = {
-    "certified": "certification.state",
-    LOSS: f"checks[{LOSS}/character_recall].value",
-}
-"""Keys of version 1 that repeat a value of an artifact, with the end of its path."""
 
 Place = tuple[str, ...]
-"""A row (`ARTIFACT`, `CHECK` or `SUITE` with its names), or `FACT` with a section, or `FOLLOWS` with a cause."""
+"""A row (`ARTIFACT` or `CHECK` with its names), or `FACT` with a section, or `FOLLOWS` with a cause."""
 FACT, FOLLOWS = "fact", "follows"
-Positions = Mapping[Place, Sequence[int]]
-"""The positions of changes in a diff, by their place on the screen."""
 
 
 class ArtifactSide(Document):
@@ -83,15 +63,13 @@ class ArtifactSide(Document):
 
 
 class ArtifactRow(Document):
-    """An artifact before and after; null on the side that lacks it.
+    """An artifact before and after; null on the side that lacks it. `member` is the stage of a pipeline that it is.
 
-    `graph` and `weights` say if both compute the same; null if a side lacks the artifact.
-    `count` is the number of heads of a family that share the row; their sizes are added. `reasons` are those of a new
+    `graph` and `weights` say if both compute the same; null if a side lacks the artifact. `reasons` are those of a new
     state that is not `certified`. `changes` are positions in the diff's `changes`.
     """
 
     name: str
-    count: Count = 1
     member: str | None = None
     old: ArtifactSide | None
     new: ArtifactSide | None
@@ -110,11 +88,6 @@ class FactRow(Document):
     text: str
     changes: Items[Count]
 
-    @property
-    def rank(self) -> tuple[int, int, str]:
-        """The order of a screen: the worst first."""
-        return SEVERITIES.index(self.severity), SECTIONS.index(self.section), self.kind
-
 
 class FoldedChanges(Document):
     """Changes that follow from another; `kinds` counts them. `cause` is "" for changes without effect on an app."""
@@ -130,15 +103,14 @@ class DiffOverview(Document):
     verdict: Items[str]
     artifacts: Items[ArtifactRow]
     figures: Items[FigureRow]
-    uncompared: Items[UncomparedFigures]
     facts: Items[FactRow]
     folded: Items[FoldedChanges]
 
     @property
     def is_empty(self) -> bool:
         """True if the two versions do not differ."""
-        rows = (self.artifacts, self.figures, self.uncompared, self.facts, self.folded)
-        return not any(row.changes for table in rows for row in table)
+        tables = (self.artifacts, self.figures, self.facts, self.folded)
+        return not any(row.changes for table in tables for row in table)
 
 
 def overview(
@@ -149,72 +121,74 @@ def overview(
     `states` are those of the artifacts of both versions, after later evaluations.
     """
     changes = located_changes(old, new)
-    diff = diff_of(changes, old, new)
+    diff = diff_of(changes)
     pairs = artifact_pairs(old, new)
     rows = figure_rows(pairs, changes)
     positions: dict[Place, list[int]] = defaultdict(list)
     for position, spot in enumerate(_places(changes, pairs, rows)):
         positions[spot].append(position)
-    figures = sorted(
-        (
-            row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
-            for names, row in rows.items()
-        ),
-        key=lambda row: row.rank,
-    )
-    uncompared = Counter(row.artifact for row in figures if row.verdict == "uncompared")
-    artifacts = tuple(_artifact_rows((old, new), states, pairs, positions))
-    screen = DiffOverview(
+    figures = [
+        row.model_copy(update={"changes": tuple(positions.get((CHECK, *names), ()))})
+        for names, row in rows.items()
+    ]
+    figures.sort(key=lambda row: row.rank)
+    stages = new.stages | old.stages
+    effective = [{artifact.path: artifact.state for artifact in side} for side in states]
+    artifacts = []
+    for name, (before, after) in pairs.items():
+        sides = [
+            None if artifact is None else artifact_side(artifact, side)
+            for artifact, side in zip((before, after), effective, strict=True)
+        ]
+        graph, weights = _shares(before, after) if before and after else (None, None)
+        artifacts.append(
+            ArtifactRow(
+                name=name,
+                member=next((stages.get(item.path) for item in (after, before) if item), None),
+                old=sides[0],
+                new=sides[1],
+                graph=graph,
+                weights=weights,
+                reasons=_reasons(after, sides[1]),
+                changes=tuple(positions.get((ARTIFACT, name), ())),
+            )
+        )
+    folded = [
+        FoldedChanges(
+            cause=spot[1],
+            kinds=dict(sorted(Counter(diff.changes[position].kind for position in members).items())),
+            changes=tuple(members),
+        )
+        for spot, members in sorted(positions.items(), key=lambda item: (-len(item[1]), item[0]))
+        if spot[0] == FOLLOWS
+    ]
+    return diff, DiffOverview(
         verdict=tuple(_sentences(old, new, diff, artifacts, figures)),
-        artifacts=artifacts,
+        artifacts=tuple(artifacts),
         figures=tuple(row for row in figures if row.changes or row.verdict != "uncompared"),
-        uncompared=tuple(
-            UncomparedFigures(
-                artifact=name,
-                path=after.path,
-                old_suite=suite_of(before),
-                new_suite=suite_of(after),
-                figures=uncompared[name],
-                changes=tuple(positions.get((SUITE, name), ())),
-            )
-            for name, (before, after) in pairs.items()
-            if after is not None and name in uncompared
-        ),
-        facts=tuple(sorted(_facts(changes, positions, pairs), key=lambda row: row.rank)),
-        folded=tuple(
-            FoldedChanges(
-                cause=spot[1],
-                kinds=dict(sorted(Counter(diff.changes[position].kind for position in members).items())),
-                changes=tuple(members),
-            )
-            for spot, members in sorted(positions.items(), key=lambda item: (-len(item[1]), item[0]))
-            if spot[0] == FOLLOWS
-        ),
+        facts=tuple(_facts(changes, positions, pairs)),
+        folded=tuple(folded),
     )
-    return diff, screen
 
 
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """The place of each change. A severe one is folded only if its cause is shown with the same severity."""
+    """The place of each change. A severe one is in a row that says so, or a fact: it is never folded."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()
         if old and new and _loaded_bytes(old) != _loaded_bytes(new)
     }
     first_cause = next(iter(causes.values()), None)
-    uncompared = {row.artifact for row in rows.values() if row.verdict == "uncompared"}
-    severe = [change.path for change, _ in changes if change.severity in SEVERE and change.artifact]
-    mirrored = {key for key, end in _MIRRORS.items() if any(path.endswith(end) for path in severe)}
     for change, delta in changes:
         pattern, names = delta.at.pattern, delta.at.names
         section = rule_for(pattern).section
         spot: Place = (FACT, section)
         if section == CHECK:
             spot = _of_check(pattern, names, rows.get((names[0], names[1])))
-        elif section == ARTIFACT or (section == SUITE and names[0] in uncompared):
-            spot = (section, names[0])
+        elif section == ARTIFACT and change.severity != "breaking":
+            spot = (ARTIFACT, names[0])
         elif section == EVALUATION or (
             pattern.startswith("files[]") and names[0].startswith(_OF_EVALUATIONS)
         ):
@@ -225,24 +199,22 @@ def _places(
             spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
         if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
             spot = (FOLLOWS, NO_EFFECT)
-        elif spot[0] == FOLLOWS and change.severity in SEVERE and change.path not in mirrored:
+        elif spot[0] == FOLLOWS and change.severity in SEVERE:
             spot = (FACT, "certification" if spot[1] == EVALUATION else "other")
         yield spot
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
     """The place of a change in a check, or of a whole one."""
-    artifact, check = names[:2]
     leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
-    if row is not None and row.verdict == "uncompared" and leaf in ("value", "dataset"):
-        return SUITE, artifact
     if row is not None and leaf in ("", "value", "verdict"):
-        return CHECK, artifact, check
+        is_compared = leaf != "value" or row.verdict != "uncompared"
+        return (CHECK, *names[:2]) if is_compared else (FOLLOWS, EVALUATION)
     if row is not None and leaf == "limit":
         return FACT, "limits"
     if leaf in ("", "dataset", "interval", "samples"):
         return FOLLOWS, EVALUATION
-    return (FACT, BYTES) if leaf in ("limit", "value") else (FACT, "checks")
+    return FACT, BYTES if leaf in ("limit", "value") else CHECK
 
 
 def _loaded_bytes(artifact: Artifact) -> list[object]:
@@ -255,39 +227,6 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
     if _loaded_bytes(old) == _loaded_bytes(new):
         return "same", "same"
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
-
-
-def _artifact_rows(
-    manifests: tuple[Manifest, Manifest],
-    states: tuple[ArtifactStates, ArtifactStates],
-    pairs: ArtifactPairs,
-    positions: Positions,
-) -> Iterator[ArtifactRow]:
-    """One row for each artifact, in the order of the pairs; heads of a family that are alike share one."""
-    members = manifests[1].stages | manifests[0].stages
-    heads = [manifest.heads for manifest in manifests]
-    effective = [{artifact.path: artifact.state for artifact in side} for side in states]
-    alike: dict[tuple[object, ...], list[ArtifactRow]] = defaultdict(list)
-    for name, (before, after) in pairs.items():
-        old, new = (
-            None if artifact is None else artifact_side(artifact, side)
-            for artifact, side in zip((before, after), effective, strict=True)
-        )
-        graph, weights = _shares(before, after) if before and after else (None, None)
-        row = ArtifactRow(
-            name=name,
-            member=next((members.get(side.path) for side in (new, old) if side), None),
-            old=old,
-            new=new,
-            graph=graph,
-            weights=weights,
-            reasons=_reasons(after, new),
-            changes=tuple(positions.get((ARTIFACT, name), ())),
-        )
-        is_head = any(side and side.path in paths for side, paths in zip((old, new), heads, strict=True))
-        kinds = [side and (side.format, side.precision, side.state) for side in (old, new)]
-        alike[(*kinds, graph, weights) if is_head else (name,)].append(row)
-    yield from map(_together, alike.values())
 
 
 def artifact_side(artifact: Artifact, states: Mapping[str, str]) -> ArtifactSide:
@@ -309,21 +248,6 @@ def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str,
     return () if reasons == UNJUDGED else reasons
 
 
-def _together(rows: Sequence[ArtifactRow]) -> ArtifactRow:
-    """Heads that are alike as one row."""
-    first = rows[0]
-    if len(rows) == 1:
-        return first
-    sides = {
-        key: side.model_copy(update={"size": sum(getattr(row, key).size for row in rows)})
-        for key in ("old", "new")
-        if (side := getattr(first, key)) is not None
-    }
-    changes = tuple(position for row in rows for position in row.changes)
-    update = {**sides, "name": f"{len(rows)} heads", "count": len(rows), "changes": changes, "reasons": ()}
-    return first.model_copy(update=update)
-
-
 def _sentences(
     old: Manifest,
     new: Manifest,
@@ -333,7 +257,12 @@ def _sentences(
 ) -> Iterator[str]:
     """The verdict, the effect on an app first."""
     effect, label, counts = diff.summary.partition("Changes: ")
-    settled = {position for row in figures if not row.is_clearly_worse for position in row.changes}
+    settled = {
+        position
+        for row in figures
+        if not row.is_new_failure and (row.verdict != "worse" or row.interval is None)
+        for position in row.changes
+    }
     degrading = {i for i, change in enumerate(diff.changes) if change.severity == "degrading"}
     if diff.compatible and degrading and degrading <= settled:
         effect = "An app that runs the old version can run the new one unchanged; no figure is clearly worse."
@@ -345,38 +274,26 @@ def _sentences(
     if old.name != new.name:
         yield f"They are versions of two models: {old.name} and {new.name}."
     yield _figures_sentence(figures)
-    if failures := [f"{row.name} in {row.path}" for row in figures if row.is_new_failure]:
-        yield f"Now failing: {_named(failures)}."
-    states: Counter[str] = Counter()
     moves: dict[str, list[str]] = defaultdict(list)
     for row in artifacts:
-        if row.new is None:
-            continue
-        states[row.new.state] += row.count
-        before, after = row.old and row.old.state, row.new.state
-        if before != after and "certified" in (before, after):
-            move = "Newly certified" if after == "certified" else "No longer certified"
-        elif before != after and after == "refused":
-            move = "Newly refused"
-        else:
-            continue
-        moves[move].append(row.new.path if row.count == 1 else row.name)
-    words = {"certified": "certified", "refused": "refused", "unknown": "not judged"}
-    listed = ", ".join(f"{states[state]} {word}" for state, word in words.items())
-    yield f"Of {counted(states.total(), 'artifact')}: {listed}."
-    yield from (f"{move}: {_named(names)}." for move, names in sorted(moves.items()))
-    if diff.members:
-        yield f"Members that changed: {_named(list(diff.members))}."
+        before, after = row.old and row.old.state, row.new and row.new.state
+        if row.new is not None and before != after:
+            if "certified" in (before, after):
+                moves["Newly certified" if after == "certified" else "No longer certified"].append(
+                    row.new.path
+                )
+            elif after == "refused":
+                moves["Newly refused"].append(row.new.path)
+    yield from (f"{move}: {_listed(names)}." for move, names in sorted(moves.items()))
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     """The figures that got worse, by how much, and if that is more than its interval."""
-    if not figures:
-        return "No figure was measured in both versions."
-    compared = sum(row.change is not None for row in figures)
-    if not compared:
-        return "No figure is compared: they were measured on different suites."
     counts = Counter(row.verdict for row in figures)
+    compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
+    if not compared:
+        no_suite = "No figure is compared: they were measured on different suites."
+        return no_suite if others else "No figure was measured in both versions."
     total = counted(compared, "comparable figure")
     worse = []
     for row in figures:
@@ -385,59 +302,53 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
             interval = f"(95 %: {low:.3g} to {high:.3g})" if row.interval else "(no interval)"
             worse.append(f"{row.name} in {row.path} by {abs(row.change):.3g} {interval}")
     if worse:
-        text = f"{len(worse)} of {total} got worse: {_named(worse)}."
+        text = f"{len(worse)} of {total} got worse: {_listed(worse)}."
     else:
         unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
         text = f"Of {total} none is clearly worse{unclear}."
-    if others := counts["uncompared"]:
-        verb = "is" if others == 1 else "are"
-        text += f" {counted(others, 'figure')} {verb} not compared: another suite."
-    return text
+    return f"{text} {others} not compared: another suite." if others else text
 
 
-def _named(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _facts(changes: Sequence[LocatedChange], positions: Positions, pairs: ArtifactPairs) -> Iterator[FactRow]:
-    """The facts of each section, severity and kind."""
-    groups: dict[tuple[str, Severity, str], list[int]] = defaultdict(list)
+def _facts(
+    changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
+) -> list[FactRow]:
+    """The facts of each section, severity and kind, the worst first:
+    `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
+    groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():
         for position in members if spot[0] == FACT else ():
             change = changes[position].change
-            groups[spot[1], change.severity, change.kind].append(position)
-    for (section, severity, kind), members in groups.items():
-        text = _fact_text([changes[position] for position in members], pairs)
-        yield FactRow(section=section, severity=severity, kind=kind, text=text, changes=tuple(members))
-
-
-def _fact_text(changes: Sequence[LocatedChange], pairs: ArtifactPairs) -> str:
-    """`opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`"""
-    first = changes[0].change
-    artifacts = list(dict.fromkeys(change.artifact for change, _ in changes if change.artifact))
-    subjects = list(dict.fromkeys(_subject(item, pairs) for item in changes))
-    if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
-        names = (d.at.names[-1] if d.at.pattern.endswith("[]") else field(d) for _, d in changes)
-        subjects = list(dict.fromkeys(names))
-    inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
-    if len(artifacts) == 1:
-        inside = next(f" in {side.path}" for side in reversed(pairs[artifacts[0]]) if side)
-    note = f" ({first.note})" if first.note else ""
-    return f"{kind_words(first.kind)}{inside}: {_named(subjects)}{note}"
-
-
-def _subject(item: LocatedChange, pairs: ArtifactPairs) -> str:
-    """The changed thing with its values: of a companion its role and path, of a tensor its shapes."""
-    change, delta = item
-    pattern, names = delta.at.pattern, delta.at.names
-    if pattern.startswith("files[]"):
-        return names[0]
-    if change.kind.endswith("-reshaped"):  # `ids [batch, 3] -> [batch, 5]`
-        is_input = pattern.startswith("artifacts[].metadata.inputs")
-        sides = [artifact.metadata for artifact in pairs[names[0]] if artifact]
-        specs = [spec for side in sides for spec in (side.inputs if is_input else side.outputs)]
-        shapes = [spec.shape_text for spec in specs if spec.name == names[1]]
-        if len(shapes) == 2:
-            return f"{names[1]} {' -> '.join(shapes)}"
-    return subject(delta)
+            rank = SEVERITIES.index(change.severity), SECTIONS.index(spot[1]), change.kind
+            groups[rank].append(position)
+    rows = []
+    for (severity, section, kind), members in sorted(groups.items()):
+        first, deltas = changes[members[0]].change, [changes[position].delta for position in members]
+        changed = [(changes[position].change.artifact, changes[position].delta) for position in members]
+        artifacts = list(dict.fromkeys(name for name, d in changed if name and d.at.pattern != "artifacts[]"))
+        subjects = list(
+            dict.fromkeys(d.at.names[0] if d.at.pattern.startswith("files[]") else subject(d) for d in deltas)
+        )
+        if len(subjects) > 1 and max(map(len, subjects)) > MAX_SUBJECT_LETTERS:
+            names = (
+                delta.at.names[-1] if delta.at.pattern.endswith("[]") else field(delta) for delta in deltas
+            )
+            subjects = list(dict.fromkeys(names))
+        inside = f" in {counted(len(artifacts), 'artifact')}" if artifacts else ""
+        if len(artifacts) == 1:
+            inside = next(f" in {side.path}" for side in reversed(pairs[artifacts[0]]) if side)
+        note = f" ({first.note})" if first.note else ""
+        rows.append(
+            FactRow(
+                section=SECTIONS[section],
+                severity=SEVERITIES[severity],
+                kind=kind,
+                text=f"{kind_words(kind)}{inside}: {_listed(subjects)}{note}",
+                changes=tuple(members),
+            )
+        )
+    return rows

@@ -31,9 +31,6 @@ DISTANCE_KEYS = frozenset({"atol", "least"})
 SKIPPED_KEYS = frozenset({"reasons"})
 """Sentences that repeat numbers, which are compared themselves."""
 
-ValueDifference = tuple[str, Any, Any]
-"""A path, and the two values; None for a missing one."""
-
 
 class RebuiltFile(Document):
     """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs,
@@ -71,29 +68,52 @@ class RebuildComparison(Document):
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
     """Hold a rebuilt version against the recorded one."""
+    tools = _facts(_tools(recorded), _tools(rebuilt), lambda old, new: bool(old == new))
+    checks = _facts(_checks(recorded), _checks(rebuilt), _is_near_check)
+    changed = differences(_rest(recorded), _rest(rebuilt))
+    fields = tuple(Fact(name=at, recorded=old, rebuilt=new) for at, old, new in changed)
     files = tuple(_files(recorded, rebuilt, contents))
-    tools = [manifest.recipe.tools if manifest.recipe else {} for manifest in (recorded, rebuilt)]
-    names = sorted(tools[0].keys() | tools[1].keys())
-    changed = (_fact(name, tools[0].get(name), tools[1].get(name)) for name in names)
-    checks = tuple(_checks(recorded, rebuilt))
-    fields = tuple(_fact(*difference) for difference in differences(_rest(recorded), _rest(rebuilt)))
+    is_bad = any(file.state in FAILED_STATES for file in files)
     return RebuildComparison(
-        matches=not (checks or fields or any(file.state in FAILED_STATES for file in files)),
-        files=files,
-        tools=tuple(fact for fact in changed if fact.recorded != fact.rebuilt),
-        checks=checks,
-        fields=fields,
+        matches=not (checks or fields or is_bad), files=files, tools=tools, checks=checks, fields=fields
     )
 
 
-def _fact(name: str, recorded: Any, rebuilt: Any) -> Fact:
-    return Fact(name=name, recorded=recorded, rebuilt=rebuilt)
+def _tools(manifest: Manifest) -> dict[str, Any]:
+    return dict(manifest.recipe.tools) if manifest.recipe else {}
+
+
+def _checks(manifest: Manifest) -> dict[str, Any]:
+    checks = ((item, check) for item in manifest.artifacts for check in item.checks)
+    return {f"{_key(item)} {check.name} {check.metric}": check for item, check in checks}
+
+
+def _facts(old: dict[str, Any], new: dict[str, Any], is_same: Callable[[Any, Any], bool]) -> tuple[Fact, ...]:
+    """The entries that differ, or that one side lacks."""
+    return tuple(
+        Fact(name=name, recorded=_json(old.get(name)), rebuilt=_json(new.get(name)))
+        for name in sorted(old | new)
+        if not (name in old and name in new and is_same(old[name], new[name]))
+    )
+
+
+def _json(value: Any) -> Any:
+    return value.to_json() if isinstance(value, Document) else value
+
+
+def _is_near_check(old: Check, new: Check) -> bool:
+    """True if only value and interval differ, each within the tolerance of the metric."""
+    exact = [check.model_copy(update={"value": None, "interval": None}) for check in (old, new)]
+    figures = [[check.value, *(check.interval or ())] for check in (old, new)]
+    return (
+        exact[0] == exact[1]
+        and len(figures[0]) == len(figures[1])
+        and all(is_near(old.metric, *pair) for pair in zip(*figures, strict=True))
+    )
 
 
 def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterator[RebuiltFile]:
-    before, after = (
-        {entry.path: entry for entry in manifest.all_files()} for manifest in (recorded, rebuilt)
-    )
+    before, after = ({entry.path: entry for entry in side.all_files()} for side in (recorded, rebuilt))
     loose = {artifact.path for artifact in recorded.artifacts if not artifact.reproducible}
     for path in before | after:
         old, new = before.get(path), after.get(path)
@@ -138,32 +158,6 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
     return tuple(name for name, _, _ in differences(old, new, metric))
 
 
-def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
-    """Checks whose verdict is another, or whose value or interval is beyond the tolerance of its metric."""
-    before, after = (
-        {
-            f"{_key(item)} {check.name} {check.metric}": check
-            for item in side.artifacts
-            for check in item.checks
-        }
-        for side in (recorded, rebuilt)
-    )
-    for key in before | after:
-        old, new = before.get(key), after.get(key)
-        if old is None or new is None or not _is_near_check(old, new):
-            yield _fact(key, old and old.to_json(), new and new.to_json())
-
-
-def _is_near_check(old: Check, new: Check) -> bool:
-    exact = [check.model_copy(update={"value": None, "interval": None}) for check in (old, new)]
-    figures = [[check.value, *(check.interval or ())] for check in (old, new)]
-    return (
-        exact[0] == exact[1]
-        and len(figures[0]) == len(figures[1])
-        and all(is_near(old.metric, *pair) for pair in zip(*figures, strict=True))
-    )
-
-
 def _key(artifact: Artifact) -> str:
     return f"{artifact.format}/{artifact.precision}/{artifact.path}"
 
@@ -194,8 +188,8 @@ def is_near(metric: str, old: float | None, new: float | None) -> bool:
     return abs(old - new) <= max(RATE_TOLERANCE, share)
 
 
-def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[ValueDifference]:
-    """Yield the differences of two JSON values: measured numbers only beyond a tolerance, other values always.
+def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield path and values of the differences of two JSON values: measured numbers only beyond a tolerance, others always.
 
     With a `metric` every number that is not whole in both is measured by it; without, those under the keys `MEASURED_KEYS`. The
     `data` of a tensor is compared by its own `atol` and `rtol` (docs/golden.md), if it has them.

@@ -18,13 +18,20 @@ Share = Literal["same", "new", "not known"]
 """The graph or the weights of the new version: the same, others, or not known."""
 Judge = Callable[[JsonChange], Severity]
 
-ARTIFACT, BYTES, CHECK, SUITE, EVALUATION = "artifact", "bytes", "checks", "suite", "the evaluation"
-"""The parts of a screen other than facts: rows, and what follows from the bytes of an artifact or its evaluation."""
+ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
+"""The parts of a screen that facts are in if they are severe: else rows, or what follows from bytes or an evaluation."""
 SECTIONS = (
-    *("contract", "labels", "operators", "certification", "suite", "limits", "licence", "source", "tools"),
-    *("quantization", "recipe", "files", "members", "checks", "other"),
+    *(ARTIFACT, "contract", "labels", "operators", "certification", "suite", "limits", "licence", "source"),
+    *("tools", "quantization", "recipe", "files", "members", CHECK, "other"),
 )
 """Of facts, in the order of a screen."""
+CAUSES = {
+    ("same", "same"): "another producer",
+    ("new", "same"): "another graph",
+    ("same", "new"): "new weights",
+    ("new", "new"): "another graph and new weights",
+}
+"""The cause of other bytes, by graph and weights, if both are known."""
 
 
 def check_key(item: Any) -> str:
@@ -32,37 +39,26 @@ def check_key(item: Any) -> str:
     return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
 
 
-def _named(*keys: str, positions: bool = False) -> NamedList:
+def _named(*keys: str) -> NamedList:
     """The matching of a list's objects by texts of their keys."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
 
-    return NamedList(tuple(map(namer, keys)), positions)
-
-
-def artifact_list(owners: Mapping[str, str] | None = None) -> NamedList:
-    """The matching of artifacts. In a family, whose `owners` are the members by path, a file is renamed only within a member."""
-    named = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
-    if owners is None:
-        return named
-
-    def by_member(item: Any, _: int) -> str:
-        return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
-
-    return NamedList((named.namers[0], by_member, named.namers[2]))
+    return NamedList(tuple(map(namer, keys)))
 
 
 _ITSELF = NamedList((lambda item, _: str(item),))
 _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList((lambda item, _: check_key(item),))
+ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
 LISTS: Lists = {
     "labels": _IN_PLACE,
     "files": _named("{role}:{path}"),
     "recipe.steps": _named("{name}"),
-    "artifacts": artifact_list(),
+    "artifacts": ARTIFACTS,
     "artifacts[].files": _named("{role}:{path}"),
     "artifacts[].operators": _named("{domain}:{name}:{opset}"),
     "artifacts[].checks": CHECKS,
@@ -70,7 +66,7 @@ LISTS: Lists = {
     "artifacts[].metadata.outputs": _TENSORS,
     "model_family.members": _named("{name}"),
     "model_family.members[].classes.ids": _IN_PLACE,
-    "model_family.members[].heads": _named("{member}", positions=True),
+    "model_family.members[].heads": _named("{member}")._replace(positions=True),
     "model_family.edges": _named("{source}.{output}->{target}.{input}"),
     **dict.fromkeys(
         (
@@ -119,26 +115,13 @@ class Rule:
         verdict: Severity | Judge = "cosmetic" if is_empty else getattr(self, delta.op)
         return verdict if isinstance(verdict, str) else verdict(delta)
 
-    def remark(self, delta: JsonChange) -> str:
-        """The text in brackets at the end of a message."""
-        return self.note(delta) or (self.why if self.severity(delta) in SEVERE else "")
-
     def kind(self, delta: JsonChange) -> str:
         return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
 
 
-_QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
-_QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
-_CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
-_VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
-_CERTIFIED = {None: 0, False: 0, True: 1}
-_REPRODUCIBLE = {False: 0, None: 1, True: 1}
-_SEMANTICS = {
-    ("same", "same"): "same graph and weights, other producer",
-    ("new", "same"): "same weights, other graph",
-    ("same", "new"): "same graph, other weights",
-    ("new", "new"): "other graph and weights",
-}
+def kind_words(kind: str) -> str:
+    """The kind of a change for people: `measured quantization changed`."""
+    return kind.replace("-", " ")
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
@@ -149,30 +132,31 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
     return "same" if graph else "new", "same" if weights else "new"
 
 
-def _semantics(delta: JsonChange) -> str:
+def _cause(delta: JsonChange) -> str:
     """The note on what two artifacts share; "" if a semantic digest is not known."""
-    return _SEMANTICS.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
+    return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _file_only(delta: JsonChange) -> Severity:
     """Other bytes that compute the same are only another way to write them down."""
-    return "cosmetic" if _semantics(delta) == _SEMANTICS["same", "same"] else "notable"
+    return "cosmetic" if _cause(delta) == CAUSES["same", "same"] else "notable"
 
 
-def _rises(worse: Severity) -> Judge:
-    """A number that is worse when it grows; one that was not known, or no longer is, says nothing."""
-    return lambda delta: worse if None not in (delta.old, delta.new) and delta.new > delta.old else "notable"
+def _moved(sign: int, worse: Severity) -> Judge:
+    """A number that is worse when it grows (`sign` 1) or falls (-1); one that is not known says nothing."""
+    return lambda delta: (
+        worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
+    )
 
 
-def _falls(worse: Severity) -> Judge:
-    return lambda delta: worse if None not in (delta.old, delta.new) and delta.new < delta.old else "notable"
+def _rank(*order: Any) -> Judge:
+    """Down in the order is degrading; a state that was only spelled out is cosmetic.
 
-
-def _rank(order: Mapping[Any, int]) -> Judge:
-    """Down in the order is degrading; a state that was only spelled out is cosmetic."""
+    The order is from worst to best; None, of a state that is not stated, is worth what the second value is.
+    """
 
     def judge(delta: JsonChange) -> Severity:
-        old, new = order[delta.old], order[delta.new]
+        old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))
         return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
 
     return judge
@@ -181,6 +165,10 @@ def _rank(order: Mapping[Any, int]) -> Judge:
 def _new_domain(delta: JsonChange) -> Severity:
     """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
     return "notable" if delta.at.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
+
+
+_QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
+_QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
@@ -193,12 +181,6 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
     return "higher" if _QUALITY.search(name) else None
 
 
-def _direction(delta: JsonChange) -> Direction | None:
-    """The stated direction of a check; None if none is stated, or another one on each side."""
-    directions = {check.get("direction") for check in delta.at.within} - {None}
-    return directions.pop() if len(directions) == 1 else None
-
-
 def _measure(delta: JsonChange) -> Severity:
     """A quality that falls, a loss that grows and a value that is lost are degrading.
 
@@ -209,28 +191,16 @@ def _measure(delta: JsonChange) -> Severity:
         return "notable"
     if None in (delta.old, delta.new):
         return "degrading" if delta.new is None else "notable"
-    direction = better_direction((delta.at.pattern, *delta.at.names)[-1], _direction(delta))
+    stated = {check.get("direction") for check in delta.at.within} - {None}
+    direction = better_direction(delta.at.names[-1], stated.pop() if len(stated) == 1 else None)
     is_worse = delta.new < delta.old if direction == "higher" else delta.new > delta.old
     return "degrading" if direction and is_worse else "notable"
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """The note on two values that cannot be compared, since they were measured on different suites; else "".
-
-    A check with a direction must name its suite: without one its values cannot be compared either.
-    """
-    old, new = map(_suite, delta.at.within)
-    is_stated = None not in (old, new) or _direction(delta) is not None
-    return "measured on another suite" if is_stated and old != new else ""
-
-
-def _suite(side: dict[str, Any]) -> str | None:
-    """The suite of a check, or of the artifacts of a manifest if they have one."""
-    if "artifacts" not in side:
-        return side.get("dataset")
-    evidence = [item.get("certification", {}).get("evidence") for item in side["artifacts"]]
-    suites = {item["suite"] for item in evidence if item and item.get("suite")}
-    return suites.pop() if len(suites) == 1 else None
+    """The note on two values that cannot be compared, since they were measured on different suites; else ""."""
+    old, new = (check.get("dataset") for check in delta.at.within)
+    return "measured on another suite" if old != new else ""
 
 
 def _in_minimal_build(delta: JsonChange) -> Severity:
@@ -270,13 +240,9 @@ def _license(delta: JsonChange) -> Severity:
     return "cosmetic" if len(names) == 1 else "notable"
 
 
-def _companion(delta: JsonChange) -> Severity:
-    return "degrading" if delta.at.names[0].startswith("tokenizer:") else "notable"
-
-
-def _companion_gone(delta: JsonChange) -> Severity:
-    needed = ("config:", "labels:", "tokenizer:")
-    return "breaking" if delta.at.names[0].startswith(needed) else "notable"
+def _of_roles(worse: Severity, *roles: str) -> Judge:
+    """As bad as said for companions of these roles, notable for others."""
+    return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
 FIELD = Rule("field", reordered="notable")
@@ -287,8 +253,8 @@ def _cosmetic(noun: str) -> Rule:
     return Rule(noun, "cosmetic", "cosmetic", "cosmetic")
 
 
-def _ranked(noun: str, order: Mapping[Any, int], why: str = "") -> Rule:
-    return Rule(noun, _rank(order), _rank(order), _rank(order), why=why)
+def _ranked(noun: str, *order: Any) -> Rule:
+    return Rule(noun, _rank(*order), _rank(*order), _rank(*order))
 
 
 def _tensor(
@@ -306,16 +272,12 @@ def _tensor(
     }
 
 
-_LOADER = Rule("loader", changed=_rises("breaking"), why="an older runtime may refuse it")
+_LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
 """They follow from the bytes, whose digest is reported."""
 _QUANTIZATION = Rule("quantization")
-_OPERATOR = Rule(
-    "operator",
-    added=_in_minimal_build,
-    changed=_in_minimal_build,
-    why="a minimal build must have its kernel",
-)
+_KERNEL = "a minimal build must have its kernel"
+_OPERATOR = Rule("operator", added=_in_minimal_build, changed=_in_minimal_build, why=_KERNEL)
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -324,14 +286,12 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[]": Rule("artifact", removed=_artifact_gone),
         "artifacts[].format": FIELD,
         "artifacts[].precision": Rule("artifact-precision", changed="breaking"),
-        "artifacts[].path": Rule(
-            "artifact-path", changed="breaking", why="an app may open the file by its name"
-        ),
+        "artifacts[].path": Rule("artifact-path", changed="breaking", why="an app may open it by its name"),
         "artifacts[].size": Rule("artifact-size"),
-        "artifacts[].certification.state": _ranked("certification", _CERTIFICATION),
+        "artifacts[].certification.state": _ranked("certification", "refused", "unknown", "certified"),
     },
     BYTES: {
-        "artifacts[].digest": Rule("artifact-bytes", changed=_file_only, note=_semantics),
+        "artifacts[].digest": Rule("artifact-bytes", changed=_file_only, note=_cause),
         "artifacts[].semantic*": Rule("semantic-digest", "cosmetic", "cosmetic"),
         "artifacts[].semantic.graph": Rule("graph", "cosmetic", "cosmetic"),
         "artifacts[].semantic.weights": Rule("weights", "cosmetic", "cosmetic"),
@@ -339,7 +299,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts[].files*": Rule("sidecar"),
         "artifacts[].files[].pieces*": _PIECES,
         "artifacts[].parent": Rule("artifact-parent"),
-        "artifacts[].quantization.measured*": Rule("quantization-got"),
+        "artifacts[].quantization.measured*": Rule("measured-quantization"),
         "artifacts[].operators[].inputs*": _OPERATOR,
         "artifacts[].operators[].outputs*": _OPERATOR,
         "recipe.steps[].result*": _STEP,
@@ -353,19 +313,19 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
             removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
         ),
         "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
-        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank(_VERDICT)),
+        "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank("fail", "unknown", "pass")),
         "artifacts[].checks[]*": Rule("check"),
     },
-    SUITE: {"artifacts[].certification.evidence.suite": _BASIS},
+    "suite": {"artifacts[].certification.evidence.suite": _BASIS},
     EVALUATION: {
         "artifacts[].certification*": _BASIS,
         "artifacts[].metadata.certified": FIELD,
         f"artifacts[].metadata.{LOSS}": FIELD,
         "certification*": _BASIS,
-        "certified": _ranked("certification", _CERTIFIED),
+        "certified": Rule("certification"),
         "quantization.certified": _QUANTIZATION,
         f"quantization.{LOSS}": _QUANTIZATION,
-        LOSS: Rule("recall-delta", changed=_measure, note=_other_suite),
+        LOSS: Rule("recall-delta"),
         "recall_delta_path": FIELD,
         "recipe.parameters.search.candidates*": Rule("recipe"),
     },
@@ -373,17 +333,11 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         **_tensor("inputs", "input", "breaking", "notable", ("static", "dynamic")),
         **_tensor("outputs", "output", "notable", "breaking", ("dynamic", "static")),
         "artifacts[].kv_cache*": Rule("kv-cache"),
-        "artifacts[].kv_cache.bytes_per_token": Rule(
-            "kv-cache", changed=_rises("degrading"), why="it needs more memory"
-        ),
-        "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_falls("breaking")),
-        "max_sequence_length": Rule("max-sequence-length", changed=_falls("breaking")),
-        "preprocessing*": Rule(
-            "preprocessing", removed="degrading", changed="breaking", why="the model is fed other numbers"
-        ),
-        "segmenter*": Rule(
-            "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
-        ),
+        "artifacts[].kv_cache.bytes_per_token": Rule("kv-cache", changed=_moved(1, "degrading")),
+        "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_moved(-1, "breaking")),
+        "max_sequence_length": Rule("max-sequence-length", changed=_moved(-1, "breaking")),
+        "preprocessing*": Rule("preprocessing", removed="degrading", changed="breaking"),
+        "segmenter*": Rule("preprocessing", removed="degrading", changed="degrading"),
         "task": Rule("task", changed="breaking", why="its outputs mean something else"),
         "tokenizer*": Rule("tokenizer"),
     },
@@ -392,7 +346,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "labels[]": Rule("label", removed="breaking"),
     },
     "operators": {
-        "artifacts[].contrib*": Rule("contrib", "breaking", why="an older runtime may lack it"),
+        "artifacts[].contrib*": Rule("contrib-operator", "breaking", why="an older runtime may lack it"),
         "artifacts[].ir_version": _LOADER,
         "artifacts[].metadata.execution_providers*": Rule("execution-provider", reordered="notable"),
         "artifacts[].metadata.operators*": _cosmetic("operator-name"),
@@ -406,7 +360,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "quantization": {
         "artifacts[].metadata.quantization*": FIELD,
         "artifacts[].quantization*": _QUANTIZATION,
-        "artifacts[].quantization.requested*": Rule("quantization-asked"),
+        "artifacts[].quantization.requested*": Rule("requested-quantization"),
         "quantization*": _QUANTIZATION,
     },
     "licence": {"license": Rule("license", changed=_license)},
@@ -415,8 +369,8 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "recipe": {"recipe*": Rule("recipe"), "recipe.steps*": _STEP},
     "files": {
         "files": Rule("companion"),
-        "files[]": Rule("companion", removed=_companion_gone),
-        "files[]*": Rule("companion", changed=_companion, why="fetch it together with the model"),
+        "files[]": Rule("companion", removed=_of_roles("breaking", "config", "labels", "tokenizer")),
+        "files[]*": Rule("companion", changed=_of_roles("degrading", "tokenizer")),
         "formats*": Rule("format", "cosmetic", "cosmetic"),
     },
     "members": {
@@ -425,13 +379,9 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "model_family.edges[]": Rule("edge", removed="breaking"),
         "model_family.members[]": Rule("member", removed="breaking"),
         "model_family.members[].classes.digest": _cosmetic("classes-digest"),
-        "model_family.members[].classes.ids": Rule(
-            "class", reordered="breaking", why="the same output index now means another class"
-        ),
+        "model_family.members[].classes.ids": Rule("class", reordered="breaking"),
         "model_family.members[].classes.ids[]": Rule("class", removed="breaking"),
-        "model_family.members[].heads": Rule(
-            "stacked-head", reordered="breaking", why="the same index now means another head"
-        ),
+        "model_family.members[].heads": Rule("stacked-head", reordered="breaking"),
         "model_family.members[].heads*": Rule("stacked-head"),
         "model_family.members[].role": Rule("member-role", changed="breaking"),
         "model_family.routing*": Rule("route", removed="breaking", changed=_rerouted),
@@ -440,9 +390,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "artifacts": Rule("artifact"),
         "artifacts[].checks": Rule("check"),
         "artifacts[].metadata.warnings*": _cosmetic("warning"),
-        "artifacts[].reproducible": _ranked(
-            "reproducible", _REPRODUCIBLE, "it cannot be rebuilt byte for byte"
-        ),
+        "artifacts[].reproducible": _ranked("reproducible", False, True),
         "description": _cosmetic("description"),
     },
 }
@@ -453,12 +401,6 @@ RULES: dict[str, Rule] = {
 }
 """Keyed by pattern; a `*` at the end takes in everything below. The longest key that fits holds."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
-_NOUNS = {
-    "contrib": "contrib operator",
-    "quantization-asked": "requested quantization",
-    "quantization-got": "measured quantization",
-}
-"""Nouns for people, if that of a kind is too short for them."""
 
 
 def rule_for(pattern: str) -> Rule:
@@ -469,9 +411,3 @@ def rule_for(pattern: str) -> Rule:
         if pattern == branch or pattern.startswith((f"{branch}.", f"{branch}[")):
             return RULES[f"{branch}*"]
     return FIELD
-
-
-def kind_words(kind: str) -> str:
-    """The kind of a change for people: `contrib operator added` for `contrib-added`."""
-    noun, _, verb = kind.rpartition("-")
-    return f"{_NOUNS.get(noun, noun).replace('-', ' ')} {verb}"

@@ -64,8 +64,3 @@ def format_size(count: int) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun: `1 blob`, `2 blobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def measure(value: float | None) -> str:
-    """Write three significant digits; nothing for None."""
-    return "" if value is None else f"{value:.3g}"

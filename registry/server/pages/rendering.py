@@ -13,11 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from onnxreg.registry.read.versions import Release
-from onnxreg.schema.compare.graphs import DeepDiff, TensorChange
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.compare.severity import kind_words
-from onnxreg.schema.core.units import format_size, measure
+from onnxreg.schema.core.units import format_size
 from onnxreg.schema.log.summary import RECALL, suite_checks
 from onnxreg.schema.manifest.manifest import Artifact
 from onnxreg.schema.manifest.parts import Check
@@ -89,26 +88,15 @@ def report(
     new: Release,
     manifest_diff: ManifestDiff,
     screen: DiffOverview,
-    deep: Sequence[DeepDiff] | None = None,
     later: Sequence[str] = (),
 ) -> bytes:
     """A difference as one self-contained page, UTF-8, to mail, print and keep.
 
-    `screen` comes first. `deep`: differences inside the files, if compared; `later`: verdicts of later evaluations.
+    `screen` comes first. `later`: verdicts of later evaluations.
     """
-    templates = environment(measure=measure, tensor_form=tensor_form)
+    templates = environment()
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
     page = templates.get_template("report.html").render(
-        old=old, new=new, diff=manifest_diff, screen=screen, deep=deep, later=later, style=style
+        old=old, new=new, diff=manifest_diff, screen=screen, later=later, style=style
     )
     return page.encode()
-
-
-def tensor_form(change: TensorChange) -> str:
-    """`float32[384, 17]`, and both sides' if they differ in more than values."""
-    sides = []
-    for form in (change.old, change.new):
-        if form:
-            name = f"{form.name} " if change.change == "renamed" else ""
-            sides.append(f"{name}{form.dtype}[{', '.join(map(str, form.dims))}]")
-    return " → ".join(dict.fromkeys(sides)) + (", dequantized" if change.dequantized else "")
