@@ -69,17 +69,9 @@ class Session:
             return CheckedReader(own, self.heads()) if checked else own
         from onnxreg.registry.read.remotes import Remotes
 
-        self._tell_waiting()
         return Remotes.load(DirectoryRegistry(root)).read(
             remote, self.heads(), self._tell_age if offline else None
         )
-
-    def _tell_waiting(self) -> None:
-        """On a terminal, say which server does not answer."""
-        if not self.quiet and sys.stderr.isatty():
-            from onnxreg.registry.store.net import waits
-
-            waits.tell = lambda text: print(output.printable(text), file=sys.stderr)
 
     def heads(self) -> "KnownHeads":
         """The known heads of the user; notices about them go to stderr."""

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich import progress as bars
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, Group
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.table import Column
-from rich.text import Text
 
 from onnxreg.cli.render import output
-from onnxreg.registry.store.net import waits
 from onnxreg.registry.support.parallel import WORKERS
 from onnxreg.schema.core.progress import Advance, Progress
 
@@ -39,7 +37,7 @@ class ProgressDisplay(Progress):
             expand=True,
         )
         self._task = self._all.add_task(_fit(label, self._room), total=None)
-        self.lines = Constrain(Group(self._files, self._all, WaitLine()), width - len(CONTROL_C))
+        self.lines = Constrain(Group(self._files, self._all), width - len(CONTROL_C))
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size
@@ -68,15 +66,6 @@ class ProgressDisplay(Progress):
 
     def _advance(self, count: int) -> None:
         self._all.advance(self._task, count)
-
-
-class WaitLine:
-    """A line on the server that is waited for, if there is one."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = waits.shown()
-        if shown:
-            yield Text(output.printable(shown), overflow="ellipsis", no_wrap=True)
 
 
 def _text() -> bars.TextColumn:

@@ -261,7 +261,7 @@ class OciClient:
             self._server.ask("PUT", url, headers, _created, body, tries=False)
             return True
 
-        return retrying(attempt, is_passing, self.target.host)
+        return retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.

@@ -21,7 +21,6 @@ from functools import cached_property, partial
 from io import BytesIO
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -32,7 +31,6 @@ from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.requests import ObjectAnswer, ObjectStream, RefusedError, retrying
-from onnxreg.registry.store.net.waits import setting
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import CasGuardedStore
 from onnxreg.registry.store.protocol import (
@@ -76,7 +74,6 @@ class BucketStore(ObjectStore):
     def __init__(self, location: BucketUrl) -> None:
         self._location = location
         self.url = location.url
-        self.host = urlsplit(location.option("endpoint")).netloc or f"{location.scheme}://{location.bucket}"
         self._memory = threading.Semaphore(MAX_BUFFERED)
 
     @cached_property
@@ -91,7 +88,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _reads(self) -> Any:
-        limit = setting("REG_READ_DEADLINE") or FOREVER_SECONDS
+        limit = min(requests.setting("REG_READ_DEADLINE"), FOREVER_SECONDS)
         return self._location.client(self._settings, limit, silence=requests.timeout())
 
     @cached_property
@@ -339,7 +336,7 @@ class BucketStore(ObjectStore):
                 return request()
 
         with nullcontext() if is_write else requests.reading():
-            return retrying(attempt, passing, self.host)
+            return retrying(attempt, passing)
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.store import aws
-from onnxreg.registry.store.net import http_rules
 from onnxreg.schema.core.errors import InputError
 
 SCHEMES: dict[str, tuple[str, ...]] = {
@@ -105,7 +104,6 @@ class BucketUrl:
             named = {"account_name": self.option("account"), self.endpoint_setting: self.option("endpoint")}
             settings = {name: value for name, value in named.items() if value}
         endpoint = settings.get(self.endpoint_setting) or SERVERS[self.scheme]
-        http_rules.check_proxy(endpoint)
         if not is_signed:
             settings["skip_signature"] = True
         settings.setdefault("client_options", {})["allow_http"] = endpoint.startswith("http:")

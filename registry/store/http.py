@@ -3,8 +3,7 @@
 A web server lists nothing, so models are asked for by name. An index file is asked for with the ETag that it had; a blob
 comes in one answer, of which the rest is requested if the connection breaks. Proxies are those of the environment.
 
-Some hosts answer 403, or with a page, for files that are absent. `HttpStore` finds out once, with a name that cannot
-exist.
+Some hosts answer 403 for files that are absent. `HttpStore` finds out once, with a name that cannot exist.
 """
 
 import http.client
@@ -31,8 +30,6 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 ABSENT_STATUS = frozenset({404, 410})
-NO_HEAD_STATUS = frozenset({403, 405, 501})
-"""Statuses of a server that may refuse HEAD and answer GET."""
 Result = TypeVar("Result")
 
 
@@ -48,7 +45,6 @@ class HttpStore(ReadOnlyStore):
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
         """`authorization`: headers that only this server may see; by default the token in the environment."""
         self.url = check_url(url)
-        self.host = urlsplit(self.url).netloc
         self._authorization = authorization
 
     @cached_property
@@ -79,8 +75,6 @@ class HttpStore(ReadOnlyStore):
                 return None
             raise
         if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
-            if self._absence[0] == 200:
-                return None
             raise RemoteError(
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
@@ -88,11 +82,8 @@ class HttpStore(ReadOnlyStore):
         return data, http_rules.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        first: list[Message] = []
-
         def begin(offset: int, tag: str) -> ObjectAnswer:
             answer = self._begin(key, offset, tag)
-            first.append(answer.headers)
             return ObjectAnswer(_blocks(answer), http_rules.entity_tag(answer.headers), answer.close)
 
         def ask(attempt: Callable[[], bytes]) -> bytes:
@@ -100,20 +91,16 @@ class HttpStore(ReadOnlyStore):
                 with self.errors(key):
                     return attempt()
 
-            return retrying(translated, host=self.host)
+            return retrying(translated)
 
         try:
-            stream = ObjectStream(begin, ask, start).opened()
+            return ObjectStream(begin, ask, start).opened()
         except RefusedError as error:
             if self._is_absence(error):
                 return None
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        if self._is_absence_page(key, first[0]):
-            stream.close()
-            return None
-        return stream
 
     def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
         """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
@@ -142,48 +129,27 @@ class HttpStore(ReadOnlyStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _is_there(self, key: str) -> bool:
-        """True if there is a file. If a server refuses HEAD, a GET decides."""
         try:
-            headers = self.ask("HEAD", key, {}, lambda answer: answer.headers)
+            return self.ask("HEAD", key, {}, lambda answer: True)
         except RefusedError as error:
-            if error.status in ABSENT_STATUS:
+            if self._is_absence(error):
                 return False
-            if error.status not in NO_HEAD_STATUS:
-                raise
-            stream = self.open(key)
-            if stream is not None:
-                stream.close()
-            return stream is not None
-        return not self._is_absence_page(key, headers)
-
-    @cached_property
-    def _absence(self) -> tuple[int, bytes]:
-        """The status, and the page, that this place sends for a file that cannot exist.
-
-        404 if not even registry.json is read here: then a 403 means that permission is missing.
-        """
-        status, data = self._status("registry.json")
-        if status != 200 or data.lstrip()[:1] != b"{":
-            return 404, b""
-        return self._status(f"absent-{secrets.token_hex(8)}")
-
-    def _status(self, key: str) -> tuple[int, bytes]:
-        try:
-            return 200, self.fetch(key, {})[0]
-        except RefusedError as error:
-            return error.status, b""
+            raise
 
     def _is_absence(self, error: RefusedError) -> bool:
-        return error.status in ABSENT_STATUS or (error.status == 403 and self._absence[0] == 403)
+        return error.status in ABSENT_STATUS or (error.status == 403 and self._hides_absence)
 
-    def _is_absence_page(self, key: str, headers: Message) -> bool:
-        """True if an answer is the page that this place sends for files that are absent."""
-        if headers.get_content_type() != "text/html" or self._absence[0] != 200:
-            return False
+    @cached_property
+    def _hides_absence(self) -> bool:
+        """True if this place answers 403 for a file that cannot exist; False if not even registry.json is read here."""
+        return self._status("registry.json") == 200 and self._status(f"absent-{secrets.token_hex(8)}") == 403
+
+    def _status(self, key: str) -> int:
         try:
-            return self._status(key) == self._absence
-        except RemoteError:
-            return False  # it is larger than a page
+            self.fetch(key, {})
+        except RefusedError as error:
+            return error.status
+        return 200
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         raise UnlistedError(
@@ -231,7 +197,7 @@ class HttpStore(ReadOnlyStore):
                 return use(answer)
 
         with requests.reading():
-            return retrying(attempt, host=self.host) if tries else attempt()
+            return retrying(attempt) if tries else attempt()
 
     def is_own(self, key: str) -> bool:
         """True for a key, and for a URL of the same server."""
@@ -302,8 +268,6 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
 
 def make_opener(url: str) -> urllib.request.OpenerDirector:
     """Build a URL opener. Servers on this machine are reached without a proxy, which would see the token."""
-    if not url.startswith("http:"):
-        http_rules.check_proxy(url)
     direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
     return urllib.request.build_opener(http_rules.SameOrigin, *direct)
 

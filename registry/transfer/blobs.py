@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.net.waits import one_file
+from onnxreg.registry.store.net.requests import reading
 from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, Push
 from onnxreg.registry.store.streams import Sink, check, metered, pump
 from onnxreg.registry.support.parallel import run_parallel
@@ -57,7 +57,7 @@ class BlobMover:
 
     def _fetch(self, push: Push, file: Reference) -> Arrival:
         """Fetch a blob by a delta, or else whole."""
-        with self.progress.file(file.path, file.size) as advance, one_file():
+        with self.progress.file(file.path, file.size) as advance, reading():
             blob = BlobTransfer(self.source, file, advance)
             since, delta, reason, is_doubt = None, None, "", False
             if (plan := self.deltas) is not None:

@@ -7,13 +7,6 @@ import pytest
 from rich.console import Console
 
 from onnxreg.cli.render.progress_display import ProgressDisplay
-from onnxreg.registry.store.net import waits
-
-
-@pytest.fixture(autouse=True)
-def no_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request of another test that still waits, in a thread of its own, is not drawn."""
-    monkeypatch.setattr(waits, "_requests", {})
 
 
 def lines(drawn: ProgressDisplay, width: int) -> list[str]:
@@ -56,17 +49,6 @@ def test_a_slow_transfer_takes_one_line_too(seconds: float) -> None:
             now += seconds
             moved(count)
         assert len(lines(drawn, 50)) == 2
-
-
-def test_the_server_that_is_waited_for() -> None:
-    drawn = ProgressDisplay("pulling", 60, 2)
-    with waits.noted("minio.lab:9000") as request:
-        assert len(lines(drawn, 60)) == 1
-        request.failed(" (try 3 of 8: Connection refused)")
-        assert lines(drawn, 60)[1] == "waiting for minio.lab:9000, 0 s (try 3 of 8: Connection …"
-        waits.arrived(0)
-        assert lines(drawn, 60)[1].startswith("waiting for minio.lab:9000, ")
-    assert len(lines(drawn, 60)) == 1
 
 
 def test_not_more_lines_than_asked_for_and_every_byte_counts() -> None:

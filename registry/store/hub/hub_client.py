@@ -17,7 +17,6 @@ from itertools import islice
 from logging import ERROR
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 from huggingface_hub import (
@@ -266,7 +265,7 @@ class HubClient:
 
     def _ask(self, operation: str, attempt: Callable[[], Result]) -> Result:
         with self._errors(operation), requests.reading():
-            return retrying(attempt, _is_passing, urlsplit(self.api.endpoint).netloc, pause)
+            return retrying(attempt, _is_passing, pause)
 
     def _no_answer(self, operation: str) -> RemoteError:
         return RemoteError(
@@ -321,8 +320,8 @@ class HubClient:
                 return RemoteError(f"{label}: {words} ({status})", hint)
             case httpx2.HTTPError() | ConnectionError() | TimeoutError():
                 text = f"{label} cannot be reached: {_one_line(error) or type(error).__name__}"
-                hint = f"check the network, HF_ENDPOINT and {http_rules.proxy_variables()}, then run the command again"
-                return RemoteError(text, requests.final_hint(error) or hint)
+                hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {http_rules.proxy_variables()}, then run the command again"
+                return RemoteError(text, hint)
             case OSError():
                 text = f"{label}: {error.strerror or type(error).__name__}"
                 return HostError(text, "check this machine's disk")
@@ -341,7 +340,7 @@ def _is_passing(error: Exception) -> bool:
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
     if isinstance(error, httpx2.ProxyError | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
         return False
-    return isinstance(error, httpx2.TransportError) and not requests.final_hint(error)
+    return isinstance(error, httpx2.TransportError) and not requests.is_final(error)
 
 
 def pause(error: BaseException | None) -> float:

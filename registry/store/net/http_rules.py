@@ -24,7 +24,7 @@ from typing import IO, Any
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.errors import HostError, InputError, RemoteError
+from onnxreg.schema.core.errors import InputError, RemoteError
 
 MAX_HOPS = 10
 
@@ -62,27 +62,6 @@ def proxy_variables() -> str:
     """The variables of the environment that name a proxy."""
     names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
     return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
-
-
-def check_proxy(url: str) -> None:
-    """HostError if the environment names a proxy for a URL that is malformed, or speaks SOCKS.
-
-    Its URL, which may hold a password, is not shown.
-    """
-    scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
-    proxy = urllib.request.getproxies().get(scheme, "")
-    if not proxy or urllib.request.proxy_bypass(host):
-        return
-    try:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise HostError(
-            f"{host} is not reached through the proxy that {scheme.upper()}_PROXY names",
-            f"write http://HOST:PORT there, SOCKS is not spoken; or list {host} in NO_PROXY",
-        )
 
 
 def is_loopback(host: str) -> bool:

@@ -1,9 +1,7 @@
-"""Requests to servers: the errors of a failed one, retries, the pace that an answer must keep, and streams that go on.
+"""Requests to servers: the errors of a failed one, retries, time limits, and streams that go on after a broken connection.
 
-A read has limits of silence, of its rate, and of its time. A file that is read in blocks has one deadline for all of
-them: see `waits.FileBudget`. A server that sends a byte a second never lets a socket time out. So the bytes of each
-block of an answer are counted (`Meter`): only the time that is spent waiting for the server counts, and only once its
-answer has begun.
+A server may be silent for `REG_READ_TIMEOUT` seconds. It has `REG_READ_DEADLINE` seconds for one file, in all its reads and
+tries (`reading`): a server that sends a byte a second never lets a socket time out.
 """
 
 import io
@@ -16,14 +14,14 @@ from contextvars import ContextVar
 from email.message import Message
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
-from onnxreg.registry.store.net import http_rules, waits
-from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
-from onnxreg.registry.support import parallel
-from onnxreg.schema.core.errors import RemoteError, why
+from onnxreg.registry.store.net import http_rules
+from onnxreg.registry.support import environment, parallel
+from onnxreg.schema.core.errors import InputError, RemoteError
 
+LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES = 8
 MAX_SILENT_TRIES = 2
-"""Tries of them that may end because the server was silent or too slow."""
+"""Tries of them that may end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS."""
 MAX_PAUSE_SECONDS = 300
@@ -54,22 +52,21 @@ class UnansweredError(RemoteError):
 
 def unanswered(message: str, error: BaseException) -> RemoteError:
     """The error of a request that got no answer: UnansweredError if the next try may get one."""
-    final = final_hint(error)
-    return RemoteError(message, final) if final else UnansweredError(message, "check the network and the URL")
+    if is_final(error):
+        return RemoteError(
+            message, f"check the certificate (SSL_CERT_FILE) and {http_rules.proxy_variables()}"
+        )
+    return UnansweredError(message, "check the network and the URL")
 
 
-def final_hint(error: BaseException) -> str:
-    """The hint for a request that the same command can never make; empty if the next try may succeed."""
-    for cause in _causes(error):
-        if isinstance(cause, FileNotFoundError) or "NO_CERTIFICATE" in str(getattr(cause, "reason", "")):
-            return "check the file in SSL_CERT_FILE"
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return "if the server is right, name its certificate in SSL_CERT_FILE"
-        if type(cause) is ssl.SSLError and "MAC" not in str(cause.reason):
-            return "does the server speak TLS there, without certificates of its clients?"
-        if "Tunnel connection failed: 4" in str(cause):
-            return f"the proxy refuses: check {http_rules.proxy_variables()}"
-    return ""
+def is_final(error: BaseException) -> bool:
+    """True for a request that the same command can never make: of TLS and certificates, or refused by a proxy."""
+    return any(
+        isinstance(cause, FileNotFoundError | ssl.SSLCertVerificationError)
+        or (type(cause) is ssl.SSLError and "MAC" not in str(cause.reason))
+        or "Tunnel connection failed: 4" in str(cause)
+        for cause in _causes(error)
+    )
 
 
 def is_passing(error: Exception) -> bool:
@@ -82,30 +79,25 @@ def is_passing(error: Exception) -> bool:
 def retrying(
     attempt: Callable[[], Result],
     passing: Callable[[Exception], bool] = is_passing,
-    host: str = "",
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
     """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is `passing`.
 
-    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error; above
-    `MAX_PAUSE_SECONDS` there is no further try. A read ends with its time: see `reading`.
+    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try. A read ends
+    with its time: see `reading`.
     """
     silent = 0
-    with waits.noted(host or "the server") as request:
-        for number in range(1, MAX_TRIES):
-            try:
-                return attempt()
-            except Exception as error:
-                *_, cause = causes = list(_causes(error))
-                silent += any(isinstance(item, TimeoutError) for item in causes)
-                least = pause(error)
-                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
-                    raise
-                wait = least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
-                reason = why(cause)[:60] if isinstance(cause, OSError) else type(error).__name__
-                request.failed(f" (try {number + 1} of {MAX_TRIES} in {wait:.0f} s: {reason})", wait)
-                parallel.sleep(wait)
-        return attempt()
+    for number in range(1, MAX_TRIES):
+        try:
+            return attempt()
+        except Exception as error:
+            silent += any(isinstance(cause, TimeoutError) for cause in _causes(error))
+            least = pause(error)
+            if silent >= MAX_SILENT_TRIES or _is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
+                raise
+            wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)
+            parallel.sleep(least + random.uniform(0, wait))
+    return attempt()
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -119,68 +111,50 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = reason if isinstance(reason, BaseException) else cause.__cause__ or cause.__context__
 
 
-@contextmanager
-def reading(budget: FileBudget | None = None) -> Iterator[None]:
-    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
-    if _read_end.get() is not None:
-        yield
-        return
-    with (budget or FileBudget.current()).spent() as end:
-        token = _read_end.set(end)
-        try:
-            yield
-        finally:
-            _read_end.reset(token)
+def setting(name: str) -> float:
+    """A limit as the environment says, in seconds; infinite for 0. InputError if it is not a number, or is negative."""
+    text = environment.read(name) or ""
+    try:
+        value = float(text) if text else LIMITS[name]
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{name} is {text[:40]!r}", "set it to a number; 0 means no limit")
+    return value or float("inf")
 
 
 def timeout() -> float | None:
     """The seconds of silence after which a server counts as gone; None for no limit."""
-    return setting("REG_READ_TIMEOUT") or None
+    limit = setting("REG_READ_TIMEOUT")
+    return limit if limit < float("inf") else None
 
 
-def is_over() -> bool:
-    """True if the present read has no time left."""
+def deadline() -> float:
+    """The monotonic time at which a read that begins now must be over. A read within a read is part of it."""
     end = _read_end.get()
-    return end is not None and end <= time.monotonic()
+    return time.monotonic() + setting("REG_READ_DEADLINE") if end is None else end
 
 
-class Meter:
-    """The rate of one answer, over one window of waiting after another."""
+@contextmanager
+def reading(end: float | None = None) -> Iterator[None]:
+    """Hold what is read within, such as one file in all its tries, to a deadline."""
+    token = _read_end.set(deadline() if end is None else end)
+    try:
+        yield
+    finally:
+        _read_end.reset(token)
 
-    def __init__(self) -> None:
-        self._window = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"]
-        self._rate = setting("REG_READ_RATE")
-        self._has_begun = False
-        self._waited, self._bytes = 0.0, 0
 
-    def read(self, source: Callable[[], bytes]) -> bytes:
-        """Return the next bytes of an answer. TimeoutError if it is too slow, or if the read has no time left."""
-        if is_over():
-            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
-        began = time.monotonic()
-        data = source()
-        now = time.monotonic()
-        waits.arrived(now)
-        if not self._has_begun:
-            self._has_begun = True
-            return data
-        self._bytes += len(data)
-        self._waited += now - began
-        if self._waited >= self._window:
-            if data and self._bytes < self._rate * self._waited:
-                speed = self._bytes / self._waited
-                raise TimeoutError(
-                    f"the server sends {speed:.0f} bytes per second, the least is {self._rate:.0f} (REG_READ_RATE)"
-                )
-            self._waited, self._bytes = 0.0, 0
-        return data
+def _is_over() -> bool:
+    return (_read_end.get() or float("inf")) <= time.monotonic()
 
 
 def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the blocks of an answer, within the limits of the present read (see `reading`)."""
-    meter, source = Meter(), iter(blocks)
-    while block := meter.read(lambda: next(source, b"")):
+    """Pass on the blocks of an answer. TimeoutError if the present read has no time left (see `reading`)."""
+    for block in blocks:
         parallel.check_stop()
+        if _is_over():
+            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
         yield block
 
 
@@ -207,9 +181,8 @@ class ObjectStream(io.RawIOBase):
         start: int,
     ) -> None:
         self._begin, self._ask, self._offset = begin, ask, start
-        self._budget = FileBudget.current()
+        self._end = deadline()
         self._answer: ObjectAnswer | None = None
-        self._meter = Meter()
         self._tag, self._block = "", memoryview(b"")
 
     def opened(self) -> BinaryIO:
@@ -222,8 +195,7 @@ class ObjectStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            next_block = self._advance(lambda answer: self._meter.read(lambda: next(answer.blocks, b"")))
-            self._block = memoryview(next_block)
+            self._block = memoryview(self._advance(lambda answer: next(metered(answer.blocks), b"")))
         count = min(len(buffer), len(self._block))
         buffer[:count] = self._block[:count]
         self._block = self._block[count:]
@@ -234,14 +206,14 @@ class ObjectStream(io.RawIOBase):
         def attempt() -> bytes:
             try:
                 if self._answer is None:
-                    self._answer, self._meter = self._begin(self._offset, self._tag), Meter()
+                    self._answer = self._begin(self._offset, self._tag)
                     self._tag = self._answer.tag
                 return read(self._answer)
             except BaseException:
                 self._drop()
                 raise
 
-        with reading(self._budget):
+        with reading(self._end):
             return self._ask(attempt)
 
     def _drop(self) -> None:

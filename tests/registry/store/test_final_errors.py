@@ -73,31 +73,6 @@ def unreached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     close_session()
 
 
-@pytest.mark.parametrize("place", ELSEWHERE)
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("HTTPS_PROXY", "socks5h://127.0.0.1:9"),
-        ("HTTPS_PROXY", "http://me:hunter2@[::1"),
-        ("HTTPS_PROXY", "http://127.0.0.1:port"),
-    ],
-)
-def test_a_proxy_that_cannot_be_used_is_named(
-    unreached: None,
-    reg: Reg,
-    monkeypatch: pytest.MonkeyPatch,
-    pauses: list[float],
-    place: str,
-    variable: str,
-    value: str,
-) -> None:
-    monkeypatch.setenv(variable, value)
-    status, said = reg(*ELSEWHERE[place])
-    assert (status, pauses) == (9, []), said
-    assert variable in said and "NO_PROXY" in said
-    assert "Traceback" not in said and "hunter2" not in said
-
-
 @contextmanager
 def refusing_proxy() -> Iterator[str]:
     """A proxy that wants a password."""
