@@ -28,7 +28,6 @@ from support.servers import s3servers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.pages import rendering
-from onnxreg.registry.store import promises
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.support import disk
 
@@ -178,15 +177,6 @@ def reader_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from support import in_process
 
     monkeypatch.setattr("onnxreg.converters.importers.confine.Child", in_process.Reader)
-
-
-@pytest.fixture
-def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`reg doctor` tries each race once, and locks without a process: a fifth of a second less for each."""
-    from support import in_process
-
-    monkeypatch.setattr(promises, "ROUNDS", 1)
-    monkeypatch.setattr(promises, "subprocess", in_process)
 
 
 def tiny_config(family: str) -> Any:

@@ -9,9 +9,7 @@ only the parts of an upload.
 """
 
 import asyncio
-import hashlib
 import secrets
-import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -27,12 +25,11 @@ from obstore.exceptions import BaseError
 
 from onnxreg.registry.store.bucket_errors import GARBLED, is_absence, is_busy, is_passing, translated
 from onnxreg.registry.store.bucket_url import BucketUrl
-from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.requests import ObjectAnswer, ObjectStream, RefusedError, retrying
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.promises import CasGuardedStore
+from onnxreg.registry.store.promises import PROBE, prove
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
     ObjectStore,
@@ -75,16 +72,24 @@ class BucketStore(ObjectStore):
         self._location = location
         self.url = location.url
         self._memory = threading.Semaphore(MAX_BUFFERED)
+        self._proving, self._is_proven = threading.RLock(), False
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
         """Read once for all clients: it may ask a service for credentials."""
         return self._location.settings()
 
-    @property
-    def server(self) -> str:
-        """The URL, with the server's address that was configured."""
-        return f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}"
+    def _prove(self) -> None:
+        """Try the server before the first write. RemoteError if it ignores conditions."""
+        with self._proving:
+            if self._is_proven:
+                return
+            self._is_proven = True  # the trial writes, too
+            try:
+                prove(self, f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}")
+            except BaseException:
+                self._is_proven = False
+                raise
 
     @cached_property
     def _reads(self) -> Any:
@@ -189,6 +194,7 @@ class BucketStore(ObjectStore):
         return False
 
     def create(self, key: str, source: BinaryIO) -> bool:
+        self._prove()
         head = bytearray()
         if _fill(head, source, SMALL_BYTES):
             return self._put(key, head, "create")
@@ -236,6 +242,7 @@ class BucketStore(ObjectStore):
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
+        self._prove()
         modes: list[Any] = ["create"]
         if expected is not None:
             version = self._version(expected)
@@ -261,6 +268,7 @@ class BucketStore(ObjectStore):
         return True
 
     def delete(self, keys: Iterable[str]) -> None:
+        self._prove()
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
@@ -276,11 +284,7 @@ class BucketStore(ObjectStore):
         items = (item for page in self._pages(prefix) for item in page)
         return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        """An ETag of S3 is the MD5 of an object that one request wrote, unless a key of the customer encrypts it."""
-        return token.strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-    def _pages(self, prefix: str, limit: int = sys.maxsize) -> Pages:
+    def _pages(self, prefix: str, limit: int | None = None) -> Pages:
         """The first pages of the objects below a prefix, which ends with a slash or is empty, in the server's order."""
 
         def read() -> Pages:
@@ -296,7 +300,7 @@ class BucketStore(ObjectStore):
     def has_foreign_objects(self) -> bool:
         """True if there are objects below the prefix, and no registry. Scratch of probes does not count."""
         keys = (item["path"] for page in self._pages("", 1) for item in page)
-        is_foreign = any(not key.startswith(f"gc/{PROBE}") for key in keys)
+        is_foreign = any(not key.startswith(PROBE) for key in keys)
         return is_foreign and self.get("registry.json") is None
 
     def _token(self, meta: Any) -> str:
@@ -380,14 +384,13 @@ def bucket_remote(
 ) -> ObjectRegistry:
     """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
     store = BucketStore(BucketUrl.parse(url))
-    guarded = CasGuardedStore(store, store.server)
     if create and store.get("registry.json") is None:
         if store.has_foreign_objects():
             raise InputError(
                 f"{store.url} is not a registry and not empty",
                 "name a registry, or a prefix with nothing below it",
             )
-        return ObjectRegistry.create(guarded, mirror_of, mirror_of is not None)
-    remote = ObjectRegistry(guarded, known_id)
+        return ObjectRegistry.create(store, mirror_of, mirror_of is not None)
+    remote = ObjectRegistry(store, known_id)
     remote.check_exists()
     return remote

@@ -47,9 +47,6 @@ class MemoryStore(ObjectStore):
             TreeFile(key, len(data), Digest.of(data).hex) for key, data in objects if key.startswith(prefix)
         )
 
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return token == Digest.of(data).hex
-
 
 def memory_remote(
     registry_id: str | None = None, url: str = "memory:", mirror: bool = False

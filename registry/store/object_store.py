@@ -1,12 +1,8 @@
-"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects.
-
-`ListingStore` saves requests of one run over many models, such as a mirror.
-"""
+"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, cast
@@ -111,12 +107,6 @@ class ObjectRegistry(RegistryStore):
         self._known_identity = identity
         return identity
 
-    def through(self, store: ObjectStore) -> "ObjectRegistry":
-        """This registry, whose objects are reached through another store."""
-        twin = copy(self)
-        twin.store = store
-        return twin
-
     def blob_url(self, digest: Digest) -> str:
         base_url = self.url.partition("?")[0]
         return f"{base_url.rstrip('/')}/{BlobKey(digest).path}"
@@ -164,9 +154,6 @@ class ObjectRegistry(RegistryStore):
     def index_tokens(self) -> dict[str, str]:
         tokens = {model_of(file.path): file.token for file in self.store.list("index/")}
         return {name: token for name, token in tokens.items() if name is not None}
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return self.store.is_token_of(token, data)
 
     def files(self) -> Iterator[TreeFile]:
         return self.store.list("")
@@ -259,75 +246,3 @@ class ObjectPush(Push):
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         if not self._store.swap(index_path(name), index, expected):
             raise LostRaceError(f"the index of {name} changed meanwhile")
-
-
-class StoreWrapper(ObjectStore):
-    """An `ObjectStore` that forwards every call to another one; subclasses override some."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self.store = store
-        self.url = store.url
-
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        return self.store.get(key, cached)
-
-    def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        return self.store.open(key, start)
-
-    def has(self, keys: Iterable[str]) -> set[str]:
-        return self.store.has(keys)
-
-    def create(self, key: str, source: BinaryIO) -> bool:
-        return self.store.create(key, source)
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        return self.store.swap(key, data, expected)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self.store.delete(keys)
-
-    def list(self, prefix: str) -> Iterator[TreeFile]:
-        return self.store.list(prefix)
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return self.store.is_token_of(token, data)
-
-
-class ListingStore(StoreWrapper):
-    """An `ObjectStore` around another one, for one run over many models.
-
-    A listing may be old. So only `has`, and `get` of an index file, trust that a key is absent, until it is written: a
-    write brings its own condition. `open` requests each key, since a newer index file may name a blob that was not
-    listed; if it is not under its first key, `has` asks the store for the others. A listed key may be gone: the store
-    decides.
-    """
-
-    def __init__(self, store: ObjectStore, prefixes: Iterable[str], present: Iterable[str]) -> None:
-        """`present` are all keys that begin with `prefixes`; of other keys nothing is known."""
-        super().__init__(store)
-        self._prefixes = tuple(prefixes)
-        self._present = set(present)
-
-    def _is_absent(self, key: str) -> bool:
-        return key.startswith(self._prefixes) and key not in self._present
-
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        return None if key.startswith("index/") and self._is_absent(key) else self.store.get(key, cached)
-
-    def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        stream, blob = self.store.open(key, start), BlobKey.of_path(key)
-        if stream is None and blob is not None:
-            self._present.update(later.path for later in keys_of(blob.digest)[1:])
-        return stream
-
-    def has(self, keys: Iterable[str]) -> set[str]:
-        doubtful = [key for key in keys if not self._is_absent(key)]
-        return self.store.has(doubtful) if doubtful else set()
-
-    def create(self, key: str, source: BinaryIO) -> bool:
-        self._present.add(key)
-        return self.store.create(key, source)
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        self._present.add(key)
-        return self.store.swap(key, data, expected)

@@ -288,10 +288,6 @@ class RegistryStore(RegistryReader, Protocol):
         """Read which registry this is. NotFoundError if there is none."""
         _ = self.registry_id
 
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        """True if a token says that the index file has these bytes; False also if it says nothing."""
-        return False
-
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         """Replace a small file if its token is the expected one (None: absent), durably; False if it is not."""
         ...
@@ -382,7 +378,3 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> Iterator[TreeFile]:
         """The objects below a prefix, which ends with a slash or is empty, sorted."""
         ...
-
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        """True if a token says that the object has these bytes; False also if it says nothing."""
-        return False

@@ -4,7 +4,7 @@ A verbatim mirror takes every line as it is and every blob that the source refer
 source's, and it never creates an event.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
@@ -19,8 +19,7 @@ from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import CATALOG, index_path
-from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
+from onnxreg.registry.store.layout import CATALOG
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
     SkippedVersion,
@@ -142,7 +141,7 @@ def _verbatim(
     behind: dict[str, Log | None] = {}
     frees_blobs = False
     tombstones: set[Digest] = set()
-    tokens = destination.index_tokens()
+    present = set(destination.names())
     for name in list(source.names()):
         report.models += 1
         with list_errors(name, report.skipped):
@@ -150,9 +149,7 @@ def _verbatim(
             if index is None:
                 raise lookup.unknown_model(name, source)
             tombstones.update(lookup.log_of(source, name, index).state.tombstones)
-            if name in tokens and destination.is_token_of(tokens[name], index.data):
-                continue
-            own_index = destination.read_index(name) if name in tokens else None
+            own_index = destination.read_index(name) if name in present else None
             if own_index is not None and own_index.data == index.data:
                 continue
             log = load(source, name, index=index)
@@ -164,12 +161,11 @@ def _verbatim(
                 frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
     if behind and isinstance(destination, DirectoryRegistry):
         destination.write_local(UNFINISHED, source.url.encode())
-    target = _listed(destination, behind, tokens)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)
             versions = [version for version, _ in present_versions(log)]
-            report.add(exchange(source, target, ExchangeRequest(name, versions), progress, log=log))
+            report.add(exchange(source, destination, ExchangeRequest(name, versions), progress, log=log))
     if not report.skipped:
         if catalog is not None:
             own_catalog = destination.read_file(CATALOG)
@@ -200,22 +196,6 @@ def _frees_blobs(lines: Collection[Any], source: Log, destination: Log) -> bool:
     return False
 
 
-def _listed(destination: RegistryStore, names: Collection[str], tokens: Mapping[str, str]) -> RegistryStore:
-    """The destination, which is asked for no model that is absent; `tokens` is its listing of models.
-
-    Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs takes few
-    requests.
-    """
-    if not isinstance(destination, ObjectRegistry):
-        return destination
-    store, prefixes = destination.store, ["index/"]
-    present = set(map(index_path, tokens))
-    if len(set(names) - tokens.keys()) > len(tokens):
-        prefixes.append("blobs/")
-        present.update(file.path for file in store.list("blobs/"))
-    return destination.through(ListingStore(store, prefixes, present))
-
-
 def _by_version(
     source: RegistryReader,
     destination: RegistryStore,
@@ -238,11 +218,9 @@ def _by_version(
             with suppress(HostError):  # a read-only source never drops
                 record_push(store, log, versions, destination.registry_id)
 
-    names = list(source.names())
-    target = _listed(destination, names, destination.index_tokens())
-    for name in names:
+    for name in list(source.names()):
         report.models += 1
-        report.add(exchange_possible(source, target, name, choose, remember, progress))
+        report.add(exchange_possible(source, destination, name, choose, remember, progress))
 
 
 def unfinished_warning(reader: RegistryReader) -> str | None:

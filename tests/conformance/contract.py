@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store import promises
-from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
@@ -80,22 +78,25 @@ class StoreContract:
             remote.open_blob(Digest.of(b"nowhere"))
 
     def test_index_files_are_compared_and_swapped(self, remote: RegistryStore) -> None:
-        def get(name: str) -> tuple[bytes, str] | None:
-            index = remote.read_index(name)
-            return None if index is None else (index.data, index.token)
-
-        def swap(name: str, data: bytes, expected: str | None) -> bool:
+        def swap(data: bytes) -> bool:
             try:
                 with remote.push() as push:
-                    push.publish(name, data, expected)
+                    push.publish("org/m", data, token)
             except LostRaceError:
                 return False
             return True
 
-        def delete(names: list[str]) -> None:
-            remote.discard(map(index_path, names))
-
-        assert promises.cas_faults(promises.Swapper(get, swap, delete), "org/m", raced=True) == []
+        token = None
+        for number in range(8):
+            contents = [b"%d of %d" % (writer, number) for writer in range(8)]
+            with ThreadPoolExecutor(8) as pool:
+                winners = [
+                    data for data, is_done in zip(contents, pool.map(swap, contents), strict=True) if is_done
+                ]
+            index = remote.read_index("org/m")
+            assert index is not None and winners == [index.data]
+            assert not swap(b"stale") and remote.read_index("org/m") == index
+            token = index.token
 
     def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: RegistryStore) -> None:
         assert remote.read_index(POLICY_LOG) is None

@@ -23,8 +23,6 @@ NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLC
 """Errors of flock(2) on a file system that has none."""
 NOTICE_SECONDS = 3.0
 """The user learns of a longer wait for another command."""
-PROBE = "probe-"
-"""Prefix of a probe's scratch. If its process is dead, the next probe removes it."""
 
 
 @contextmanager

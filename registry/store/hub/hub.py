@@ -179,9 +179,6 @@ class HubStore(ObjectStore):
         entries = sorted(entry for entry in at.tree(prefix.rstrip("/")) if entry.path.startswith(prefix))
         return (entry for entry in entries if entry.path not in others)
 
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return token in token_of(data).split("-")
-
 
 class HubRegistry(ObjectRegistry):
     """The registry in a repository; for `known_id` see `ObjectRegistry`."""

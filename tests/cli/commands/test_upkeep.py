@@ -112,7 +112,6 @@ def test_doctor_of_a_healthy_registry_and_of_a_remote(reg: Reg, home: Path, copi
     assert [item["check"] for item in found.json["findings"]] == ["registry.json", "files", "disk"]
 
 
-@pytest.mark.usefixtures("quick_probes")
 def test_the_worst_finding_decides_the_exit_status(
     reg: Reg, home: Path, copied: Path, tmp_path: Path
 ) -> None:
@@ -130,7 +129,6 @@ def test_the_worst_finding_decides_the_exit_status(
     assert reg("--registry", "nowhere", "doctor").status == 3
 
 
-@pytest.mark.usefixtures("quick_probes")
 def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     done = reg("mirror", home, mirror)
@@ -431,7 +429,6 @@ def test_only_what_is_no_part_of_the_registry_is_cleared(reg: Reg, bucket: Any) 
     }
 
 
-@pytest.mark.usefixtures("quick_probes")
 def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: Registry) -> None:
     with registry.store.push() as push:
         registry.store.add_note("condemned", push.id, b"")

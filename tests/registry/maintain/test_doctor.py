@@ -4,24 +4,20 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.doctor import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.read.remotes import remotes_file
-from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.promises import Swapper
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.disk import READ_ONLY, Disk, replace_file
+from onnxreg.registry.support.disk import READ_ONLY, replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -31,7 +27,7 @@ PROBE = "gc/probe-0123456789abcdef"
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft, quick_probes: None) -> Registry:
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
     registry.add(make_draft())
     return registry
 
@@ -183,100 +179,3 @@ def test_the_note_of_a_push_is_left_to_a_collection() -> None:
     assert faults(remote) == {}
     with pytest.raises(InputError, match="is a part of the registry"):
         clear_leftovers(remote, [INTENT])
-
-
-class Careless(MemoryStore):
-    """Ignores conditions, as some gateways do."""
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        self.objects[key] = data
-        return True
-
-
-class Forgetful(MemoryStore):
-    """Knows how to create only, not how to compare."""
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        if expected is None:
-            return super().swap(key, data, None)
-        self.objects[key] = data
-        return True
-
-
-class Racing(MemoryStore):
-    """Looks, lets others run, and then writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._together = threading.Barrier(promises.RACERS)
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        found = self.get(key)
-        if threading.current_thread() is not threading.main_thread():
-            self._together.wait(30)
-        if (found[1] if found else None) != expected:
-            return False
-        self.objects[key] = data
-        return True
-
-
-class Timid(MemoryStore):
-    """Creates, but never replaces."""
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        return expected is None and super().swap(key, data, expected)
-
-
-class Hoarding(MemoryStore):
-    """Deletes nothing."""
-
-    def delete(self, keys: Iterable[str]) -> None:
-        pass
-
-
-class Lying(MemoryStore):
-    """Reads something else than was written."""
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        return super().swap(key, data[:1], expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"),
-    [
-        (Careless, "can be created again"),
-        (Careless, "stale token is done"),
-        (Careless, "8 of 8 writers creating"),
-        (Forgetful, "stale token is done"),
-        (Forgetful, "8 of 8 writers swapping"),
-        (Racing, "8 of 8 writers creating"),
-        (Racing, "8 of 8 writers swapping"),
-        (Timid, "right token is refused"),
-        (Timid, "0 of 8 writers swapping"),
-        (Hoarding, "still there"),
-        (Lying, "not what is read"),
-    ],
-)
-def test_a_store_that_breaks_a_promise_is_found(kind: type[MemoryStore], word: str) -> None:
-    store = kind()
-    assert word in "; ".join(promises.cas_faults(Swapper.of(store), "probe", raced=True))
-    if kind is not Hoarding:
-        assert store.objects == {}
-
-
-def test_locks_that_do_not_exclude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(promises.lock_faults(tmp_path)) == []
-    monkeypatch.setattr(promises, "exclusive", lambda path: threading.Lock())
-    assert list(promises.lock_faults(tmp_path)) == ["two processes can hold the same lock"]
-    with FileLock(tmp_path / "probe.lock"):
-        assert "still held" in "".join(promises.lock_faults(tmp_path))
-
-
-def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
-    class Broken(Disk):
-        def sync_directory(self, path: Path) -> bool:
-            raise OSError(22, "Invalid argument")
-
-    assert list(promises.disk_faults(tmp_path, Disk())) == []
-    shutil.rmtree(tmp_path / "deep")
-    assert "fails: Invalid argument" in "".join(promises.disk_faults(tmp_path, Broken()))

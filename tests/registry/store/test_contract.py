@@ -5,7 +5,6 @@ from conformance.contract import StoreContract
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.object_store import ListingStore
 from onnxreg.registry.store.protocol import RegistryStore
 
 
@@ -13,15 +12,6 @@ class TestMemory(StoreContract):
     @pytest.fixture
     def remote(self) -> RegistryStore:
         return memory_remote()
-
-
-class TestListing(StoreContract):
-    """A blob that is written after the listing is read like any other."""
-
-    @pytest.fixture
-    def remote(self) -> RegistryStore:
-        remote = memory_remote()
-        return remote.through(ListingStore(remote.store, ("index/", "blobs/"), ()))
 
 
 class TestLocal(StoreContract):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conformance.contract import ObjectContract, put
-from support.registries import growing, owner
+from support.registries import owner
 from support.registries.bucket import assert_nothing_lost, push_at_once
 from support.servers import s3servers
 from support.servers.faults import Proxy, at, proxy
@@ -23,7 +23,6 @@ from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -72,28 +71,6 @@ def test_the_verdict_is_remembered(
 def test_makes_a_mirror(bucket_url: str) -> None:
     remote = bucket_remote(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
-
-
-def test_a_mirror_asks_for_no_model_that_is_equal_or_absent(
-    bucket_url: str, s3_proxy: Proxy, registry: Registry
-) -> None:
-    """The listing tells what is there, by ETags that are the MD5 of index files."""
-    for number in range(4):
-        growing.add(registry, f"m{number}", seed="first")
-    remote = bucket_remote(bucket_url, create=True, mirror_of=registry.id)
-    s3_proxy.seen.clear()
-    mirror(registry.store, remote)
-    assert s3_proxy.requests("GET", "/index/") == s3_proxy.requests("HEAD") == 0
-    assert s3_proxy.requests("PUT", "/index/") == s3_proxy.requests("PUT", "/gc/intents/") == 4
-    assert s3_proxy.requests("PUT", "/blobs/") == 8
-    s3_proxy.seen.clear()
-    mirror(registry.store, remote)
-    assert [method for method, path in s3_proxy.seen if "/index/" in path or "/blobs/" in path] == []
-    growing.add(registry, "m2", seed="next")
-    s3_proxy.seen.clear()
-    mirror(registry.store, remote)
-    assert {path.partition("/index/")[2] for _, path in s3_proxy.seen if "/index/" in path} == {"m2.jsonl"}
-    assert verify(remote).damages == []
 
 
 def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, make_draft: MakeDraft) -> None:

@@ -101,9 +101,6 @@ class CountingStore:
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
-    def is_token_of(self, token: str, data: bytes) -> bool:
-        return self._store.is_token_of(token, data)
-
     def counts(self) -> Counts:
         return {"requests": self.requests, "bytes sent": self.sent, "bytes received": self.received}
 
