@@ -16,12 +16,10 @@ from support.dossier.judge import Judge
 from support.registries import owner
 from support.registries.gated import NAME
 from support.sampling import sampled
-from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
+from onnxreg.registry.dossier.dossier import Table, make_dossier, write_dossier
 from onnxreg.registry.dossier.dossier import cells as cells_of
-from onnxreg.registry.dossier.dossier import make_dossier, write_dossier
-from onnxreg.registry.dossier.tables import Table
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
@@ -30,7 +28,7 @@ from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Purge
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
@@ -173,16 +171,15 @@ def test_the_history_of_a_channel(audited: Audited) -> None:
     moves, *details = tables(dossier, "History of its channels")
     history = _rows(moves)
     assert [row["Version"] for row in history] == ["1.0.0", "1.1.0", "1.2.0"]
-    assert {
-        (row["By, as claimed"], row["Reason"], row["Within the plan"], row["Signed by"]) for row in history
-    } == {("ada@<lab>", "<b>monthly</b>", "pass", "release")}
+    assert {(row["By, as claimed"], row["Reason"], row["Signed by"]) for row in history} == {
+        ("ada@<lab>", "<b>monthly</b>", "release")
+    }
     lines = {row["Line"]: row["Version"] for row in history}
     assert [table.caption for table in details] == ["Findings", "Changes from the version before"]
     findings, changes = map(_rows, details)
     assert {row["Line"]: row["Version"] for row in findings} == lines
     assert {row["Version"] for row in changes} == {"1.1.0", "1.2.0"}
     changes = [row for row in changes if row["Version"] == "1.1.0"]
-    assert {row["Planned"] for row in changes} == {"yes"}
     value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
     assert [(row["Severity"], row["Before"], row["After"]) for row in value] == [("degrading", 0.002, 0.003)]
 
@@ -190,16 +187,6 @@ def test_the_history_of_a_channel(audited: Audited) -> None:
 def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> None:
     assert audited.dossier(f"{NAME}:1.1.0").dossier["subject"]["channels"] == ["nightly", "stable"]
     assert audited.dossier(f"{NAME}:1.3.0").dossier["subject"]["channels"] == ["beta"]
-
-
-def test_an_unplanned_change_under_forged_evidence_is_refused(audited: Audited, tmp_path: Path) -> None:
-    registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
-    findings = json.dumps(
-        [{"requirement": "planned", "verdict": "pass", "detail": "every change was planned"}]
-    )
-    attack(registry, f"evidence 1.3.0 findings='{findings}'; move 1.3.0 policy=@policy evidence=@evidence")
-    with pytest.raises(GateError, match="a change that was not planned: label-added"):
-        make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain")
 
 
 def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited: Audited) -> None:
