@@ -1,62 +1,32 @@
-"""`reg config`: the places, settings and variables that are in force, and where each comes from."""
+"""`reg config`: the places, the author and the variables that are in force, and where each comes from."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.registry.support import actor, environment
-from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.registry.support import environment
+from onnxreg.registry.support.actor import actor_of_event
 
-EXAMPLES = (
-    "reg config",
-    "reg --registry ./home config --json",
-    "reg config actor 'Ada Lovelace'",
-    "reg config actor ''",
-    "reg config actor --unset",
-)
-SETTINGS = ("actor",)
+EXAMPLES = ("reg config", "reg --registry ./home config --json")
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 
 
-def command(
-    session: Session,
-    setting: Annotated[
-        str | None, typer.Argument(help="The setting to change: actor.", metavar="[SETTING]")
-    ] = None,
-    value: Annotated[str | None, typer.Argument(help="Its new value.", metavar="[VALUE]")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Go back to the setting's default.")] = False,
-    as_json: Json = False,
-) -> None:
+def command(session: Session, as_json: Json = False) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    SET BY is the option or the variable that decides it, or default. Then come the settings and the
+    SET BY is the option or the variable that decides it, or default. Then come the claimed author of your events and the
     environment variables that are set; secrets are not shown. docs/cli.md explains each variable.
 
-    `reg config actor NAME` stores the claimed author of your events, who is otherwise user@host of this
-    machine; an empty NAME records nobody. REG_ACTOR takes precedence.
-
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
-    [{name, value, source}]}; a place is registry, cache, keys, trust, state or settings; the value of a
-    setting is null for nobody, its source REG_ACTOR, settings or default; the value of a variable is null
-    for a secret, its source the name under which it is set.
+    [{name, value, source}]}; a place is registry, cache, keys, trust or state; the one setting is actor, whose value is
+    null for nobody and whose source is REG_ACTOR or default; the value of a variable is null for a secret, its source
+    the name under which it is set.
     """
-    if unset and (setting is None or value is not None):
-        raise InputError("--unset takes a setting and no value", "reg config actor --unset")
-    if setting is not None:
-        if setting not in SETTINGS:
-            raise InputError(f"unknown setting: {setting}", suggest(setting, SETTINGS))
-        if unset or value is not None:
-            actor.write_setting(value)
-    claimed, places, variables = actor.claimed_actor(), list(_places(session)), list(_variables())
-    if setting is not None and not as_json:
-        decider = str(environment.settings_file()) if claimed.source == "settings" else claimed.source
-        session.say(f"events name {output.printable(claimed.name or 'nobody')} ({decider})")
-        return
-    settings = [{"name": "actor", "value": claimed.name, "source": claimed.source}]
+    places, variables, author = list(_places(session)), list(_variables()), actor_of_event(None)
+    source = "default" if environment.read("REG_ACTOR") is None else "REG_ACTOR"
+    settings = [{"name": "actor", "value": author, "source": source}]
     place_rows = [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places]
     variable_rows = [
         (item["name"], "(secret)" if item["value"] is None else item["value"], item["source"])
@@ -66,7 +36,7 @@ def command(
         {"places": places, "settings": settings, "variables": variables},
         output.table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
         "",
-        output.table(("SETTING", "VALUE", "SET BY"), [("actor", claimed.name or "(nobody)", claimed.source)]),
+        output.table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
         [""] if variables else [],
         output.table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
     )
@@ -80,9 +50,8 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
         ("keys", environment.key_directory(), "REG_KEYS"),
         ("trust", environment.trust_file(), "REG_TRUST"),
         ("state", environment.state_directory(), "REG_STATE"),
-        ("settings", environment.settings_file(), None),
     ):
-        source = variable if variable and environment.read(variable) else "default"
+        source = variable if environment.read(variable) else "default"
         if name == "registry" and session.registry:
             source = "--registry"
         path = path.absolute()

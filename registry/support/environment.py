@@ -8,7 +8,7 @@ from onnxreg.schema.core.errors import HostError
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
-    "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: the setting, else user@host.",
+    "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: user@host.",
     "REG_MAX_AGE": "The greatest age of a remote's answer: 12h, 7d.",
     "REG_DELTAS": "1: make deltas from older versions whenever a version is published or pushed.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
@@ -57,11 +57,6 @@ def default_root() -> Path:
 def trust_file() -> Path:
     """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
     return _named("REG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
-
-
-def settings_file() -> Path:
-    """`settings.toml` in the user's configuration directory."""
-    return _own("config", "XDG_CONFIG_HOME", ".config") / "settings.toml"
 
 
 def key_directory() -> Path:

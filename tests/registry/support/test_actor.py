@@ -1,4 +1,4 @@
-"""The claimed author of events: the variable, the setting, or user and host; and what never names anybody."""
+"""The claimed author of events: the variable, or user and host; and what never names anybody."""
 
 import getpass
 import socket
@@ -8,73 +8,34 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.support import actor
-from onnxreg.registry.support.actor import ClaimedActor, claimed_actor
-from onnxreg.schema.core.errors import InputError
+from onnxreg.registry.support.actor import actor_of_event
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The machine `analytical`, where the user is `ada`; its settings file, which does not exist."""
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine `analytical`, where the user is `ada`."""
     monkeypatch.delenv("REG_ACTOR")
-    settings = tmp_path / "config" / "settings.toml"
-    monkeypatch.setattr("onnxreg.registry.support.environment.settings_file", lambda: settings)
     monkeypatch.setattr(getpass, "getuser", lambda: "ada")
     monkeypatch.setattr(socket, "gethostname", lambda: "analytical")
-    return settings
 
 
 def unknown() -> str:
     raise OSError("there is no user of this number")
 
 
-def test_by_default_it_is_the_user_and_the_host() -> None:
-    assert claimed_actor() == ClaimedActor("ada@analytical", "default")
-
-
-def test_an_unknown_user_or_host_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_variable_or_the_user_and_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert actor_of_event(None) == "ada@analytical"
     monkeypatch.setattr(getpass, "getuser", unknown)
-    assert claimed_actor().name == "analytical"
+    assert actor_of_event(None) == "analytical"
     monkeypatch.setattr(socket, "gethostname", unknown)
-    assert claimed_actor() == ClaimedActor(None, "default")
-    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
-    assert claimed_actor().name == "ada"
-
-
-def test_the_variable_comes_before_the_setting_and_this_before_the_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    actor.write_setting('Ada Lovelace \U0001f600 \u00e9 "\\')
-    assert claimed_actor() == ClaimedActor('Ada Lovelace \U0001f600 \u00e9 "\\', "settings")
-    monkeypatch.setenv("REG_ACTOR", "ci")
-    assert claimed_actor() == ClaimedActor("ci", "REG_ACTOR")
-    monkeypatch.setenv("REG_ACTOR", "")
-    assert claimed_actor() == ClaimedActor(None, "REG_ACTOR")
-    monkeypatch.delenv("REG_ACTOR")
-    actor.write_setting("")
-    assert claimed_actor() == ClaimedActor(None, "settings")
-    actor.write_setting(None)
-    assert claimed_actor().source == "default"
-
-
-@pytest.mark.parametrize(
-    "text", ["actor = 7\n", 'actor = "a\\nb"\n', f'actor = "{"a" * 201}"\n', 'acter = "ada"\n', "actor"]
-)
-def test_a_malformed_setting_is_an_error_and_names_the_file(text: str, machine: Path) -> None:
-    machine.parent.mkdir()
-    machine.write_text(text)
-    with pytest.raises(InputError, match=r"settings\.toml"):
-        claimed_actor()
-
-
-def test_a_name_that_no_event_may_have_is_not_stored(machine: Path) -> None:
-    for name in ("a" * 201, "ada\nlovelace"):
-        with pytest.raises(InputError, match="one line of at most 200 characters"):
-            actor.write_setting(name)
-    assert not machine.exists()
+    assert actor_of_event(None) is None
+    for value, recorded in (("ci", "ci"), ("", None)):
+        monkeypatch.setenv("REG_ACTOR", value)
+        assert actor_of_event(None) == recorded
+    assert (actor_of_event("grace"), actor_of_event("")) == ("grace", None)
 
 
 def test_a_name_of_the_machine_always_fits_into_an_event(
