@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -14,23 +14,15 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from onnxreg.schema.formats.sbom import SpecVersion
-
 EXAMPLES = (
     "reg sbom acme/pii-small > pii-small.cdx.json",
     "reg sbom acme/pii-small:1.2.0 --output pii-small.cdx.json",
-    "reg sbom acme/pii-small:1.2.0 --format slsa-v1 --output provenance.json",
     "reg sbom acme/pii-small --remote origin --timestamp 2026-01-31T12:00:00Z",
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
     "reg dossier acme/pii-small:stable --profile eu-annex-iv --facts owner.yaml --output ./dossier",
     "reg dossier acme/pii-small --profile ./ours.yaml --remote origin --output ./dossier",
 )
 
-BillFormat = Literal["cyclonedx-1.6", "cyclonedx-1.7", "slsa-v1"]
-_SPEC: "Mapping[str, SpecVersion]" = {"cyclonedx-1.6": "1.6", "cyclonedx-1.7": "1.7"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -39,9 +31,6 @@ def sbom(
     ref: RefArgument,
     remote: RemoteOption = None,
     out: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
-    form: Annotated[
-        BillFormat, typer.Option("--format", help="CycloneDX of this version, or SLSA provenance 1.")
-    ] = "cyclonedx-1.6",
     timestamp: Annotated[
         str | None, typer.Option(help="The bill's time, such as 2026-01-31T12:00:00Z; default: none.")
     ] = None,
@@ -54,13 +43,11 @@ def sbom(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a version's bill of materials: CycloneDX 1.6 or 1.7 with model cards (ML-BOM), or its provenance.
+    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM).
 
     It uses the manifest and the states after later evaluations, and with --proofs the log. It lists every file with its SHA-256, the source of the version, its tools
     and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
-    certification. Without --timestamp the same version gives the same bytes anywhere. --format slsa-v1
-    prints an in-toto statement with the recorded recipe, source and tools; only exports have a recipe.
-    See docs/sbom.md.
+    certification. Without --timestamp the same version gives the same bytes anywhere. See docs/sbom.md.
 
     The output is JSON with or without --json.
     """
@@ -68,12 +55,8 @@ def sbom(
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.trust.trust_file import load_trust
-    from onnxreg.schema.formats.sbom import BomSubject, bill, provenance
+    from onnxreg.schema.formats.sbom import BomSubject, bill
 
-    if timestamp is not None and form == "slsa-v1":
-        raise InputError("SLSA provenance has no time of a bill", "leave --timestamp away")
-    if proofs and form == "slsa-v1":
-        raise InputError("SLSA provenance has no place for proofs", "leave --proofs away")
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
     reader = session.reader(remote)
@@ -83,7 +66,7 @@ def sbom(
         ledger = load(reader, published.name)
         recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
     subject = BomSubject(published.manifest, published.digest, published.version, published.states)
-    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], recorded)
+    value = bill(subject, timestamp, recorded)
     if out is None:
         output.write_json(value)
         return

@@ -5,11 +5,9 @@ execution provider, a shared asset a directory named by `directory_digest`.
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
@@ -22,8 +20,6 @@ from onnxreg.schema.query.device import provider
 MANIFEST = "manifest.json"
 NAMESPACE = "onnxreg"
 """Our key in `executor_info` and `additional_metadata`."""
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""The session option with the folder of external data, if that is not beside the model."""
 LOADABLE = (".onnx", ".ort")
 """The suffixes of model files that ONNX Runtime loads."""
 _PROVIDERS = (
@@ -32,7 +28,6 @@ _PROVIDERS = (
 )
 PROVIDERS = {provider(name): f"{name}ExecutionProvider" for name in _PROVIDERS.split()}
 """ONNX Runtime's names of its execution providers (`onnxruntime.get_all_providers()`), by how they are compared."""
-Files = dict[str, FileEntry]
 
 
 class PackageVariant(NamedTuple):
@@ -65,8 +60,8 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     """Lay out these artifacts of a version as one component, each a directory with a variant for the CPU and for every
     execution provider that it names.
 
-    Files that all artifacts share, and external data that several do, are shared assets. Variants are in the order of the
-    artifacts, by which ONNX Runtime chooses among equals. InputError if no artifact is a model that it loads.
+    The files beside the artifacts are one shared asset. Variants are in the order of the artifacts, by which ONNX Runtime
+    chooses among equals. InputError if no artifact is a model that it loads.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:
@@ -75,47 +70,37 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
             "a model package needs an .onnx or .ort file; name its format with --format",
         )
     component = manifest.name.rpartition("/")[2]
-    files: Files = {}
-    assets: dict[Digest, Files] = {}
+    assets = (_digest(manifest.files),) if manifest.files else ()
+    files = {f"shared_assets/sha256-{a.hex}/{item.path}": item for a in assets for item in manifest.files}
+    executor = {NAMESPACE: {"companions": str(assets[0])}} if assets else {}
     bodies: dict[str, Any] = {}
     variants: list[PackageVariant] = []
-
-    def share(entries: Files) -> str:
-        """Add a shared asset; its URI."""
-        assets[asset := _digest(entries)] = entries
-        files.update({f"shared_assets/sha256-{asset.hex}/{path}": entry for path, entry in entries.items()})
-        return str(asset)
 
     def free(name: str) -> str:
         """The name of a variant, with a number after it if it is taken."""
         choices = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(choice for choice in choices if choice not in bodies)
 
-    shared = (
-        {NAMESPACE: {"companions": share({item.path: item for item in manifest.files})}}
-        if manifest.files
-        else {}
-    )
-    weights = {artifact.path: _weights(artifact) for artifact in chosen}
-    uses = Counter(_digest(entries) for entries in weights.values() if entries)
     for artifact in chosen:
-        runtime: dict[str, Any] = {"model_file": artifact.path}
-        own_files = {entry.path: entry for entry in artifact.all_files()}
-        if (external := weights[artifact.path]) and uses[_digest(external)] > 1:
-            runtime["session_options"] = {WEIGHTS_FOLDER: share(external)}
-            own_files = {path: entry for path, entry in own_files.items() if entry.role != "external-data"}
+        own_files = list(artifact.all_files())
         directory = _digest(own_files)
         has_precision = artifact.format.endswith(f"-{artifact.precision}")
         name = free(artifact.format if has_precision else f"{artifact.format}-{artifact.precision}")
-        files.update({f"model/{name}/{path}": entry for path, entry in own_files.items()})
+        files.update({f"model/{name}/{entry.path}": entry for entry in own_files})
         facts = {"format": artifact.format, "precision": artifact.precision, "directory": str(directory)}
-        for ep in _providers(artifact):
+        preferred = [provider(name) for name in artifact.metadata.execution_providers]
+        # as resolve has it: the CPU and what it names; of the format `webgpu` only what it names
+        every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
+        providers = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [
+            PROVIDERS["cpu"]
+        ]
+        for ep in providers:
             variant = free(f"{name}-{provider(ep)}") if name in bodies else name
             variants.append(PackageVariant(variant, ep, artifact, directory))
             bodies[variant] = {
                 "variant_directory": name,
                 "ep": ep,
-                "executor_info": {"ort": runtime} | shared,
+                "executor_info": {"ort": {"model_file": artifact.path}} | executor,
                 "additional_metadata": {NAMESPACE: facts},
             }
     documents = {"model/component.json": _encode({"component_name": component, "variants": bodies})}
@@ -137,7 +122,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
         }
     )
     left_out = tuple(artifact.path for artifact in artifacts if artifact not in chosen)
-    return PackageLayout(component, documents, entries, tuple(variants), tuple(assets), left_out)
+    return PackageLayout(component, documents, entries, tuple(variants), assets, left_out)
 
 
 def packaged_files(manifest: bytes) -> set[str]:
@@ -149,25 +134,8 @@ def packaged_files(manifest: bytes) -> set[str]:
         return set()
 
 
-def _weights(artifact: Artifact) -> Files:
-    """The external data by its path relative to the model's folder; empty if not all of it belongs to the main file."""
-    home = PurePosixPath(artifact.path).parent
-    files = {PurePosixPath(entry.path): entry for entry in artifact.files if entry.role == "external-data"}
-    is_elsewhere = not all(path.is_relative_to(home) for path in files)
-    if is_elsewhere or any(entry.role == "model" for entry in artifact.files):
-        return {}
-    return {path.relative_to(home).as_posix(): entry for path, entry in files.items()}
-
-
-def _providers(artifact: Artifact) -> list[str]:
-    """The providers it runs on, as resolve has it: the CPU and what it names; of the format `webgpu` only what it names."""
-    preferred = [provider(name) for name in artifact.metadata.execution_providers]
-    every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
-    return [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [PROVIDERS["cpu"]]
-
-
-def _digest(files: Files) -> Digest:
-    return directory_digest({path: entry.digest for path, entry in files.items()})
+def _digest(files: Sequence[FileEntry]) -> Digest:
+    return directory_digest({entry.path: entry.digest for entry in files})
 
 
 def _encode(value: dict[str, Any]) -> bytes:

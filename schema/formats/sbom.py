@@ -1,4 +1,4 @@
-"""A version for auditors, made from its manifest alone: CycloneDX 1.6 (ECMA-424) or 1.7 with model cards, and SLSA provenance 1.
+"""A version for auditors, made from its manifest alone: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
 
 The same manifest under the same version gives the same documents: the serial number of a bill follows from the digest,
 and it has no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
@@ -8,26 +8,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
-from onnxreg.schema.signing.dsse import STATEMENT
 
-SpecVersion = Literal["1.6", "1.7"]
 NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
-PREDICATE = "https://slsa.dev/provenance/v1"
-BUILD_TYPE = "urn:onnxreg:build:v1"
-BUILDER = "urn:onnxreg:reg-export"
-"""`reg export` on a machine of the publisher, about which the manifest says nothing."""
 Json = dict[str, Any]
 Facts = Iterable[tuple[str, object]]
 
@@ -48,14 +41,12 @@ class BomSubject:
 def bill(
     subject: BomSubject,
     timestamp: str | None = None,
-    spec: SpecVersion = "1.6",
     proofs: Mapping[str, RecordedProof] = NO_PROOFS,
 ) -> Json:
     """The bill of materials as a JSON value.
 
     Args:
         timestamp: RFC 3339, when the bill is said to be made.
-        spec: the version of CycloneDX.
         proofs: those on record that artifacts are their parents, rounded, by the paths of the artifacts.
     """
     manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
@@ -64,9 +55,9 @@ def bill(
     files = {entry.path: entry for entry in reversed([*sidecars, *manifest.files])}
     artifacts = {_ref_of(artifact): artifact for artifact in manifest.artifacts}
     return {
-        "$schema": f"http://cyclonedx.org/schema/bom-{spec}.schema.json",
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
-        "specVersion": spec,
+        "specVersion": "1.6",
         "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, f'onnxreg:{ref}')}",
         "version": 1,
         "metadata": {
@@ -262,56 +253,3 @@ def _ref_of(artifact: Artifact) -> str:
 
 def _refs(entries: Iterable[FileEntry]) -> list[str]:
     return list(dict.fromkeys(f"file:{entry.path}" for entry in entries))
-
-
-def provenance(subject: BomSubject) -> Json:
-    """The making of a version as an in-toto Statement v1 (slsa.dev/spec/v1.0/provenance), whose subjects are its files.
-
-    It repeats the recorded recipe and is not signed: it says what the manifest's digest covers, and claims no SLSA
-    level. docs/sbom.md describes the build type. NotFoundError if the version has no recorded recipe.
-    """
-    manifest, recipe = subject.manifest, subject.manifest.recipe
-    label = f"{manifest.name}:{subject.version}"
-    if recipe is None:
-        raise NotFoundError(
-            f"{label} has no recorded recipe, so its making is not known", "only an export records its recipe"
-        )
-    dependencies: list[Json] = []
-    if (source := manifest.source) is not None:
-        dependencies.append(
-            {
-                "name": source.public_id(manifest.name) or LOCAL_FILES,
-                # The SHA-256 of the lines `<sha256>  <path>` of all files, as in Go's dirhash.
-                **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
-                **({"annotations": {"revision": source.revision}} if source.revision else {}),
-            }
-        )
-    if (code := recipe.code) is not None:
-        facts = {"distribution": code.distribution, "version": code.version}
-        dependencies.append(
-            {
-                "name": code.name,
-                **({"digest": {"sha256": code.digest.hex}} if code.digest else {}),
-                "annotations": {key: value for key, value in facts.items() if value is not None},
-            }
-        )
-    chosen = ("profile", "profile_version", "parameters", "trust_remote_code")
-    files = sorted({(entry.path, entry.digest.hex) for entry in manifest.all_files()})
-    product = {"name": label, "digest": {"sha256": subject.digest.hex}, "mediaType": MEDIA_TYPE}
-    return {
-        "_type": STATEMENT,
-        "subject": [{"name": path, "digest": {"sha256": hex_digest}} for path, hex_digest in files],
-        "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {key: getattr(recipe, key) for key in chosen},
-                "internalParameters": {"steps": [step.to_json() for step in recipe.steps]},
-                "resolvedDependencies": dependencies,
-            },
-            "runDetails": {
-                "builder": {"id": BUILDER, "version": dict(recipe.tools)},
-                "byproducts": [product],
-            },
-        },
-    }

@@ -64,7 +64,6 @@ STORY: Mapping[str, str] = {
     "certify": "certify acme/tagger:1.1.0",
     "prove": "prove acme/net",
     "sbom": "sbom acme/tagger:1.1.0",
-    "provenance": "sbom acme/tagger:1.1.0 --format slsa-v1",
     "tag": "tag acme/tagger:1.0.0 beta",
     "policy set": "policy set {scratch}/policy.toml --yes --reason golden",
     "policy show": "policy show",

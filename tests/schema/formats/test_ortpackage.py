@@ -144,41 +144,9 @@ def test_shared_files_are_one_asset() -> None:
     assert {PurePosixPath(item.path).name for item in made.files} == {"a.onnx", "config.json", "vocab.txt"}
 
 
-def test_external_data_is_an_asset_where_several_models_have_it() -> None:
-    shared = entry("external-data", "onnx/w.data")
-    own = entry("external-data", "own/w.data", "other bytes")
-    made = laid_out(
-        artifact("onnx/a.onnx", shared),
-        artifact("onnx/b.onnx", shared),
-        artifact("own/c.onnx", own, entry("golden", "own/c.onnx.golden.json")),
-    )
-    folder = "session.model_external_initializers_file_folder_path"
-    payloads = [variant["executor_info"]["ort"] for variant in variants(made).values()]
-    assert [payload.get("session_options") for payload in payloads] == [
-        {folder: str(made.assets[0])},
-        {folder: str(made.assets[0])},
-        None,
-    ]
-    home = f"shared_assets/sha256-{made.assets[0].hex}"
-    assert sorted(item.path for item in made.files) == [
-        "model/onnx-float32-2/onnx/b.onnx",
-        "model/onnx-float32-3/own/c.onnx",
-        "model/onnx-float32-3/own/c.onnx.golden.json",
-        "model/onnx-float32-3/own/w.data",
-        "model/onnx-float32/onnx/a.onnx",
-        f"{home}/w.data",
-    ]
-
-
 def test_foreign_formats_are_left_out() -> None:
     foreign = artifact("m.xml", entry("weights", "m.bin"), format="openvino-ir")
     made = laid_out(artifact("a.onnx"), foreign)
     assert made.left_out == ("m.xml",)
     with pytest.raises(InputError, match="loads none of openvino-ir"):
         laid_out(foreign)
-
-
-def test_an_artifact_of_several_models_keeps_its_files_together() -> None:
-    files = (entry("model", "js/onnx/b.onnx"), entry("external-data", "js/onnx/w.data"))
-    made = laid_out(artifact("js/onnx/a.onnx", *files), artifact("js/onnx/c.onnx", *files))
-    assert made.assets == ()

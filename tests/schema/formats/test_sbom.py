@@ -16,21 +16,19 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 
 @cache
-def judge(spec: str = "1.6") -> Any:
+def judge() -> Any:
     """The validator, whose import takes a second."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    return JsonStrictValidator(SchemaVersion.from_version(spec))
+    return JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def make(value: dict[str, Any], version: str = "1.2.0") -> dict[str, Any]:
     manifest = Manifest.from_json(value)
     subject = BomSubject(manifest, Digest.of(manifest.encode()), Version.parse(version))
-    made, newer = bill(subject), bill(subject, spec="1.7")
+    made = bill(subject)
     assert judge().validate_str(json.dumps(made)) is None
-    assert judge("1.7").validate_str(json.dumps(newer)) is None
-    assert {key for key in made if made[key] != newer[key]} == {"$schema", "specVersion"}
     return made
 
 
