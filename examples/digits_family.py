@@ -1,4 +1,4 @@
-"""Train a small model family on real images: digits, classified in two steps like species and disease.
+"""Train a small model family on real images: digits, classified in two steps.
 
     python examples/digits_family.py WORK
     reg export --recipe WORK/family.yaml
@@ -34,7 +34,7 @@ backbone: {{checkpoint: swin}}
 heads: {{folder: heads, none: [{nobody}]}}
 ood: {{fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz, percentile: 95}}
 evaluation: held-out.npz
-variants: {{fused: [float32, int8]}}
+certify: {{backbone: {{suite: backbone.npz}}, "head:round": {{suite: round.npz}}}}
 """
 
 
@@ -107,10 +107,10 @@ def train_head(embeddings: torch.Tensor, labels: torch.Tensor, count: int) -> to
     return head
 
 
-def save_head(path: Path, head: torch.nn.Linear, classes: list[str], rows: list[int]) -> None:
-    """Add the record that every head must have of its training: its classes in order, and the rows of each."""
-    notes = {"classes": json.dumps(classes), "rows": json.dumps(rows)}
-    save_file({name: value.detach().contiguous() for name, value in head.state_dict().items()}, path, notes)
+def save_head(path: Path, head: torch.nn.Linear, classes: list[str]) -> None:
+    """Save a head with the record of its training: its classes in order."""
+    weights = {name: value.detach().contiguous() for name, value in head.state_dict().items()}
+    save_file(weights, path, {"classes": json.dumps(classes)})
 
 
 def save_seeded(folder: Path, count: int, width: int) -> None:
@@ -119,18 +119,7 @@ def save_seeded(folder: Path, count: int, width: int) -> None:
     for number in range(count):
         size = 5 + number % 8
         classes = [f"disease{index}" for index in range(size)]
-        save_head(
-            folder / f"seeded{number:03}.safetensors", torch.nn.Linear(width, size), classes, [1] * size
-        )
-
-
-def held_out_rows(inputs: Any, digits: Any) -> dict[str, Any]:
-    """The true labels of rows: the group of each, and the digit for the head of that group."""
-    group_of = {digit: group for group, members in GROUPS.items() for digit in members}
-    rows = {"input": inputs, "species": np.array([group_of[digit] for digit in digits])}
-    for group, members in GROUPS.items():
-        rows[f"head:{group}"] = np.array([f"digit{digit}" if digit in members else "" for digit in digits])
-    return rows
+        save_head(folder / f"seeded{number:03}.safetensors", torch.nn.Linear(width, size), classes)
 
 
 def main(work: Path, seeded: int) -> None:
@@ -155,11 +144,15 @@ def main(work: Path, seeded: int) -> None:
         labels = np.searchsorted(members, digits[train][own])
         head = train_head(embeddings[own], torch.from_numpy(labels), len(members))
         names = [f"digit{digit}" for digit in members]
-        save_head(work / "heads" / f"{group}.safetensors", head, names, np.bincount(labels).tolist())
+        save_head(work / "heads" / f"{group}.safetensors", head, names)
     save_seeded(work / "heads", seeded, embeddings.shape[1])
     np.savez(work / "fit.npz", input=inputs[train])
     np.savez(work / "calibrate.npz", input=inputs[calibrate])
-    np.savez(work / "held-out.npz", **held_out_rows(inputs[test], digits[test]))
+    np.savez(work / "held-out.npz", input=inputs[test])
+    np.savez(work / "backbone.npz", input=inputs[test], labels=species[test].numpy())
+    own = np.isin(digits[test], GROUPS["round"])
+    labels = np.searchsorted(GROUPS["round"], digits[test][own])
+    np.savez(work / "round.npz", input=inputs[test][own], labels=labels)
     np.savez(work / "outliers.npz", input=photos(400, generator))
     (work / "family.yaml").write_text(RECIPE.format(nobody=NOBODY), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Run a pulled model family on one image: its species, its disease, and whether it resembles the training images.
+"""Run a pulled model family on one image: the classes of backbone and head, and whether it resembles the training images.
 
     reg pull examples/digits origin --output ./family
     python examples/run_family.py ./family image.npy
@@ -20,10 +20,10 @@ import onnxruntime as ort
 
 @dataclass(frozen=True)
 class Answer:
-    """`disease` is None if the species has no head; the verdict and its distance are None without a detector."""
+    """A class of the backbone and one of its head, None without one; the verdict and its distance are None without a detector."""
 
-    species: str
-    disease: str | None
+    first: str
+    second: str | None
     in_distribution: bool | None
     distance: float | None
 
@@ -34,10 +34,11 @@ class Family:
     def __init__(self, directory: Path, precision: str = "int8", threads: int = 0) -> None:
         self._directory = directory
         self._precision = precision
-        document = json.loads((directory / "onnx-metadata.json").read_text("utf-8"))
-        self._members: dict[str, Any] = document["members"]
-        self._routing: dict[str, str | None] = document["routing"]
-        self._species: list[str] = self._members["backbone"]["classes"]
+        manifest = json.loads((directory / "openmed-onnx.json").read_text("utf-8"))
+        self._precisions = {item["path"]: item["precision"] for item in manifest["artifacts"]}
+        self._members: dict[str, Any] = {item["name"]: item for item in manifest["model_family"]["members"]}
+        self._routing: dict[str, str | None] = manifest["model_family"]["routing"]
+        self._embedding: str = manifest["model_family"]["edges"][0]["output"]
         self._backbone = self._load("backbone", threads)
         self._detector = self._load("ood") if "ood" in self._members else None
         self._head = cache(self._load)
@@ -49,25 +50,23 @@ class Family:
             raise ValueError(
                 f"the image is {image.dtype} {list(image.shape)}, the family reads float32 {shape}"
             )
-        logits, embedding = self._backbone.run(["species_logits", "embedding"], {"input": image[None]})
-        species = self._species[int(logits[0].argmax())]
-        verdict, distance = None, None
+        names = [self._members["backbone"]["classes"]["output"], self._embedding]
+        logits, embedding = self._backbone.run(names, {"input": image[None]})
+        first, second, verdict, distance = self._class("backbone", logits), None, None, None
         if self._detector is not None:
             distances, verdicts = self._detector.run(
-                ["distance", "in_distribution"], {"embedding": embedding}
+                ["distance", "in_distribution"], {self._embedding: embedding}
             )
             verdict, distance = bool(verdicts[0]), float(distances[0])
-        return Answer(species, self._disease(species, embedding), verdict, distance)
+        if (member := self._routing[first]) is not None:
+            second = self._class(member, self._head(member).run(None, {self._embedding: embedding})[0])
+        return Answer(first, second, verdict, distance)
 
-    def _disease(self, species: str, embedding: Any) -> str | None:
-        member = self._routing[species]
-        if member is None:
-            return None
-        (logits,) = self._head(member).run(["disease_logits"], {"embedding": embedding})
-        return str(self._members[member]["classes"][int(logits[0].argmax())])
+    def _class(self, member: str, logits: Any) -> str:
+        return str(self._members[member]["classes"]["ids"][int(logits[0].argmax())])
 
     def _load(self, member: str, threads: int = 1) -> Any:
-        files = self._members[member]["files"]
+        files = {self._precisions[path]: path for path in self._members[member]["artifacts"]}
         path = self._directory / files.get(self._precision, files["float32"])
         if not path.is_file():
             raise FileNotFoundError(f"{path} is not there: reg pull with --member {member} fetches it")
@@ -88,6 +87,6 @@ if __name__ == "__main__":
         answer = Family(given.directory, given.precision).ask(np.load(given.image, allow_pickle=False))
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(f"species          {answer.species}")
-    print(f"disease          {answer.disease or 'no head'}")
+    print(f"backbone         {answer.first}")
+    print(f"head             {answer.second or 'none'}")
     print(f"in distribution  {answer.in_distribution} (distance {answer.distance})")

@@ -1,9 +1,5 @@
-"""Model families: a backbone, many heads, an out-of-distribution detector, exported as one draft.
+"""Model families: a backbone, a head for each of its classes and a detector, released as one version.
 
-A `FamilyPlan` has everything found and hashed, a `LoadedFamily` has it loaded. `export_family` is the entry:
-`build_members` makes each graph as a `MemberFile`, `judge_family` measures the whole on held-out rows,
-`draft_family` makes the draft, `family_files` the two JSON files that a server reads. Passes, comparison,
-checks, facts and latency are those of `engine`.
-
-Start with `export_family.py`. Families in words: docs/families.md.
+`family_plan` locates and hashes what a document names; `export_family` makes the members, judges them by the limits and
+describes the version. `backbone`, `heads` and `detector` load or fit the members. Guide: docs/families.md.
 """

@@ -1,154 +1,102 @@
-"""The export of a family: its members are made, measured, compared with the limits, and described."""
+"""The export of a family: its members are made, compared with their origins, judged by the limits, and described."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.latency import LatencyTable, measure_chains
+from onnxreg.converters.engine.measure import Outputs, agreement, make_check
 from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
-from onnxreg.converters.families import judge_family
-from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
-from onnxreg.converters.families.build_members import (
-    BACKBONE,
-    DETECTOR,
-    LoadedFamily,
-    judge_backbone,
-    load_family,
-    make_backbone,
-    make_detector,
-    make_fused,
-    make_heads,
+from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
+from onnxreg.converters.families.detector import (
+    DISTANCE,
+    VERDICT,
+    Embedder,
+    as_float32,
+    detector_graph,
+    fit,
+    rejection,
 )
-from onnxreg.converters.families.detector import Detector, fit
-from onnxreg.converters.families.draft_family import draft_of
-from onnxreg.converters.families.family_plan import TASK, FamilyPlan, MemberPlans
-from onnxreg.converters.families.head_graphs import INPUT, OUTPUT
-from onnxreg.converters.families.precisions import PLAIN, MemberFile
-from onnxreg.converters.families.rows import Embedder
-from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.families.family_plan import DOCUMENT, TASK, FamilyPlan
+from onnxreg.converters.families.heads import Head, head_graph, member_of, plain, read_heads
+from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.tools import graph, model_file, samples, torch_model
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime import npz
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject, Sample
-from onnxreg.schema.core.errors import GateError, InputError, suggest
+from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, suggest
+from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.family import ModelFamily, Role, classes_digest
 from onnxreg.schema.manifest.manifest import Source
+from onnxreg.schema.manifest.parts import Preprocessing, Recipe, Step
 
-COMPARED_EMBEDDINGS = 64
-"""Embeddings that the precisions of heads and the detector are compared on."""
+BACKBONE: Literal["backbone"] = "backbone"
+DETECTOR: Literal["ood"] = "ood"
+PLAIN = "float32"
+SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
+COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
+"""Rows that the precisions of the backbone, and of heads and detector, are compared on."""
 MAX_NAMED_LIMITS = 5
 """Failed limits that an error names."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 
+@dataclass(frozen=True)
+class MemberFile:
+    """A graph of a member in one precision, at `path` in the workspace, derived from the one at `parent`.
+
+    `checks` are those of the manifest in their JSON form; `step` is the record of the pass that made the graph.
+    """
+
+    member: str
+    role: Role
+    precision: str
+    path: str
+    checks: tuple[dict[str, Any], ...]
+    parent: str | None = None
+    step: Step | None = None
+
+
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Make a family that keeps its limits, and time it.
+    """Make a family that keeps its limits, and time one row through each precision of it.
 
     Raises GateError if a limit does not hold, and what `make_family` raises. Then the workspace is not valid.
     """
+    import numpy as np
+
     draft, files = make_family(plan, workspace, progress)
     progress.step("measuring the latency")
-    latency = _measure_latency(workspace, files)
-    check_limits(plan.document, files, latency)
-    return draft, latency
-
-
-def make_family(
-    plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
-) -> tuple[Draft, list[MemberFile]]:
-    """Make every member of a family in `workspace`, whether its limits hold or not.
-
-    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used,
-    ConversionError if a graph differs from its checkpoint.
-    """
-    progress.step("loading the backbone and the heads")
-    family = load_family(plan)
-    check_members(plan.certificates, [head.name for head in family.heads.values()])
-    progress.step("exporting the backbone")
-    backbone = make_backbone(family, workspace)
-    embedders = {
-        file.precision: Embedder(load_session(workspace / file.path), plan.directory) for file in backbone
-    }
-    rows, held_out = _drawn(family.backbone.width), None
-    if plan.document.evaluation is not None:
-        outputs = [item.embed_images(plan.document.evaluation).outputs for item in embedders.values()]
-        backbone = judge_backbone(family, backbone, [arrays[LOGITS] for arrays in outputs])
-        held_out = outputs[0][EMBEDDING]
-        rows = held_out[:COMPARED_EMBEDDINGS]
-    progress.step(f"exporting {len(family.heads)} heads")
-    heads = list(make_heads(family, workspace, rows, held_out))
-    fused = make_fused(family, workspace, [precisions[0] for precisions in heads], rows)
-    detector, detector_files = _make_detector(family, workspace, embedders, rows)
-    files = [*backbone, *chain.from_iterable(heads), *fused, *detector_files]
-    progress.step("describing what was made")
-    draft = draft_of(plan, family, detector, files, workspace)
-    draft = certify_members(plan.certificates, draft, files, workspace, progress)
-    plan.check_unchanged()
-    return draft, files
-
-
-def _drawn(width: int) -> Any:
-    """Draw seeded embeddings, for a family without held-out rows."""
-    import numpy as np
-
-    return np.random.default_rng(0).normal(size=(COMPARED_EMBEDDINGS, width)).astype(np.float32)
-
-
-def _make_detector(
-    family: LoadedFamily, workspace: Path, embedders: Mapping[str, Embedder], compared: Any
-) -> tuple[Detector | None, list[MemberFile]]:
-    """Fit the detector on embeddings in float32, and measure what its graph rejects behind each backbone.
-
-    Args:
-        embedders: by precision.
-        compared: embeddings that its graph is compared with float64 on.
-    """
-    document = family.document
-    if document.ood is None:
-        return None, []
-    rows, calibration = (embedders[PLAIN].embed(path) for path in (document.ood.fit, document.ood.calibrate))
-    fitted = fit(rows, calibration, document.ood.percentile, document.ood.shrinkage)
-    detector, file = make_detector(document, workspace, fitted, compared, calibration.embeddings)
-    session = load_session(workspace / file.path)
-    checks = [judge_family.calibration(detector)]
-    for precision, embedder in embedders.items():
-        held_out = None if document.evaluation is None else embedder.embed_images(document.evaluation)
-        outliers = None if document.ood.outliers is None else embedder.embed(document.ood.outliers)
-        for measured in (held_out, outliers):
-            if measured is not None:
-                measured.check_apart(rows)
-                measured.check_apart(calibration)
-        if precision != PLAIN and outliers is not None and outliers.stored:
-            outliers = None
-        checks += judge_family.detection(session, precision, held_out, outliers, document.limits)
-    return detector, [file.with_checks(checks)]
-
-
-def _measure_latency(workspace: Path, files: Sequence[MemberFile]) -> LatencyTable:
-    """Time one row through each precision of the family."""
-    import numpy as np
-
-    session = load_session(workspace / files[0].path)
-    image = {"input": np.zeros([1, *session.get_inputs()[0].shape[1:]], np.float32)}
-    return measure_chains(workspace, _chains(files), image, BENCHMARK)
-
-
-def _chains(files: Sequence[MemberFile]) -> Iterator[list[str]]:
-    """Yield the paths of each backbone, of a head in its precision or in float32, and of the detector."""
+    image = np.zeros([1, *load_session(workspace / files[0].path).get_inputs()[0].shape[1:]], np.float32)
     heads = [file for file in files if file.role == "head"]
     first = {file.precision: file.path for file in heads if file.member == heads[0].member}
     detector = [file.path for file in files if file.role == DETECTOR]
-    for trunk in (file for file in files if file.role == BACKBONE):
-        head = first.get(trunk.precision, first.get(PLAIN))
-        yield [trunk.path, *([] if head is None else [head]), *detector]
+    chains = [
+        [file.path, *filter(None, [first.get(file.precision, first.get(PLAIN))]), *detector]
+        for file in files
+        if file.role == BACKBONE
+    ]
+    latency = measure_chains(workspace, chains, {INPUT: image}, BENCHMARK)
+    check_limits(plan.document, files, latency)
+    return draft, latency
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
@@ -174,65 +122,323 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
         )
 
 
-IMAGE = "input"
-"""The input of the backbone, and the array of images in a suite."""
+def make_family(
+    plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
+) -> tuple[Draft, list[MemberFile]]:
+    """Make every member of a family in `workspace`, whether its limits hold or not.
 
+    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError if
+    a graph differs from its checkpoint.
+    """
+    import numpy as np
 
-def check_members(plans: MemberPlans, heads: Iterable[str]) -> None:
-    """Raise InputError if a suite is for a member that the family does not have, or that does not classify."""
-    names = [BACKBONE, *heads]
-    for member in plans:
-        if member not in names:
+    document = plan.document
+    progress.step("loading the backbone and the heads")
+    backbone = load_backbone(plan)
+    heads = read_heads(document.heads, plan.directory, backbone.classes, backbone.width)
+    paths = _paths(document, heads)
+    for member in plan.certificates:
+        if member not in (names := [BACKBONE, *(head.name for head in heads.values())]):
             raise InputError(
                 f"certify names {member}, which is neither the backbone nor a head", suggest(member, names)
             )
+    values = document.preprocessing
+    preprocessing = None if values is None else Preprocessing.of_input(values, backbone.shape)
 
+    def write(
+        name: str, role: Role, model: Any, feeds: Sequence[Feed], expected: Outputs, step: Step | None = None
+    ) -> list[MemberFile]:
+        with _named(name):
+            return list(_write(name, role, model, feeds, expected, step, paths[name], document, workspace))
 
-def certify_members(
-    plans: MemberPlans, draft: Draft, files: Iterable[MemberFile], workspace: Path, progress: Progress
-) -> Draft:
-    """Judge the members of a draft; return it with their verdicts, checks and certificates.
-
-    A suite has images, or, for a head, embeddings. A head gets the embeddings of the float32 backbone, so that its
-    verdict is about its own bytes alone. Raises InputError if a suite does not fit its member, or the member has no
-    other precision than float32; ConversionError if a graph does not run.
-    """
-    own = list(files)
-    backbone = next(file for file in own if file.member == BACKBONE and file.precision == PLAIN)
-    for member, plan in plans.items():
-        variants = [file for file in own if file.member == member]
-        plain = next(file for file in variants if file.precision == PLAIN)
-        if member != BACKBONE:
-            plan = _embedded(plan, workspace / backbone.path)
-        paths = tuple(file.path for file in variants if file.precision != PLAIN)
-        if not paths:
-            raise InputError(
-                f"certify names {member}, which has no other precision than float32",
-                "name one under variants, or leave its suite out",
-            )
-        draft, _ = evaluate(
-            replace(plan, artifacts=paths), draft, _subject(member, workspace / plain.path), progress=progress
+    progress.step("exporting the backbone")
+    conversion = OnnxConversion(use_dynamo_exporter="auto", target_opset=document.opset)
+    with _named(BACKBONE):
+        exported, step = base.run(BACKBONE, conversion, backbone.subject)
+    images = document.evaluation and _images(plan, backbone)
+    feeds = samples.draw(exported) if images is None else ({INPUT: images},)
+    expected = torch_model.run(backbone.subject, feeds)
+    trunks = write(BACKBONE, BACKBONE, exported, feeds, expected, step)
+    embedders = {
+        file.precision: Embedder(
+            load_session(workspace / file.path), document.backbone.embedding, plan.directory
         )
-    return draft
+        for file in trunks
+    }
+    if document.evaluation is None:
+        rows = np.random.default_rng(0).normal(size=(COMPARED_EMBEDDINGS, backbone.width)).astype(np.float32)
+    else:
+        rows = embedders[PLAIN].embed(document.evaluation, images=True).embeddings[:COMPARED_EMBEDDINGS]
+    feeds = ({document.backbone.embedding: rows},)
+
+    progress.step(f"exporting {len(heads)} heads")
+    takes, gives, activation = document.backbone.embedding, document.heads.logits, document.heads.activation
+    files = [*trunks]
+    for head in heads.values():
+        model = head_graph(head, activation, takes, gives, document.opset)
+        files += write(head.name, "head", model, feeds, [{gives: head.logits(rows, activation)}])
+
+    record: dict[str, Any] = {}
+    if document.ood is not None:
+        fitted, calibration = (
+            embedders[PLAIN].embed(path) for path in (document.ood.fit, document.ood.calibrate)
+        )
+        detector = fit(fitted, calibration, document.ood.percentile, document.ood.shrinkage)
+        distances = detector.distances(rows)
+        expected = [{DISTANCE: distances, VERDICT: distances <= detector.threshold}]
+        (file,) = write(DETECTOR, DETECTOR, detector_graph(detector, takes, document.opset), feeds, expected)
+        session = load_session(workspace / file.path)
+        checks = [rejection(session, calibration, "false rejection, calibration", "false_rejection_rate")]
+        for precision, embedder in embedders.items():
+            for path, name, metric, least in (
+                (document.evaluation, "false rejection", "false_rejection_rate", None),
+                (
+                    document.ood.outliers,
+                    "rejection of outliers",
+                    "true_positive_rate",
+                    document.limits.ood_true_positive,
+                ),
+            ):
+                if path is None:
+                    continue
+                measured = embedder.embed(path, images=path == document.evaluation)
+                if measured.stored and precision != PLAIN:
+                    continue
+                measured.check_apart(fitted)
+                measured.check_apart(calibration)
+                full_name = name if measured.stored else f"{name}, {precision} backbone"
+                checks.append(rejection(session, measured, full_name, metric, least))
+        record = replace(detector, rejected=round(checks[0]["value"] * checks[0]["samples"])).record()
+        files.append(replace(file, checks=(*file.checks, *checks)))
+
+    progress.step("describing what was made")
+    draft = _draft(plan, backbone, heads, files, record, preprocessing, workspace)
+    for member, evaluation in plan.certificates.items():
+        draft = _certify(document, member, evaluation, draft, files, workspace, progress)
+    plan.check_unchanged()
+    return draft, files
 
 
-def _subject(member: str, path: Path) -> ExportSubject:
-    """The float32 graph of a member as the source that its other precisions are compared with."""
-    takes, gives = (IMAGE, LOGITS) if member == BACKBONE else (INPUT, OUTPUT)
-    sample = Sample(feeds=[{takes: None}], expected=[{gives: None}])
-    return ExportSubject(
-        Source(id=member, digest=digest_file(path)), sample, start=path, fields={"task": TASK}
+def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
+    """The first held-out images, float32."""
+    path = plan.directory / str(plan.document.evaluation)
+    arrays = npz.read_rows(path)
+    if INPUT not in arrays:
+        raise InputError(f"{path.name} has no array called {INPUT}", f"it has {', '.join(sorted(arrays))}")
+    return as_float32(arrays[INPUT], backbone.shape, f"{path.name}: {INPUT}")[:COMPARED_IMAGES]
+
+
+def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
+    """Plan the path of each precision of each member, that of float32 first.
+
+    Raises InputError, naming the members, if two files would have one path, or that of a folder.
+    """
+    stems: dict[str, tuple[str, Sequence[str]]] = {
+        BACKBONE: (document.backbone.file, document.variants.backbone)
+    }
+    for class_id in heads:
+        if member_of(class_id) in stems:
+            raise InputError(
+                f"two heads would be called {member_of(class_id)}",
+                "let class ids differ in letters and digits",
+            )
+        stems[member_of(class_id)] = (f"{document.heads.file}/{plain(class_id)}", document.variants.head)
+    paths: dict[str, list[tuple[str, str]]] = {
+        name: [(precision, f"{stem}{SUFFIXES[precision]}.onnx") for precision in (PLAIN, *precisions)]
+        for name, (stem, precisions) in stems.items()
+    }
+    if document.ood is not None:
+        paths[DETECTOR] = [(PLAIN, f"{DETECTOR}.onnx")]
+    try:
+        check_distinct(path for _, path in chain.from_iterable(paths.values()))
+    except InputError as error:
+        raise InputError(
+            f"two files of members collide: {error.message}",
+            "let backbone.file and heads.file differ, and class ids in more than case; list each precision once",
+        ) from error
+    return paths
+
+
+@contextmanager
+def _named(member: str) -> Iterator[None]:
+    """Name the member in errors that do not begin with its name."""
+    try:
+        yield
+    except RegError as error:
+        if error.message.startswith(member):
+            raise
+        raise type(error)(f"{member}: {error.message}", error.hint) from error
+
+
+def _write(
+    member: str,
+    role: Role,
+    plain_graph: Any,
+    feeds: Sequence[Feed],
+    origin: Outputs,
+    step: Step | None,
+    paths: Sequence[tuple[str, str]],
+    document: FamilyFile,
+    workspace: Path,
+) -> Iterator[MemberFile]:
+    """Write a member in float32, compared with its origin, then in its other precisions, compared with float32.
+
+    Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs.
+    """
+    limits, parent, expected = document.limits, None, origin
+    for precision, path in paths:
+        model, label = plain_graph, member
+        if parent is not None:
+            label = f"{member} in {precision}"
+            work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
+            model, step = base.run(precision, work, graph.copy(plain_graph), PLAIN)
+        outputs = samples.all_outputs(model, feeds, label)
+        samples.compare(expected, outputs, label)
+        checks = []
+        for name, array in expected[0].items():
+            distance = agreement(expected, outputs, name)
+            about = {
+                "name": f"parity of {name}",
+                "samples": distance.positions,
+                "dataset": str(samples.digest(feeds)),
+            }
+            if array.dtype.kind == "b":
+                checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
+                continue
+            limit = getattr(limits.parity, precision)
+            most = None if limit is None else limit * (1.0 if parent is None else distance.scale)
+            checks.append(make_check(about, "max_abs_diff", distance.max_abs_diff, most))
+            if name in (document.backbone.logits, document.heads.logits):
+                checks.append(make_check(about, "argmax_agreement", distance.argmax_agreement))
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        if len(model_file.save(model, workspace / path)) != 1:
+            raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
+        largest = getattr(getattr(limits.size, role), precision, None)
+        size = (workspace / path).stat().st_size
+        checks += [
+            {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"},
+            make_check({"name": "size"}, "bytes", size, largest),
+        ]
+        yield MemberFile(member, role, precision, path, tuple(checks), parent, step)
+        if parent is None:
+            parent, expected = path, outputs
+
+
+def _draft(
+    plan: FamilyPlan,
+    backbone: LoadedBackbone,
+    heads: Mapping[str, Head],
+    files: Sequence[MemberFile],
+    record: Mapping[str, Any],
+    preprocessing: Preprocessing | None,
+    workspace: Path,
+) -> Draft:
+    """Describe the artifacts by what is read back from them, the members, edges and routing, and the recipe."""
+    document = plan.document
+    artifacts = []
+    for file in files:
+        fields = {**graph_fields(inspect_onnx(workspace / file.path), file.step), "checks": list(file.checks)}
+        kind = format_of(file.path, file.precision)
+        artifacts.append(DraftArtifact(kind, file.precision, file.path, parent=file.parent, fields=fields))
+
+    classes: dict[str, tuple[str, Sequence[str]]] = {BACKBONE: (document.backbone.logits, backbone.classes)}
+    classes |= {head.name: (document.heads.logits, head.classes) for head in heads.values()}
+    members = []
+    for name, role in {file.member: file.role for file in files}.items():
+        member: dict[str, Any] = {"name": name, "role": role}
+        member["artifacts"] = [file.path for file in files if file.member == name]
+        if name in classes:
+            output, ids = classes[name]
+            member["classes"] = {"output": output, "ids": list(ids), "digest": str(classes_digest(ids))}
+        members.append(member)
+    embedding = document.backbone.embedding
+    edges = [
+        {"source": BACKBONE, "output": embedding, "target": role, "input": embedding}
+        for role in ("head", DETECTOR)
+        if any(file.role == role for file in files)
+    ]
+    routing = {id_: heads[id_].name if id_ in heads else None for id_ in backbone.classes}
+    family = ModelFamily.from_json(
+        {"members": members, "edges": edges, "routing": routing}, f"the family of {plan.name}"
     )
 
+    steps: dict[str, dict[str, Any]] = {}
+    for file in files:  # one step for each role and precision: hundreds of heads are made in one way
+        name = f"{file.role}-{file.precision}"
+        if name not in steps:
+            origin = {"pass": f"family-{file.role}", "version": 1, "params": {}}
+            if file.step is not None:
+                recorded = file.step.to_json()
+                origin = {key: recorded[key] for key in ("pass", "version", "params")}
+                origin["result"] = recorded.get("result", {}) if file.role == BACKBONE else {}
+            parent = {"input": f"{file.role}-{PLAIN}"} if file.parent else {}
+            steps[name] = {"name": name, "result": {}, **origin, **parent}
+        steps[name]["result"]["graphs"] = steps[name]["result"].get("graphs", 0) + 1
+        if file.role == DETECTOR:
+            steps[name]["result"] |= record
+    recipe = {
+        "profile": DOCUMENT,
+        "profile_version": 1,
+        "steps": list(steps.values()),
+        "tools": tool_versions(() if plan.factory is None else plan.factory.packages),
+        "parameters": {DOCUMENT: dict(plan.recorded)},
+        **({} if plan.factory is None else {"code": plan.factory.code.to_json()}),
+    }
+    optional = {
+        "family": backbone.model_type,
+        "license": document.license,
+        "description": document.description,
+        "preprocessing": preprocessing and preprocessing.to_json(),
+    }
+    fields = {
+        "task": TASK,
+        "model_family": family.to_json(),
+        "source": {"id": plan.name, "digest": str(plan.source)},
+        "source_model_id": plan.name,
+        "recipe": Recipe.from_json(recipe).to_json(),
+        **{key: value for key, value in optional.items() if value},
+    }
+    return Draft(plan.name, workspace, tuple(sorted(artifacts, key=lambda item: item.path)), (), fields)
 
-def _embedded(plan: EvaluationPlan, backbone: Path) -> EvaluationPlan:
-    """The plan with embeddings in place of images. Its suite keeps its digest: that of the file."""
-    session: Any = None
-    items = []
-    for item in plan.suite.items:
-        if IMAGE in item.feed:
-            session = session or load_session(backbone)
-            embedding = samples.outputs(session, item.feed, BACKBONE)[EMBEDDING]
-            item = LabelledRow({INPUT: embedding}, item.label, item.output)
-        items.append(item)
-    return replace(plan, suite=replace(plan.suite, items=tuple(items)))
+
+def _certify(
+    document: FamilyFile,
+    member: str,
+    plan: EvaluationPlan,
+    draft: Draft,
+    files: Sequence[MemberFile],
+    workspace: Path,
+    progress: Progress,
+) -> Draft:
+    """Judge the reduced precisions of a member on a suite of images or, for a head, embeddings.
+
+    A head gets the embeddings of the float32 backbone, so that its verdict is about its own bytes alone. Raises InputError if
+    the suite does not fit the member, or it has no other precision than float32; ConversionError if a graph does not run.
+    """
+    variants = [file for file in files if file.member == member]
+    paths = tuple(file.path for file in variants if file.precision != PLAIN)
+    if not paths:
+        raise InputError(
+            f"certify names {member}, which has no other precision than float32",
+            "name one under variants, or leave its suite out",
+        )
+    takes, gives, embedding = INPUT, document.backbone.logits, document.backbone.embedding
+    if member != BACKBONE:
+        takes, gives, session = embedding, document.heads.logits, load_session(workspace / files[0].path)
+        items = [
+            LabelledRow(
+                {takes: samples.outputs(session, item.feed, BACKBONE)[embedding]}, item.label, item.output
+            )
+            if INPUT in item.feed
+            else item
+            for item in plan.suite.items
+        ]
+        plan = replace(plan, suite=replace(plan.suite, items=tuple(items)))
+    start = workspace / variants[0].path
+    subject = ExportSubject(
+        Source(id=member, digest=digest_file(start)),
+        Sample(feeds=[{takes: None}], expected=[{gives: None}]),
+        start=start,
+        fields={"task": TASK},
+    )
+    return evaluate(replace(plan, artifacts=paths), draft, subject, progress=progress)[0]

@@ -22,8 +22,7 @@ from onnxreg.converters.tasks.task import (
     TaskOptions,
     read_labelled_inputs,
 )
-from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -115,17 +114,16 @@ class ImageClassification(Task):
 
     def find(self, source: str) -> LocatedSource:
         factory_source = self._locate(source)
-        files = {"checkpoint": factory_source.checkpoint}
-        files |= {f"code/{name}": path for name, path in factory_source.factory.files.items()}
-        digests = {name: digest_file(path) for name, path in files.items()}
-        code = factory_source.factory.code
-        if code.digest is None:
-            digests[f"code/{code.name}"] = Digest.of(canonical.encode(code.to_json()))
+        function = factory_source.factory
+        digests = {"checkpoint": digest_file(factory_source.checkpoint), **function.digests}
         data = () if factory_source.dataset is None else (factory_source.dataset,)
-        read = (factory_source.checkpoint.parent, *files.values(), *data)
-        packages = factory_source.factory.packages
+        read = (factory_source.checkpoint.parent, factory_source.checkpoint, *function.files.values(), *data)
         return LocatedSource(
-            factory_source, directory_digest(digests), files=read, packages=packages, code=code
+            factory_source,
+            directory_digest(digests),
+            files=read,
+            packages=function.packages,
+            code=function.code,
         )
 
     def _locate(self, source: str) -> FactorySource:
@@ -179,9 +177,12 @@ class ImageClassification(Task):
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
         factory_source: FactorySource = source.location
-        module = factory.make(factory_source.factory, self.options.arguments)
+        options = self.options
+        module = factory.make(factory_source.factory, options.arguments)
         torch_weights.load_into(module, factory_source.checkpoint)
-        subject = image_sample.subject_of(module, self.options)
+        subject = image_sample.subject_of(
+            module, options.input, options.outputs, options.input_name, options.fixed_batch
+        )
         data = self._labelled(factory_source, subject.outputs)
         sample = image_sample.measure(subject, self._images(factory_source), self.options.fixed_batch)
         self._check_labels(sample.expected[0][subject.outputs[0]])

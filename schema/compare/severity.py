@@ -66,7 +66,6 @@ LISTS: Lists = {
     "artifacts[].metadata.outputs": _TENSORS,
     "model_family.members": _named("{name}"),
     "model_family.members[].classes.ids": _IN_PLACE,
-    "model_family.members[].heads": _named("{member}")._replace(positions=True),
     "model_family.edges": _named("{source}.{output}->{target}.{input}"),
     **dict.fromkeys(
         (
@@ -381,8 +380,6 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "model_family.members[].classes.digest": _cosmetic("classes-digest"),
         "model_family.members[].classes.ids": Rule("class", reordered="breaking"),
         "model_family.members[].classes.ids[]": Rule("class", removed="breaking"),
-        "model_family.members[].heads": Rule("stacked-head", reordered="breaking"),
-        "model_family.members[].heads*": Rule("stacked-head"),
         "model_family.members[].role": Rule("member-role", changed="breaking"),
         "model_family.routing*": Rule("route", removed="breaking", changed=_rerouted),
     },

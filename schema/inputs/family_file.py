@@ -31,43 +31,42 @@ from onnxreg.schema.manifest.family import ClassId
 from onnxreg.schema.manifest.manifest import Description
 from onnxreg.schema.manifest.parts import Pixels
 
+TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
-FACTORY_KEYS = frozenset({"factory", "arguments", "input", "outputs"})
+FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
 """The keys of a backbone that belong to a factory."""
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
 
-class BackboneOutputs(WrittenDocument):
-    """The outputs of a module by their key in the dict that it returns, or by their position from 0."""
-
-    logits: Count | Text
-    embedding: Count | Text
-
-
 class BackboneSpec(WrittenDocument):
     """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of its graphs.
 
-    `classes` are its class ids in order; the checkpoint's config must have the same.
+    `classes` are its class ids in order; the checkpoint's config must have the same. `logits` and `embedding` name the
+    outputs of the graph.
 
     With a `factory` (`module:function` or `file.py:function`), the function makes the module and gets
-    `arguments`, and `checkpoint` is a file with its weights. `input` is (channels, height, width).
+    `arguments`, and `checkpoint` is a file with its weights. `input` is (channels, height, width). The module gives a dict
+    with both outputs under their names, or a tuple (logits, embedding).
     """
 
     checkpoint: Text
-    file: RelPath = "swin-species"
+    file: RelPath = "backbone"
     classes: Items[ClassId] | None = None
+    logits: TensorName = "logits"
+    embedding: TensorName = "embedding"
     factory: Text | None = None
     arguments: JsonObject = {}
     input: tuple[Pixels, Pixels, Pixels] | None = None
-    outputs: BackboneOutputs | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.logits == self.embedding:
+            raise ValueError("logits and embedding have one name")
         if self.factory is None and (given := sorted(self.model_fields_set & FACTORY_KEYS)):
             raise ValueError(f"{given[0]} goes with a factory only")
-        missing = [key for key in ("classes", "input", "outputs") if getattr(self, key) is None]
+        missing = [key for key in ("classes", "input") if getattr(self, key) is None]
         if self.factory is not None and missing:
             raise ValueError(f"a factory needs {' and '.join(missing)} too")
         return self
@@ -76,18 +75,19 @@ class BackboneSpec(WrittenDocument):
 class HeadsSpec(WrittenDocument):
     """The heads of a family.
 
-    `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
+    `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
     `none` lists the classes without a head. `classes` has, by class id, the classes of heads whose order must
     not change; each checkpoint must record the same, or none. `activation` is applied between the layers of a head;
-    `file` is the folder of their graphs.
+    `file` is the folder of their graphs, `logits` names their output.
     """
 
     folder: Text
     none: Items[ClassId] = ()
     classes: Table[Items[ClassId]] = {}
     activation: Literal["Relu", "Tanh"] = "Relu"
-    file: RelPath = "disease-heads"
+    file: RelPath = "heads"
+    logits: TensorName = "logits"
 
 
 class DetectorSpec(WrittenDocument):
@@ -105,11 +105,10 @@ class DetectorSpec(WrittenDocument):
 
 
 class VariantsSpec(WrittenDocument):
-    """The precisions of each role besides float32; for the optional fused graph, all of them."""
+    """The precisions of each role besides float32."""
 
     backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
     head: Items[Literal["float16", "int8"]] = ("float16", "int8")
-    fused: Items[Literal["float32", "int8"]] = ()
 
 
 class ParityLimits(WrittenDocument):
@@ -146,13 +145,6 @@ class DetectorSizes(WrittenDocument):
     float32: Bytes | None = None
 
 
-class FusedSizes(WrittenDocument):
-    """Size limits of the fused graph, by precision."""
-
-    float32: Bytes | None = None
-    int8: Bytes | None = None
-
-
 class SizeLimits(WrittenDocument):
     """The most bytes of one file, by role and precision.
 
@@ -162,19 +154,16 @@ class SizeLimits(WrittenDocument):
     backbone: BackboneSizes | None = BackboneSizes()
     head: HeadSizes | None = HeadSizes()
     ood: DetectorSizes | None = DetectorSizes()
-    fused: FusedSizes | None = FusedSizes()
 
 
 class FamilyLimits(WrittenDocument):
     """The limits of a release; null removes one.
 
-    `accuracy_loss` is the greatest loss of a reduced precision against float32's accuracy on `evaluation`;
-    `ood_true_positive` the least share of rejected `outliers`; `latency_p95` the milliseconds of backbone,
-    head and detector together, on the CPU.
+    `ood_true_positive` is the least share of rejected `outliers`; `latency_p95` the milliseconds of backbone, head and
+    detector together, on the CPU.
     """
 
     parity: ParityLimits = ParityLimits()
-    accuracy_loss: Share | None = 0.01
     size: SizeLimits = SizeLimits()
     ood_true_positive: Share | None = 0.9
     latency_p95: Above0 | None = 200.0
@@ -183,8 +172,8 @@ class FamilyLimits(WrittenDocument):
 class FamilyFile(WrittenDocument):
     """A model family: backbone, heads, detector, variants and limits.
 
-    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
-    ids) and, for each head to judge, `head:<id>` (its class ids, "" if a row does not belong to the head).
+    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`): images that nobody trained on, which
+    precisions are compared on and the detector is measured on.
     `preprocessing` has the keys of the manifest's; its size is that of the backbone's input. `certify` has, by
     member (`backbone`, `head:<id>`), the suite on which its other precisions are judged against float32: see
     docs/certification.md.
@@ -206,12 +195,11 @@ class FamilyFile(WrittenDocument):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        outliers = self.ood.outliers if self.ood else None
-        for name, rows, requirement in (
-            ("accuracy_loss", self.evaluation, "evaluation"),
-            ("ood_true_positive", outliers, "ood.outliers"),
-        ):
-            stated = name in self.limits.model_fields_set and getattr(self.limits, name) is not None
-            if stated and rows is None:
-                raise ValueError(f"limits.{name} is stated, and cannot be measured without {requirement}")
+        stated = (
+            self.limits.model_fields_set & {"ood_true_positive"} and self.limits.ood_true_positive is not None
+        )
+        if stated and (self.ood is None or self.ood.outliers is None):
+            raise ValueError(
+                "limits.ood_true_positive is stated, and cannot be measured without ood.outliers"
+            )
         return self

@@ -20,7 +20,7 @@ from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Tensor
 
-Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
+Role = Literal["backbone", "head", "ood", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
 MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -56,25 +56,14 @@ def classes_digest(ids: Sequence[str]) -> Digest:
     return Digest.of(canonical.encode(list(ids)))
 
 
-class StackedHead(Document):
-    """A head that was stacked into a fused graph: the member, and the digest of its artifact that was read."""
-
-    member: MemberName
-    digest: Digest
-
-
 class Member(Document):
-    """One graph of a family with its variants (`artifacts`, by path), or files about it (`files`, by path).
-
-    `heads` of a fused graph are the heads in the order of its index input.
-    """
+    """One graph of a family with its variants (`artifacts`, by path), or files about it (`files`, by path)."""
 
     name: MemberName
     role: Role
     artifacts: Items[RelPath] = ()
     files: Items[RelPath] = ()
     classes: Classes | None = None
-    heads: Items[StackedHead] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -84,8 +73,6 @@ class Member(Document):
             raise ValueError(f"member {self.name} has no artifact")
         if self.role in ("backbone", "head") and self.classes is None:
             raise ValueError(f"member {self.name} does not say what its classes are")
-        if bool(self.heads) != (self.role == "fused"):
-            raise ValueError(f"member {self.name}: a fused graph names its heads, and nothing else does")
         return self
 
 
@@ -145,7 +132,7 @@ class ModelFamily(Document):
             yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
     def _routing_faults(self) -> Iterator[str]:
-        """Each class has its head or a null, and each head a class; a fused graph stacks exactly the heads; edges feed all."""
+        """Each class has its head or a null, and each head a class; edges feed all."""
         if len(self.of_role("backbone")) != 1:
             yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
         backbone = self.of_role("backbone")[0]
@@ -160,12 +147,6 @@ class ModelFamily(Document):
             yield f"routing names {unknown[0]}, which is not a head of this family"
         if orphans := sorted(heads - routed):
             yield f"member {orphans[0]} is an orphan: no class is routed to it"
-        for fused in self.of_role("fused"):
-            stacked = [head.member for head in fused.heads]
-            if repeated := _repeated(stacked):
-                yield f"member {fused.name} stacks {repeated} twice"
-            if unstacked := sorted(heads ^ set(stacked)):
-                yield f"member {fused.name} does not stack exactly the heads: {unstacked[0]} is on one side only"
         for edge in self.edges:
             if self.member(edge.source) is None:
                 yield f"an edge comes from {edge.source}, which is not a member"

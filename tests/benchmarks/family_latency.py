@@ -78,7 +78,7 @@ def main() -> None:
             if file.role == "backbone"
             for threads in sorted({1, 2, cores})
         }
-        others = [load(root / "work" / path, 1) for path in ("disease-heads/apple-int8.onnx", "ood.onnx")]
+        others = [load(root / "work" / path, 1) for path in ("heads/apple-int8.onnx", "ood.onnx")]
         times: dict[tuple[str, int], list[float]] = {key: [] for key in trunks}
         for _ in range(ROUNDS):
             for key, trunk in trunks.items():

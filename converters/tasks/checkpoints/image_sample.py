@@ -16,38 +16,58 @@ MAX_GOLDEN_VALUES = 4_500
 """Values of input and output together in golden vectors; larger images have no golden vectors."""
 
 
-def subject_of(module: Any, options: Any) -> TorchModel:
-    """Wrap a module in evaluation mode and float32, with named outputs; `options` are those of the task."""
-    import torch
+def subject_of(
+    module: Any,
+    shape: Sequence[int],
+    outputs: Sequence[str] = (),
+    input_name: str = "input",
+    fixed_batch: bool = False,
+) -> TorchModel:
+    """Wrap a module, in evaluation mode and float32, to take an image by name and give a tuple of tensors.
 
-    module = prepare(module)
-    example = torch.from_numpy(draw(2, options.input)[: 1 if options.fixed_batch else 2])
-    wrapped, names = _named(module, example, options.outputs)
-    axes = {} if options.fixed_batch else {name: {0: "batch"} for name in (options.input_name, *names)}
-    return TorchModel(wrapped, {options.input_name: example}, names, axes)
+    Args:
+        shape: channels, height and width.
+        outputs: the names of the outputs: keys of the mapping that the module gives, or names for what it gives, in order.
 
-
-def prepare(module: Any) -> Any:
-    """Put a module into evaluation mode and float32, with attention that exporters keep."""
-    for part in module.modules():
-        if hasattr(part, "set_attn_implementation"):
-            part.set_attn_implementation("eager")
-    return module.float().eval()
-
-
-def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Wrap the module to take an image by any name and return a tuple; return it with the names of the
-    tuple's members.
+    Raises ConversionError if it does not take the shape, InputError if it gives other things than tensors, or not as many.
     """
     import torch
 
+    for part in module.modules():
+        if hasattr(part, "set_attn_implementation"):
+            part.set_attn_implementation("eager")  # which exporters keep
+    module = module.float().eval()
+    example = torch.from_numpy(draw(2, shape)[: 1 if fixed_batch else 2])
+
+    def tensors(given: Any) -> dict[str, Any]:
+        if isinstance(given, Mapping):
+            chosen = outputs if outputs and set(outputs) <= set(given) else given
+            return {name: given[name] for name in chosen}
+        members = given if isinstance(given, tuple | list) else (given,)
+        return {str(index): member for index, member in enumerate(members)}
+
     try:
         with torch.no_grad():
-            output = module(example)
+            given = module(example)
     except Exception as error:
-        shape = list(example.shape[1:])
-        raise ConversionError(f"the module does not take an input of shape {shape}: {why(error)}") from error
-    names = _names(output, output_names)
+        raise ConversionError(
+            f"the module does not take an input of shape {list(shape)}: {why(error)}"
+        ) from error
+    outcome = tensors(given)
+    if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome.values()):
+        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome.values()})) or "nothing"
+        raise InputError(
+            f"the module gives {kinds}, not tensors", "return a tensor, a tuple or a dict of tensors"
+        )
+    if outputs and len(outputs) != len(outcome):
+        raise InputError(
+            f"the module gives {len(outcome)} outputs, and {len(outputs)} are named: {', '.join(outputs)}"
+        )
+    if not outputs and len(outcome) > 1 and not isinstance(given, Mapping):
+        raise InputError(
+            f"the module gives {len(outcome)} outputs without names", "name them: options: {outputs: [...]}"
+        )
+    names = tuple(outputs) or (tuple(outcome) if len(outcome) > 1 else ("output",))
 
     class Named(torch.nn.Module):
         def __init__(self) -> None:
@@ -55,43 +75,10 @@ def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any,
             self.module = module
 
         def forward(self, **image: Any) -> Any:
-            return tuple(_tensors(self.module(*image.values()), output_names).values())
+            return tuple(tensors(self.module(*image.values())).values())
 
-    return Named().eval(), names
-
-
-def _names(output: Any, output_names: Sequence[str]) -> tuple[str, ...]:
-    import torch
-
-    tensors = _tensors(output, output_names)
-    if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in tensors.values()})) or "nothing"
-        raise InputError(
-            f"the module gives {kinds}, not tensors", "return a tensor, a tuple or a dict of tensors"
-        )
-    if output_names and len(output_names) != len(tensors):
-        raise InputError(
-            f"the module gives {len(tensors)} outputs, and {len(output_names)} are named: {', '.join(output_names)}"
-        )
-    if output_names:
-        return tuple(output_names)
-    if len(tensors) > 1 and not isinstance(output, Mapping):
-        raise InputError(
-            f"the module gives {len(tensors)} outputs without names", "name them: options: {outputs: [...]}"
-        )
-    return tuple(tensors) if len(tensors) > 1 else ("output",)
-
-
-def _tensors(output: Any, output_names: Sequence[str]) -> Mapping[str, Any]:
-    """Map names to outputs: the requested members of a mapping, all of its members, or positions."""
-    if isinstance(output, Mapping):
-        return (
-            {name: output[name] for name in output_names}
-            if output_names and set(output_names) <= set(output)
-            else dict(output)
-        )
-    members = output if isinstance(output, tuple | list) else (output,)
-    return {str(index): member for index, member in enumerate(members)}
+    axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
+    return TorchModel(Named().eval(), {input_name: example}, names, axes)
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:

@@ -22,7 +22,8 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, import_context, is_installed
-from onnxreg.schema.core.digest import directory_digest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest.parts import Code
 
@@ -84,6 +85,13 @@ class Factory:
         digests = {name: digest_file(path) for name, path in self.files.items()}
         single = next(iter(digests.values())) if len(digests) == 1 else None
         return Code(name=self.name, digest=single or directory_digest(digests))
+
+    @property
+    def digests(self) -> dict[str, Digest]:
+        """The digest of each file of its code, or of the record of its distribution, as parts of a source."""
+        if not self.files:
+            return {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
+        return {f"code/{name}": digest_file(path) for name, path in self.files.items()}
 
     @property
     def packages(self) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def test_a_family_is_exported_and_timed(reg: Reg, source: Path, tmp_path: Path) 
     assert done.status == 0, done.err
     assert done.json["ref"] == "acme/other:0.1.0"
     (latency,) = done.json["latency"]
-    assert latency["graphs"] == ["swin-species-fp32.onnx", "disease-heads/apple-fp32.onnx", "ood.onnx"]
+    assert latency["graphs"] == ["backbone-fp32.onnx", "heads/apple-fp32.onnx", "ood.onnx"]
     assert 0 < latency["p50_ms"] <= latency["p95_ms"]
     assert "p50_ms" not in json.dumps(done.json["manifest"])
     events = len(Registry(tmp_path / "home").log("acme/other"))
@@ -134,7 +134,7 @@ def test_a_family_is_exported_and_timed(reg: Reg, source: Path, tmp_path: Path) 
     assert line.endswith(f": {' + '.join(latency['graphs'])} (one row, 1 thread)")
     shown = reg("--registry", tmp_path / "home", "show", "acme/other", "--benchmark", "--json")
     (on_record,) = shown.json["benchmarks"]
-    assert on_record["artifacts"][0]["path"] == "swin-species-fp32.onnx"
+    assert on_record["artifacts"][0]["path"] == "backbone-fp32.onnx"
     assert {check["metric"] for check in on_record["artifacts"][0]["checks"]} == {"median_ms", "p95_ms"}
     assert len(Registry(tmp_path / "home").log("acme/other")) == events
 

@@ -59,10 +59,10 @@ def test_the_backbone_is_resolved_and_answers_as_the_module(
     words = ("pull", NAME, home, "--member", "backbone", "--format", "onnx", "--output", tmp_path / "pulled")
     done = reg("--registry", tmp_path / "app", *words, "--json")
     assert done.status == 0, done.err
-    assert resolved.json["artifact"]["path"] == "swin-species-fp32.onnx"
-    session = onnxruntime.InferenceSession(tmp_path / "pulled" / "swin-species-fp32.onnx")
+    assert resolved.json["artifact"]["path"] == "backbone-fp32.onnx"
+    session = onnxruntime.InferenceSession(tmp_path / "pulled" / "backbone-fp32.onnx")
     images = small.images(5, 7)
-    scores, embedding = session.run(["species_logits", "embedding"], {"input": images})
+    scores, embedding = session.run(["scores", "features"], {"input": images})
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with torch.no_grad():
@@ -78,12 +78,13 @@ def test_the_recipe_binds_the_code_by_its_digest(home: Path, source: Path) -> No
     assert recipe.code.digest == Digest.of((source / "net.py").read_bytes())
     recorded = recipe.to_json()["parameters"]["family"]["backbone"]
     assert recorded == {
-        "file": "swin-species",
+        "file": "backbone",
         "classes": small.SPECIES,
         "factory": "net:build",
         "arguments": {"width": small.WIDTH},
         "input": [3, small.SIDE, small.SIDE],
-        "outputs": {"logits": "scores", "embedding": "features"},
+        "logits": "scores",
+        "embedding": "features",
     }
 
 

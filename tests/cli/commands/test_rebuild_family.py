@@ -48,11 +48,7 @@ def test_a_family_comes_out_again_elsewhere(reg: Reg, home: Path, source: Path, 
     assert done.status == 0, done.err
     assert done.json["matches"]
     assert {file["state"] for file in done.json["files"]} == {"same"}
-    assert {file["path"] for file in done.json["files"]} >= {
-        "ood.onnx",
-        "ood.safetensors",
-        "onnx-metadata.json",
-    }
+    assert "ood.onnx" in {file["path"] for file in done.json["files"]}
 
 
 def test_the_manifest_tells_digests_and_no_paths(home: Path, tmp_path: Path) -> None:
@@ -67,7 +63,7 @@ def test_the_manifest_tells_digests_and_no_paths(home: Path, tmp_path: Path) -> 
 
 
 def other_limit(root: Path) -> None:
-    write_document(root, limits={"accuracy_loss": None, "latency_p95": None, "parity": {"int8": 0.2}})
+    write_document(root, limits={"latency_p95": None, "parity": {"int8": 0.2}})
 
 
 def other_rows(root: Path) -> None:

@@ -1,79 +1,118 @@
 """The detector rejects what it says it rejects, and is not fitted on what cannot carry it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from support.families.seeded import embedded
+from hypothesis import given
+from hypothesis import strategies as st
 
-from onnxreg.converters.families import detector as subject
-from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors
+from onnxreg.converters.families.detector import (
+    Detector,
+    Embedder,
+    Rows,
+    detector_graph,
+    estimate_covariance,
+    fit,
+    keys_of,
+    rejection,
+    wilson,
+)
+from onnxreg.converters.families.heads import make_graph
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError
 
 DIMENSION = 32
 
 
-def draw(count: int, seed: int, shift: float = 0.0) -> np.ndarray:
+def draw(count: int = 400, seed: int = 0, shift: float = 0.0, width: int = DIMENSION) -> np.ndarray:
     """Correlated rows, float32."""
-    mixing = np.random.default_rng(0).normal(size=(DIMENSION, DIMENSION))
+    mixing = np.random.default_rng(0).normal(size=(width, width))
     generator = np.random.default_rng(seed)
-    return (generator.normal(size=(count, DIMENSION)) @ mixing + shift).astype(np.float32)
+    return (generator.normal(size=(count, width)) @ mixing + shift).astype(np.float32)
 
 
-def fit(rows: np.ndarray, held_out: np.ndarray, *options: float) -> Detector:
-    return subject.fit(embedded(rows, "fit.npz"), embedded(held_out, "calibrate.npz"), *options)
+def embedded(rows: np.ndarray, name: str = "rows.npz") -> Rows:
+    """Rows as if they had come out of a backbone."""
+    return Rows(name, "sha256:" + "0" * 64, keys_of(rows), rows)
+
+
+def fitted(
+    rows: np.ndarray, held_out: np.ndarray, percentile: float = 95.0, shrinkage: Any = None
+) -> Detector:
+    return fit(embedded(rows, "fit.npz"), embedded(held_out, "calibrate.npz"), percentile, shrinkage)
 
 
 @pytest.fixture(scope="module")
 def detector() -> Detector:
-    return fit(draw(2000, 1), draw(1000, 2), 95.0)
+    return fitted(draw(2000, 1), draw(1000, 2))
+
+
+def session_of(detector: Detector, opset: int = 18) -> Any:
+    graph = detector_graph(detector, "embedding", opset)
+    onnx.checker.check_model(graph, full_check=True)
+    return model_file.session(graph)
 
 
 def test_fresh_rows_are_rejected_as_often_as_it_says() -> None:
     """Of 60 detectors with other held-out rows, nearly 95 % say an interval that holds their true rate."""
     rows, fresh, covered = draw(2000, 1), draw(20_000, 3), 0
     for seed in range(100, 160):
-        detector = fit(rows, draw(400, seed), 95.0)
-        _, (low, high) = detector.false_rejection
+        detector = fitted(rows, draw(400, seed))
+        low, high = detector.record()["false_rejection_interval"]
         covered += low <= (detector.distances(fresh) > detector.threshold).mean() <= high
     assert covered >= 0.85 * 60
 
 
-def test_shifted_rows_are_rejected(detector: Detector) -> None:
-    assert (detector.distances(draw(1000, 4, shift=30.0)) > detector.threshold).mean() > 0.99
-
-
-def test_the_graph_agrees_with_float64(detector: Detector) -> None:
-    graph = detector_graph(detector, 18)
-    onnx.checker.check_model(graph, full_check=True)
-    rows = np.concatenate([draw(500, 5), draw(500, 6, shift=5.0)])
-    distance, verdict = model_file.session(graph).run(None, {"embedding": rows})
+@pytest.mark.parametrize("opset", [17, 18])
+def test_the_graph_agrees_with_float64_and_rejects_shifted_rows(detector: Detector, opset: int) -> None:
+    rows = np.concatenate([draw(500, 5), draw(500, 6, shift=30.0)])
+    distance, verdict = session_of(detector, opset).run(None, {"embedding": rows})
     exact = detector.distances(rows)
     assert np.abs(distance / exact - 1).max() < 1e-5
     clear = np.abs(exact / detector.threshold - 1) > 1e-5
     assert np.array_equal(verdict[clear], (exact <= detector.threshold)[clear])
     assert clear.mean() > 0.99
+    assert verdict[500:].mean() < 0.01
 
 
-def test_the_tensors_are_the_detector(detector: Detector) -> None:
-    tensors = detector_tensors(detector)
-    rows = draw(10, 7)
-    again = np.linalg.norm((rows.astype(np.float64) - tensors["mean"]) @ tensors["whitening"], axis=1)
-    assert np.allclose(again, detector.distances(rows), rtol=1e-12)
-    assert {array.dtype for array in tensors.values()} == {np.dtype(np.float64)}
+def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
+    """With a spread of 1e-4 around 1000, float32 tells only steps of 6e-5 apart: the graph and float64 disagree on some rows."""
+    generator = np.random.default_rng(1)
+    rows, held_out, fresh = (1000.00003 + 1e-4 * generator.normal(size=(n, 8)) for n in (500, 200, 4000))
+    detector = fitted(rows, held_out)
+    session, narrow = session_of(detector), fresh.astype(np.float32)
+    (inside,) = session.run(["in_distribution"], {"embedding": narrow})
+    found = rejection(session, embedded(narrow), "fresh rows", "false_rejection_rate")
+    assert found["value"] == pytest.approx((~inside).mean(), abs=1e-6)
+    assert found["value"] != (detector.distances(narrow) > detector.threshold).mean()
+
+
+def test_a_detector_that_misses_outliers_fails(detector: Detector) -> None:
+    session, metric = session_of(detector), "true_positive_rate"
+    alike, far = (
+        rejection(session, embedded(draw(300, 9, shift)), "x", metric, 0.9) for shift in (0.0, 50.0)
+    )
+    assert (alike["verdict"], far["verdict"], far["value"], far["samples"]) == ("fail", "pass", 1.0, 300)
+    assert far["interval"][0] <= far["value"] <= far["interval"][1]
+
+
+def test_the_interval_is_wilsons() -> None:
+    """statsmodels: proportion_confint(5, 50, method="wilson")."""
+    assert wilson(5, 50) == pytest.approx((0.04347, 0.21361), abs=1e-5)
+    assert wilson(0, 9)[0] == 0.0
 
 
 def test_without_shrinkage_the_distance_is_mahalanobis() -> None:
     rows, held_out = draw(2000, 1), draw(200, 2)
-    plain = fit(rows, held_out, 95.0, 0.0)
     exact = rows.astype(np.float64)
     inverse = np.linalg.inv(np.cov(exact.T, bias=True))
     away = held_out - exact.mean(axis=0)
     expected = np.sqrt(np.einsum("nd,de,ne->n", away, inverse, away))
-    assert np.allclose(plain.distances(held_out), expected)
+    assert np.allclose(fitted(rows, held_out, shrinkage=0.0).distances(held_out), expected)
 
 
 def broken() -> np.ndarray:
@@ -82,38 +121,170 @@ def broken() -> np.ndarray:
     return rows
 
 
-Case = tuple[Callable[[], tuple[Any, ...]], str]
-REFUSED: dict[str, Case] = {
-    "too few rows": (
-        lambda: (draw(DIMENSION, 1), draw(200, 2), 95.0),
-        "ood: fit.npz has 32 distinct rows for 32 dimensions: too few",
-    ),
-    "too few held out": (
-        lambda: (draw(400, 1), draw(58, 2), 95.0),
-        "ood: calibrate.npz has 58 distinct rows: too few",
-    ),
+UNFIT: dict[str, tuple[Callable[[], tuple[np.ndarray, np.ndarray]], str]] = {
+    "too few rows": (lambda: (draw(DIMENSION, 1), draw(200, 2)), "fit.npz has 32 distinct rows"),
+    "too few held out": (lambda: (draw(400, 1), draw(58, 2)), "calibrate.npz has 58 distinct rows"),
     "few rows, repeated": (
-        lambda: (np.repeat(draw(6, 1), 50, axis=0), draw(200, 2), 95.0),
-        "ood: fit.npz has 6 distinct rows for 32 dimensions: too few",
+        lambda: (np.repeat(draw(6, 1), 50, axis=0), draw(200, 2)),
+        "fit.npz has 6 distinct",
     ),
-    "one held-out row, repeated": (
-        lambda: (draw(400, 1), np.repeat(draw(1, 2), 59, axis=0), 95.0),
-        "ood: calibrate.npz has 1 distinct rows: too few",
+    "one row, repeated": (
+        lambda: (draw(400, 1), np.repeat(draw(1, 2), 59, axis=0)),
+        "calibrate.npz has 1 distinct",
     ),
-    "its own held-out set": (
-        lambda: (draw(400, 1), draw(400, 1), 95.0),
-        "ood: calibrate.npz and fit.npz are one set",
-    ),
+    "its own held-out set": (lambda: (draw(400, 1), draw(400, 1)), "calibrate.npz shares 400 of its rows"),
     "one shared row": (
-        lambda: (draw(400, 1), np.concatenate([draw(99, 2), draw(1, 1)]), 95.0),
-        "ood: calibrate.npz shares 1 of its 100 rows with fit.npz",
+        lambda: (draw(400, 1), np.concatenate([draw(99, 2), draw(1, 1)])),
+        "calibrate.npz shares 1 of",
     ),
-    "nan": (lambda: (broken(), draw(200, 2), 95.0), "ood: an embedding of fit.npz holds NaN"),
+    "nan": (lambda: (broken(), draw(200, 2)), "an embedding of fit.npz holds NaN"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_scores_without_a_threshold_are_refused(what: str) -> None:
-    arguments, message = REFUSED[what]
+@pytest.mark.parametrize("what", UNFIT)
+def test_rows_that_give_no_threshold_are_refused(what: str) -> None:
+    rows, message = UNFIT[what]
+    with pytest.raises(InputError, match=f"ood: {message}"):
+        fitted(*rows())
+
+
+def normed(rows: np.ndarray) -> np.ndarray:
+    """Behind a layer norm with trained weights and offsets, as float32 computes it."""
+    generator = np.random.default_rng(1)
+    exact = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+    weight, offset = (generator.normal(size=rows.shape[1]).astype(np.float32) for _ in range(2))
+    return np.asarray(exact * weight + offset)
+
+
+def of_rank(rank: int) -> np.ndarray:
+    """Rows that follow from `rank` of their dimensions, but for what float32 rounds."""
+    mixing = np.random.default_rng(2).normal(size=(rank, DIMENSION))
+    return np.asarray(draw()[:, :rank] @ mixing).astype(np.float32)
+
+
+def with_third(column: Any) -> np.ndarray:
+    rows = draw()
+    rows[:, 3] = column
+    return rows
+
+
+def few_rows_with_noise() -> np.ndarray:
+    """Eight rows, each fifty times, told apart in the last digits alone."""
+    rows = np.repeat(draw(8), 50, axis=0)
+    return np.asarray(rows * (1 + 1e-7 * np.random.default_rng(3).normal(size=rows.shape))).astype(np.float32)
+
+
+jitter = np.float32(0.1) * (1 + 1e-7 * (np.arange(400) % 2))
+DEGENERATE: dict[str, tuple[Callable[[], np.ndarray], float | None, str]] = {
+    "a constant dimension": (
+        lambda: with_third(0.1),
+        None,
+        "dimension 3 of the fitted embeddings is constant",
+    ),
+    "a constant dimension, all shrunk": (lambda: with_third(0.1), 1.0, "dimension 3"),
+    "a dimension of rounding": (
+        lambda: with_third(jitter),
+        None,
+        "dimension 3 of the fitted embeddings is constant",
+    ),
+    "half the rank": (lambda: of_rank(16), None, "rank 16 of 32, at least 31 is asked for"),
+    "two dimensions lost": (lambda: of_rank(30), 0.5, "rank 30 of 32"),
+    "few rows, repeated": (few_rows_with_noise, None, "rank 7 of 32"),
+    "equal dimensions, not shrunk": (
+        lambda: with_third(draw()[:, 4]),
+        0.0,
+        "rank 31 of 32, at least 32 is asked for",
+    ),
+    "a layer norm, not shrunk": (lambda: normed(draw()), 0.0, "rank 31 of 32"),
+    "hardly shrunk": (lambda: with_third(draw()[:, 4]), 1e-18, "singular, even once it was shrunk"),
+}
+
+
+@pytest.mark.parametrize("what", DEGENERATE)
+def test_a_degenerate_fit_is_refused(what: str) -> None:
+    rows, shrinkage, message = DEGENERATE[what]
     with pytest.raises(InputError, match=message):
-        fit(*arguments())
+        estimate_covariance(rows(), shrinkage)
+
+
+def test_shrinkage_carries_the_dimension_that_a_layer_norm_takes() -> None:
+    found = estimate_covariance(normed(draw()))
+    assert found.rank == DIMENSION - 1
+    assert 0 < found.shrinkage < 1
+    assert 1 < found.condition < 1e6
+
+
+def test_shrinkage_is_what_ledoit_and_wolf_say() -> None:
+    """Their estimate falls with the rows; its value for identity covariance tends to 1."""
+    few, many = (estimate_covariance(draw(count)).shrinkage for count in (64, 6400))
+    assert 0 < many < few < 1
+    sphere = np.random.default_rng(8).normal(size=(500, DIMENSION))
+    assert estimate_covariance(sphere).shrinkage > 0.9
+
+
+@given(st.lists(st.floats(-6, 6), min_size=8, max_size=8))
+def test_rank_and_condition_do_not_depend_on_the_units_of_a_dimension(powers: list[float]) -> None:
+    rows = draw(width=8).astype(np.float64)
+    plain, scaled = estimate_covariance(rows, 0.0), estimate_covariance(rows * 10.0 ** np.array(powers), 0.0)
+    assert plain.rank == scaled.rank == 8
+    assert plain.condition == pytest.approx(np.linalg.cond(np.corrcoef(rows.T)), rel=1e-6)
+    assert scaled.condition == pytest.approx(plain.condition, rel=1e-6)
+
+
+WIDTH = 12
+
+
+@pytest.fixture
+def embedder(tmp_path: Path) -> Embedder:
+    """Flattens images `[n, 3, 2, 2]` into embeddings."""
+    node = onnx.helper.make_node("Flatten", ["input"], ["embedding"])
+    sides = {"input": ("FLOAT", ["n", 3, 2, 2])}, {"embedding": ("FLOAT", ["n", WIDTH])}
+    graph = make_graph("flat", [node], {}, *sides, 18)  # type: ignore[arg-type]
+    return Embedder(model_file.session(graph), "embedding", tmp_path)
+
+
+def images(count: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=(count, 3, 2, 2)).astype(np.float32)
+
+
+BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "one axis": ({"embedding": np.ones(5, np.float32)}, "rows.npz: embedding is float32"),
+    "another width": ({"embedding": np.ones((5, 9), np.float32)}, "rows.npz: embedding is float32"),
+    "no embeddings": ({"embedding": np.ones((0, WIDTH), np.float32)}, "rows.npz: embedding is float32"),
+    "words": ({"embedding": np.array([["a"] * WIDTH] * 5)}, "rows.npz: embedding is <U1"),
+    "beyond float32": ({"embedding": np.full((5, WIDTH), 1e300)}, "rows.npz: embedding holds NaN"),
+    "another size": ({"input": np.zeros((5, 3, 4, 4), np.float32)}, "rows.npz: input is float32"),
+    "neither": ({"pixels": images(3)}, "rows.npz has neither an array called input"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ROWS)
+def test_rows_of_another_shape_are_refused_by_their_file(
+    embedder: Embedder, tmp_path: Path, what: str
+) -> None:
+    arrays, message = BAD_ROWS[what]
+    np.savez(tmp_path / "rows.npz", **arrays)
+    with pytest.raises(InputError, match=f"^{message}"):
+        embedder.embed("rows.npz")
+
+
+def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedder, tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", input=images(70), embedding=np.zeros((70, WIDTH), np.float32))
+    stored, made = embedder.embed("rows.npz"), embedder.embed("rows.npz", images=True)
+    assert not stored.embeddings.any()
+    assert np.array_equal(made.embeddings, images(70).reshape(70, -1))
+    assert (stored.stored, made.stored) == (True, False)
+    assert embedder.embed("rows.npz", images=True) is made
+
+
+@pytest.mark.parametrize("kind", ["input", "embedding"])
+def test_rows_that_made_the_detector_measure_nothing(embedder: Embedder, tmp_path: Path, kind: str) -> None:
+    used = images(5)
+    half = np.concatenate([images(3, seed=1), used[:2]])
+    np.savez(tmp_path / "fit.npz", input=used)
+    np.savez(tmp_path / "other.npz", input=images(5, seed=1))
+    np.savez(tmp_path / "half.npz", **{kind: half if kind == "input" else half.reshape(5, -1)})
+    fit_rows = embedder.embed("fit.npz")
+    embedder.embed("other.npz").check_apart(fit_rows)
+    with pytest.raises(InputError, match=r"half\.npz shares 2 of its rows with fit\.npz"):
+        embedder.embed("half.npz").check_apart(fit_rows)

@@ -1,98 +1,142 @@
-"""Heads and the fused graph give what torch gives."""
+"""Heads on disk: what is read gives what torch gives, and what is harmful or broken is refused by the head's name."""
+
+import json
+import pickle
+import re
+import struct
+import unicodedata
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from support.families.seeded import WIDTH, MakeHead
+from safetensors.numpy import save_file
 
-from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
-from onnxreg.converters.families.head_graphs import MASKED, OUTPUT, fused_graph, head_graph
-from onnxreg.converters.families.precisions import compare_fused
+from onnxreg.converters.families.heads import head_graph, member_of, read_head, read_heads
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.family_file import HeadsSpec
+from onnxreg.schema.manifest.family import MEMBER_NAME
 
-ROWS = np.random.default_rng(1).normal(size=(16, WIDTH)).astype(np.float32)
+NAME = "head:tomato"
+CLASSES = ["healthy", "blight"]
 
 
-def by_torch(head: HeadCheckpoint, rows: np.ndarray) -> np.ndarray:
+def layers(*sizes: int) -> torch.nn.Sequential:
+    torch.manual_seed(0)
     parts: list[torch.nn.Module] = []
-    for layer in head.layers:
-        linear = torch.nn.Linear(*layer.weight.shape[::-1])
-        linear.load_state_dict(
-            {"weight": torch.from_numpy(layer.weight), "bias": torch.from_numpy(layer.bias)}
-        )
-        parts += [linear, torch.nn.ReLU()]
-    with torch.no_grad():
-        return torch.nn.Sequential(*parts[:-1])(torch.from_numpy(rows)).numpy()
+    for before, after in pairwise(sizes):
+        parts += [torch.nn.Linear(before, after), torch.nn.Tanh()]
+    return torch.nn.Sequential(*parts[:-1])
 
 
-@pytest.fixture(params=[(), (6,), (6, 5)], ids=["linear", "one hidden layer", "two hidden layers"])
-def heads(request: pytest.FixtureRequest, make_head: MakeHead) -> list[HeadCheckpoint]:
-    hidden: tuple[int, ...] = request.param
-    return [
-        make_head(f"head:{number}", 2 + number, *(size + number for size in hidden)) for number in range(5)
-    ]
+def write(path: Path, arrays: dict[str, Any], **notes: Any) -> Path:
+    save_file(arrays, path, {key: json.dumps(value) for key, value in notes.items()})
+    return path
 
 
-def test_a_head_is_its_torch_module(heads: list[HeadCheckpoint]) -> None:
-    for head in heads:
-        graph = head_graph(head, "Relu", 18)
-        onnx.checker.check_model(graph, full_check=True)
-        for rows in (ROWS, ROWS[:1]):
-            (got,) = model_file.session(graph).run(None, {"embedding": rows})
-            assert np.abs(got - by_torch(head, rows)).max() < 1e-5
+def arrays_of(module: torch.nn.Module) -> dict[str, Any]:
+    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
 
 
-def fused_logits(heads: list[HeadCheckpoint], index: list[int], quantized: bool = False) -> np.ndarray:
-    graph = fused_graph(heads, "Relu", 18, quantized=quantized)
+@pytest.mark.parametrize("sizes", [(8, 2), (8, 6, 2), (8, 6, 5, 5, 5, 5, 5, 2)])
+def test_a_head_is_its_torch_module(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    module = layers(*sizes)
+    head = read_head(write(tmp_path / "tomato.safetensors", arrays_of(module), classes=CLASSES), NAME)
+    assert (head.classes, head.width) == (tuple(CLASSES), 8)
+    graph = head_graph(head, "Tanh", "features", "scores", 18)
     onnx.checker.check_model(graph, full_check=True)
-    session = model_file.session(graph)
-    (got,) = session.run(None, {"embedding": ROWS[: len(index)], "head": np.array(index)})
-    return np.asarray(got)
+    for count in (16, 1):
+        rows = np.random.default_rng(1).normal(size=(count, 8)).astype(np.float32)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(rows)).numpy()
+        (got,) = model_file.session(graph).run(["scores"], {"features": rows})
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+        np.testing.assert_allclose(head.logits(rows, "Tanh"), expected, atol=1e-5)
 
 
-def test_the_fused_graph_is_the_separate_heads(heads: list[HeadCheckpoint]) -> None:
-    index = [4, 0, 3, 3, 1, 2]
-    got = fused_logits(heads, index)
-    for row, number in enumerate(index):
-        classes = len(heads[number].classes)
-        assert np.abs(got[row, :classes] - by_torch(heads[number], ROWS)[row]).max() < 1e-5
-        assert (got[row, classes:] == np.float32(MASKED)).all()
+def test_classes_come_from_the_file_or_else_the_document(tmp_path: Path) -> None:
+    path = tmp_path / "tomato.safetensors"
+    write(path, arrays_of(layers(8, 2)))
+    assert read_head(path, NAME, CLASSES).classes == tuple(CLASSES)
+    for stated in (None, ["a", "b", "c"], ["a", "a"]):
+        with pytest.raises(InputError, match="head:tomato has 2 outputs") as caught:
+            read_head(path, NAME, stated)
+        assert 'heads: {classes: {"tomato": [' in caught.value.hint
+    write(path, arrays_of(layers(8, 2)), classes=CLASSES)
+    assert read_head(path, NAME, CLASSES).classes == tuple(CLASSES)
+    with pytest.raises(
+        InputError, match="head:tomato: the classes asked for are not in the order of training"
+    ):
+        read_head(path, NAME, CLASSES[::-1])
 
 
-@pytest.mark.parametrize("quantized", [False, True])
-@pytest.mark.parametrize("index", [-1, -5, 5, 2**40, -(2**63)])
-def test_an_index_out_of_range_is_an_error_of_the_run(
-    heads: list[HeadCheckpoint], index: int, quantized: bool
-) -> None:
-    with pytest.raises(Exception, match="out of data bounds"):
-        fused_logits(heads, [0, index], quantized)
+def raw(metadata: Any, dtype: str = "F32", width: int = 4) -> bytes:
+    """A safetensors file of one layer that reads three values, of zeros."""
+    header = {
+        "__metadata__": metadata,
+        "weight": {"dtype": dtype, "shape": [2, 3], "data_offsets": [0, 6 * width]},
+        "bias": {"dtype": dtype, "shape": [2], "data_offsets": [6 * width, 8 * width]},
+    }
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(8 * width)
 
 
-def test_a_loud_head_costs_the_others_nothing(make_head: MakeHead) -> None:
-    """Scales are of each head and column: with twenty times its weights one head leaves the others as exact as before."""
-    quiet = [make_head(f"head:{number}", 3) for number in range(3)]
-    loud = [*quiet[:2], make_head("head:loud", 3, scale=20.0)]
-    index = [0, 1, 0, 1]
-    before, after = (fused_logits(each, index, quantized=True) for each in (quiet, loud))
-    assert np.array_equal(before, after)
-    exact = np.stack([by_torch(quiet[number], ROWS)[row] for row, number in enumerate(index)])
-    assert np.abs(before - exact).max() < 0.02 * np.abs(exact).max()
+def changed(**arrays: Any) -> bytes:
+    from safetensors.numpy import save
+
+    return save(arrays_of(layers(8, 4, 2)) | arrays, {"classes": json.dumps(CLASSES)})
 
 
-def test_heads_that_cannot_be_stacked_are_named(make_head: MakeHead) -> None:
-    first = make_head("head:a", 2)
-    with pytest.raises(InputError, match="head:b reads embeddings of width 9"):
-        fused_graph([first, make_head("head:b", 2, width=9)], "Relu", 18)
-    with pytest.raises(InputError, match="head:b has 2 layers and head:a 1"):
-        fused_graph([first, make_head("head:b", 2, 4)], "Relu", 18)
+def floats(*shape: int, value: float = 0.0) -> Any:
+    return np.full(shape, value, np.float32)
 
 
-def test_each_head_of_the_fused_graph_is_held_to_its_own_logits() -> None:
-    """A head of large logits does not widen what another may lose, and negative logits have an argmax of their own."""
-    large, small = np.array([[-900.0, -1000.0]]), np.array([[-1.0, -2.0, -3.0]])
-    expected, got = ([{OUTPUT: large}, {OUTPUT: each}] for each in (small, small[:, ::-1]))
-    relative, argmax = compare_fused(expected, got, {"embedding": ROWS}, 0.1)
-    assert (relative["value"], relative["verdict"]) == (pytest.approx(2 / 3, rel=1e-5), "fail")
-    assert argmax["value"] == 0.5
+BAD: dict[str, Callable[[], bytes]] = {
+    "nan": lambda: changed(**{"0.bias": floats(4, value=np.nan)}),
+    "infinity": lambda: changed(**{"2.weight": floats(2, 4, value=np.inf)}),
+    "integers": lambda: changed(**{"0.bias": np.zeros(4, np.int64)}),
+    "a stray tensor": lambda: changed(**{"0.running_mean": floats(4)}),
+    "a width between": lambda: changed(**{"0.weight": floats(5, 8)}),
+    "a bias": lambda: changed(**{"2.bias": floats(3)}),
+    "small floats": lambda: raw({"classes": '["a", "b"]'}, "F8_E4M3", 1),
+    "brain floats": lambda: raw({"classes": '["a", "b"]'}, "BF16", 2),
+    "no JSON": lambda: raw({"classes": "[a"}),
+    "many brackets": lambda: raw({"classes": "[" * 100_000}),
+    "an object": lambda: raw({"classes": "{}"}),
+    "no text": lambda: raw({"classes": '["a", 5]'}),
+    "half a character": lambda: raw({"classes": '["a", "\\ud800"]'}),
+    "a long name": lambda: raw({"classes": json.dumps(["a", "x" * 201])}),
+    "an empty name": lambda: raw({"classes": '["a", ""]'}),
+    "a class twice": lambda: raw({"classes": '["a", "a"]'}),
+    "a class too many": lambda: raw({"classes": '["a", "b", "c"]'}),
+    "a pickle": lambda: pickle.dumps({"weight": torch.zeros(2, 3)}),
+    "cut short": lambda: changed()[:-1],
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_broken_head_is_refused_by_its_name(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "tomato.safetensors"
+    path.write_bytes(BAD[what]())
+    with pytest.raises(InputError, match=r"^head:tomato"):
+        read_head(path, NAME)
+
+
+@pytest.mark.parametrize(
+    ("class_id", "name"),
+    [("corn (maize)", "corn-maize"), ("maïs doux", "mais-doux"), ("小麦", ""), ("ø" * 64, "")],
+)
+def test_a_class_of_any_script_has_a_name_of_a_member(class_id: str, name: str) -> None:
+    member = member_of(class_id)
+    assert member.startswith(f"head:{name}") and re.fullmatch(MEMBER_NAME, member)
+
+
+def test_heads_are_found_however_a_file_system_writes_their_letters(tmp_path: Path) -> None:
+    path = tmp_path / unicodedata.normalize("NFD", "maïs.safetensors")
+    write(path, arrays_of(layers(8, 2)), classes=CLASSES)
+    assert list(read_heads(HeadsSpec(folder="."), tmp_path, ["maïs"], 8)) == ["maïs"]

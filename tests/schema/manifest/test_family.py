@@ -75,15 +75,12 @@ def family() -> dict[str, Any]:
                 "classes": classes("disease_logits", ids),
             }
         )
-    artifacts.append(artifact("fused.onnx", 30, [EMBEDDING], [tensor("disease_logits", "batch_size", 3)]))
-    stacked = [{"member": "head:tomato", "digest": sha(10)}, {"member": "head:potato", "digest": sha(11)}]
-    members.append({"name": "fused", "role": "fused", "artifacts": ["fused.onnx"], "heads": stacked})
     artifacts.append(artifact("ood.onnx", 40, [EMBEDDING], [tensor("distance", "batch_size")]))
     members.append({"name": "ood", "role": "ood", "artifacts": ["ood.onnx"]})
     members.append({"name": "layout", "role": "metadata", "files": ["onnx-metadata.json"]})
     edges = [
         {"source": "backbone", "output": "embedding", "target": role, "input": "embedding"}
-        for role in ("head", "fused", "ood")
+        for role in ("head", "ood")
     ]
     return {
         "format": "openmed-onnx",
@@ -171,14 +168,6 @@ WRONG: dict[str, tuple[Edit, str]] = {
         lambda v: member(v, "ood").update(artifacts=["ood.onnx", "heads/tomato.onnx"]),
         "member ood names heads/tomato.onnx, which another member has",
     ),
-    "a fused graph of other heads": (
-        lambda v: the_artifact(v, "heads/tomato.onnx").update(digest=sha(77)),
-        "member fused was stacked from another head:tomato",
-    ),
-    "a fused graph without a head": (
-        lambda v: member(v, "fused")["heads"].pop(),
-        "member fused does not stack exactly the heads: head:potato",
-    ),
     "a head that nothing feeds": (
         lambda v: v["model_family"]["edges"].pop(0),
         "member head:tomato is fed by no edge",
@@ -232,12 +221,10 @@ def _without_potato(value: dict[str, Any]) -> None:
     value["model_family"]["routing"]["potato"] = None
     value["model_family"]["members"].remove(member(value, "head:potato"))
     value["artifacts"].remove(the_artifact(value, "heads/potato.onnx"))
-    member(value, "fused")["heads"].pop()
 
 
 def _retrained(value: dict[str, Any]) -> None:
     the_artifact(value, "heads/tomato.onnx")["digest"] = sha(77)
-    member(value, "fused")["heads"][0]["digest"] = sha(77)
 
 
 def test_a_diff_says_which_heads_changed_and_how(family: dict[str, Any]) -> None:
@@ -245,12 +232,8 @@ def test_a_diff_says_which_heads_changed_and_how(family: dict[str, Any]) -> None
         "artifact-removed": "breaking",
         "member-removed": "breaking",
         "route-changed": "degrading",
-        "stacked-head-removed": "notable",
     }
-    assert changed(family, _retrained) == {
-        "artifact-bytes-changed": "notable",
-        "stacked-head-changed": "notable",
-    }
+    assert changed(family, _retrained) == {"artifact-bytes-changed": "notable"}
     swapped = {"tomato": "head:potato", "potato": "head:tomato"}
     assert changed(family, lambda v: v["model_family"]["routing"].update(swapped)) == {
         "route-changed": "breaking"
@@ -258,14 +241,6 @@ def test_a_diff_says_which_heads_changed_and_how(family: dict[str, Any]) -> None
     other = classes("disease_logits", ["blight", "healthy"])
     found = changed(family, lambda v: member(v, "head:tomato").update(classes=other))
     assert found == {"class-reordered": "breaking", "classes-digest-changed": "cosmetic"}
-
-
-def test_a_diff_names_the_artifact_and_the_member_that_changed(family: dict[str, Any]) -> None:
-    new = copy.deepcopy(family)
-    _retrained(new)
-    changes = diff(Manifest.from_json(family), Manifest.from_json(new)).changes
-    assert {change.kind for change in changes} == {"artifact-bytes-changed", "stacked-head-changed"}
-    assert any("head:tomato" in change.path for change in changes if change.kind == "stacked-head-changed")
 
 
 def test_a_class_with_another_head_is_breaking(family: dict[str, Any]) -> None:

@@ -1,0 +1,225 @@
+"""Heads: linear layers over the backbone's embedding, read from safetensors and written as graphs without a tracer."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.runtime.npz import check_finite
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.inputs.family_file import HeadsSpec
+
+SUFFIX = ".safetensors"
+MAX_NAME = 64
+"""Characters of a part of a member's name."""
+HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
+BATCH = "batch"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Linear layers `y = x W^T + b` with an activation between them, and the classes of the last one.
+
+    `layers` are pairs of `weight`, float32 `[out, in]`, and `bias`, float32 `[out]`.
+    """
+
+    name: str
+    layers: tuple[tuple[Any, Any], ...]
+    classes: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """The width of the embedding that it reads."""
+        return int(self.layers[0][0].shape[1])
+
+    def logits(self, rows: Any, activation: str) -> Any:
+        """Compute the logits of embeddings `[n, width]` in float64: the reference of its graphs."""
+        import numpy as np
+
+        value = rows.astype(np.float64)
+        for index, (weight, bias) in enumerate(self.layers):
+            if index:
+                value = np.tanh(value) if activation == "Tanh" else np.maximum(value, 0.0)
+            value = value @ weight.T.astype(np.float64) + bias
+        return value
+
+
+def plain(class_id: str) -> str:
+    """Write a class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`, `maïs` is `mais`.
+
+    What has no such form is a digest.
+    """
+    letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
+    return name if 0 < len(name) <= MAX_NAME else Digest.of(class_id.encode()).hex[:12]
+
+
+def member_of(class_id: str) -> str:
+    """Name the head of a class."""
+    return f"head:{plain(class_id)}"
+
+
+def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
+    """List the folder of heads without hidden files, sorted; NotFoundError if it is missing."""
+    folder = directory / spec.folder
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no folder of heads at {spec.folder}")
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
+    """Read the heads by class id, in the order of the backbone's classes.
+
+    Args:
+        directory: base of the folder's path.
+        width: the width of the backbone's embedding.
+
+    Raises NotFoundError if the folder or a head is missing, InputError if a checkpoint belongs to no class, the document
+    names an unknown class or a head reads another width, and what `read_head` raises. Each error names the head.
+    """
+    for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
+        if unknown := sorted(set(class_ids) - set(classes)):
+            raise InputError(f"heads.{key} names {unknown[0]}, which is not a class of the backbone")
+    files = {unicodedata.normalize("NFC", path.name): path for path in head_files(spec, directory)}
+    heads = {}
+    for class_id in classes:
+        if class_id in spec.none:
+            continue
+        name = member_of(class_id)
+        file = files.pop(unicodedata.normalize("NFC", f"{class_id}{SUFFIX}"), None)
+        if file is None:
+            raise NotFoundError(
+                f"{name}: there is no checkpoint {class_id}{SUFFIX}",
+                f"{HEAD_FORMAT_HINT}; or name its class under heads.none",
+            )
+        heads[class_id] = read_head(file, name, spec.classes.get(class_id))
+        if heads[class_id].width != width:
+            raise InputError(
+                f"{name} reads embeddings of width {heads[class_id].width}, the backbone gives {width}"
+            )
+    if orphan := next(iter(files), None):
+        raise InputError(
+            f"{orphan} is the head of no class",
+            f"heads are called CLASS{SUFFIX}, a class of the backbone each",
+        )
+    return heads
+
+
+def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
+    """Read the layers of a head, `weight` and `bias` each, and the classes in the metadata. Errors call it `name`.
+
+    Args:
+        classes: the classes of the document, in order; they must be the recorded ones, if any are recorded.
+
+    Raises InputError if it is not safetensors, its layers do not fit each other, a weight is NaN or infinite, or its
+    classes are not known or differ.
+    """
+    import numpy as np
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            notes = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            recorded = json.loads(notes["classes"]) if "classes" in notes else None
+    except Exception as error:
+        raise InputError(
+            f"{name}: {path.name} is not a safetensors file of floats", HEAD_FORMAT_HINT
+        ) from error
+    for key, array in tensors.items():
+        if array.dtype.kind != "f":
+            raise InputError(f"{name}: {key} is {array.dtype}, no float", HEAD_FORMAT_HINT)
+        check_finite(array, f"{name}: {key}")
+    stems = sorted((key.removesuffix("weight") for key in tensors if key.endswith("weight")), key=_natural)
+    if not stems or {f"{stem}{part}" for stem in stems for part in ("weight", "bias")} != set(tensors):
+        raise InputError(
+            f"{name}: not a stack of linear layers, each with weight and bias: {', '.join(sorted(tensors))[:200]}"
+        )
+    layers: list[tuple[Any, Any]] = []
+    for stem in stems:
+        weight, bias = (
+            np.ascontiguousarray(tensors[f"{stem}{part}"], np.float32) for part in ("weight", "bias")
+        )
+        follows = not layers or weight.shape[1:] == layers[-1][1].shape
+        if weight.ndim != 2 or bias.shape != weight.shape[:1] or not follows:
+            raise InputError(
+                f"{name}: the shapes of {stem}weight and {stem}bias do not fit what comes before"
+            )
+        layers.append((weight, bias))
+    return Head(name, tuple(layers), _classes(recorded, classes, name, len(layers[-1][1]), path.stem))
+
+
+def _classes(
+    recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
+) -> tuple[str, ...]:
+    """Return the classes of a head, recorded at training or else stated. InputError if neither are as many as its outputs."""
+    ids = stated if recorded is None else recorded
+    usable = isinstance(ids, list | tuple) and all(
+        isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids
+    )
+    if ids is None or not usable or len(set(ids)) != columns or len(ids) != columns:
+        example = ", ".join(f"CLASS_{number}" for number in range(1, min(columns, 2) + 1))
+        raise InputError(
+            f"{name} has {columns} outputs, and its classes are not as many names",
+            f"write all {columns} in the order of training into the family file: "
+            f"heads: {{classes: {{{json.dumps(class_id, ensure_ascii=False)}: [{example}, ...]}}}}",
+        )
+    if stated is not None and tuple(stated) != tuple(ids):
+        raise InputError(
+            f"{name}: the classes asked for are not in the order of training",
+            f"it was trained on {', '.join(ids)[:300]}",
+        )
+    return tuple(ids)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sort `2.` before `10.`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
+
+
+Values = Mapping[str, tuple[str, Sequence[int | str]]]
+"""Inputs or outputs by name: element type and shape."""
+
+
+def make_graph(
+    name: str, nodes: Sequence[Any], weights: Mapping[str, Any], inputs: Values, outputs: Values, opset: int
+) -> Any:
+    """Make a model (`onnx.ModelProto`) of nodes and arrays by name, with the oldest IR version that has the opset."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    sides = (
+        [
+            helper.make_tensor_value_info(key, getattr(TensorProto, kind), list(shape))
+            for key, (kind, shape) in side.items()
+        ]
+        for side in (inputs, outputs)
+    )
+    initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]
+    graph = helper.make_graph(nodes, name, *sides, initializer=initializers)
+    opsets = [helper.make_opsetid("", opset)]
+    ir_version = helper.find_min_ir_version_for(opsets)
+    return helper.make_model(graph, producer_name="onnxreg", opset_imports=opsets, ir_version=ir_version)
+
+
+def head_graph(head: Head, activation: str, input_name: str, output_name: str, opset: int) -> Any:
+    """Make the graph from an embedding `[batch, width]` to logits `[batch, classes]`."""
+    from onnx.helper import make_node
+
+    weights: dict[str, Any] = {}
+    nodes, value = [], input_name
+    for index, (weight, bias) in enumerate(head.layers):
+        at = f"layers.{index}"
+        if index:
+            nodes.append(make_node(activation, [value], [f"{at}.in"], f"{at}.activation"))
+            value = f"{at}.in"
+        weights |= {f"{at}.weight": weight, f"{at}.bias": bias}
+        output = output_name if index == len(head.layers) - 1 else f"{at}.sum"
+        nodes.append(make_node("Gemm", [value, f"{at}.weight", f"{at}.bias"], [output], at, transB=1))
+        value = output
+    inputs: Values = {input_name: ("FLOAT", [BATCH, head.width])}
+    outputs: Values = {output_name: ("FLOAT", [BATCH, len(head.classes)])}
+    return make_graph("head", nodes, weights, inputs, outputs, opset)
