@@ -65,8 +65,7 @@ class Registry:
         actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else the user's setting,
             else `user@host` of this machine; see `support.actor`.
 
-    `heads` are the newest states that this user saw of each log. With `yanked_bytes`, artifacts of yanked versions
-    are published again under other manifests.
+    `heads` are the newest states that this user saw of each log.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class Registry:
         if create is False:
             self.store.check_exists()
         self.actor = actor
-        self.yanked_bytes = False
         self.heads = KnownHeads()
 
     @property
@@ -117,8 +115,8 @@ class Registry:
         """Publish a draft. The store takes the files of its workspace; if there is no registry yet, one is created.
 
         Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest, nothing is
-        published. ConflictError if the version exists with another manifest, or if only yanked versions have an artifact
-        of it, unless `yanked_bytes` is set; IntegrityError or ForkError if the log does not continue its known head.
+        published. ConflictError if the version exists with another manifest; IntegrityError or ForkError if the log does
+        not continue its known head.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
@@ -128,7 +126,7 @@ class Registry:
         """The publisher of drafts as a version, or the next one; see `Publisher`."""
         from onnxreg.registry.publish.add import Publisher
 
-        return Publisher(self.store, self.heads, self.actor, version, reason, self.yanked_bytes)
+        return Publisher(self.store, self.heads, self.actor, version, reason)
 
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
@@ -251,7 +249,6 @@ class Registry:
             restore=self._restore(restore),
             heal=heal or isinstance(remote, DirectoryRegistry),
             actor=self.actor,
-            yanked_bytes=self.yanked_bytes,
         )
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
@@ -293,7 +290,6 @@ class Registry:
                 restore=self._restore(restore),
                 heal=heal,
                 actor=self.actor,
-                yanked_bytes=self.yanked_bytes,
             )
 
         def remember(log: Log, versions: Collection[Version]) -> None:

@@ -32,7 +32,6 @@ class Fleet:
     to: str | None = None
     trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
-    yanked_bytes: bool = False
 
 
 def run(session: Session, fleet: Fleet) -> None:
@@ -119,7 +118,7 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
 
     trust = replace(fleet.trust, code=tuple(map(absolute, fleet.trust.code)))
     actor = actor_of_event(registry.actor) or NOBODY
-    return Terms(own, to, trust, fleet.cached, actor, fleet.yanked_bytes)
+    return Terms(own, to, trust, fleet.cached, actor)
 
 
 def _start(session: Session, fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:

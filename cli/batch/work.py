@@ -17,7 +17,6 @@ from onnxreg.cli.render.progress import CheckedProgress
 from onnxreg.cli.reports.publish_report import existing_note
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.registry.log.yanked_bytes import words_of
 from onnxreg.schema.core.errors import ConflictError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
@@ -84,7 +83,7 @@ class Terms:
 
     `registry` is where versions are published; None: the worker's own default, which nobody else reads. `to` is the URL
     of the remote that each version is pushed to. `actor` is the claimed author of the events, "" for nobody, None for
-    the worker's own default. `yanked_bytes`: publish artifacts that only yanked versions have.
+    the worker's own default.
     """
 
     registry: Path | None = None
@@ -92,7 +91,6 @@ class Terms:
     trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
     actor: str | None = None
-    yanked_bytes: bool = False
 
 
 def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
@@ -122,7 +120,7 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
 
 def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    registry.actor, registry.yanked_bytes = terms.actor, terms.yanked_bytes
+    registry.actor = terms.actor
     request = request_of(job, terms.trust)
     plan = request.plan()
     version = None if job.request.version is None else Version.parse(job.request.version)
@@ -144,7 +142,7 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     except RegError as error:
         return outcome.with_error(error)
     yank = moved.yanks.get(published.version)
-    note = outcome.note if yank is None else words_of(yank)
+    note = outcome.note if yank is None else yank.words
     return replace(outcome, status="published" if moved.events else outcome.status, pushed=True, note=note)
 
 

@@ -17,7 +17,6 @@ from onnxreg.cli.options.shared import (
     License,
     NewName,
     NewVersion,
-    YankedBytes,
     wants_deltas,
 )
 from onnxreg.cli.render.output import table
@@ -92,7 +91,6 @@ def add(
         ),
     ] = None,
     description: DescriptionOption = None,
-    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
@@ -119,7 +117,6 @@ def add(
 
     with Child() as child:
         registry = session.open(create=None)
-        registry.yanked_bytes = yanked_bytes
         with registry.workspace() as workspace:
             draft, _ = child.add(
                 [*(files or ()), *named],
@@ -173,7 +170,6 @@ def import_(
             "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither.",
         ),
     ] = None,
-    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
@@ -204,7 +200,6 @@ def import_(
 
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
-            registry.yanked_bytes = yanked_bytes
             published = fetch_version(registry.publisher(new_version), source, name, moving, statements)
         report_published(session, published, differences=[])
         offer_deltas_of(session, registry, published, deltas)
@@ -215,7 +210,6 @@ def import_(
 
     progress = not (session.quiet or as_json) and sys.stderr.isatty()
     registry = session.open(create=None)
-    registry.yanked_bytes = yanked_bytes
     with registry.workspace() as links, registry.workspace() as workspace:
         draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)
         published = registry.add(draft, new_version)

@@ -91,7 +91,7 @@ def yank(
     """Stop a version from being resolved, except by its digest.
 
     It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
-    --undo. Other manifests with artifacts of yanked versions are published only with --yanked-bytes.
+    --undo.
     """
     from onnxreg.registry.log.lookup import read_log
 

@@ -18,7 +18,6 @@ from onnxreg.cli.options.shared import (
     License,
     NewVersion,
     Output,
-    YankedBytes,
     wants_deltas,
 )
 from onnxreg.cli.reports.publish_report import (
@@ -66,7 +65,6 @@ UNRECORDED = frozenset(
         "jobs",
         "scheduler",
         "to",
-        "yanked_bytes",
         "as_json",
     }
 )
@@ -238,7 +236,6 @@ def command(
     to: Annotated[
         str | None, typer.Option("--to", help="With --batch: the same as --push.", metavar="REMOTE")
     ] = None,
-    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
@@ -290,7 +287,7 @@ def command(
         export_service.check_alone(
             "batch", {"source": source, "version": version, "output": output, **options}
         )
-        fleet = run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache, yanked_bytes)
+        fleet = run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache)
         run_batch.run(session, fleet)
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
@@ -321,7 +318,6 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        registry.yanked_bytes = yanked_bytes
         if dry_run:
             with session.steps() as progress:
                 previewed = export_service.preview(registry, plan, new_version, progress, not no_cache)

@@ -197,8 +197,7 @@ def _listed(reader: "RegistryReader", name: str) -> "list[Listed]":
     """The versions of a model, or the one that a ref names exactly."""
     from onnxreg.registry.log.log import LocatedVersion
     from onnxreg.registry.log.lookup import load
-    from onnxreg.registry.trust.requirements import unsigned
-    from onnxreg.registry.trust.signatures import signed_statements
+    from onnxreg.registry.trust.signatures import signed_statements, unsigned
     from onnxreg.registry.trust.trust_file import load_trust
 
     ref, trust = Ref.parse(name), load_trust()

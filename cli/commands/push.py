@@ -12,7 +12,6 @@ from onnxreg.cli.options.shared import (
     Deltas,
     Json,
     RemoteArgument,
-    YankedBytes,
     check_model_first,
     wants_deltas,
 )
@@ -80,7 +79,6 @@ def command(
         ),
     ] = None,
     deltas: Deltas = False,
-    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
@@ -113,10 +111,9 @@ def command(
     if layout is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, deltas, yanked_bytes)
+        _push_many(session, ref, destination, every, channels, restore, heal, deltas)
         return
     registry, watch = session.open(), Stopwatch()
-    registry.yanked_bytes = yanked_bytes
     check_model_first("push", ref, remote, registry)
     with resumable(), session.progress(f"pushing {ref}") as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, layout)
@@ -145,14 +142,12 @@ def _push_many(
     restore: bool,
     heal: bool,
     deltas: bool,
-    yanked_bytes: bool,
 ) -> None:
     from onnxreg.registry.transfer.exchange import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
     registry = session.open()
-    registry.yanked_bytes = yanked_bytes
     if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
         raise InputError(f"{glob} is a remote, not a model", f"name it with --to: reg push --all --to {glob}")
     watch = Stopwatch()

@@ -90,10 +90,6 @@ DescriptionOption = Annotated[
     ),
 ]
 NewVersion = Annotated[str | None, typer.Option(help="A SemVer version; default: the next patch, or 0.1.0.")]
-YankedBytes = Annotated[
-    bool,
-    typer.Option("--yanked-bytes", help="Publish artifacts that only yanked versions have, all the same."),
-]
 Output = Annotated[
     Path | None, typer.Option(help="Also write the files here: a new directory, or an earlier export.")
 ]

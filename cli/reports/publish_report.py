@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
-from onnxreg.registry.log.yanked_bytes import words_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.ref import Ref
 
@@ -51,7 +50,7 @@ def report_published(
     session.show(document, _new(release) if release.new else _existing(release), written, times, remarks)
     if release.new and release.yank is not None and not session.as_json:
         undo = f"`reg yank {release.ref} --undo` takes that back"
-        session.warn(f"warning: {words_of(release.yank)}; {undo}")
+        session.warn(f"warning: {release.yank.words}; {undo}")
 
 
 def report_preview(session: Session, release: "Release") -> None:
@@ -116,7 +115,7 @@ def _existing(release: "Release") -> Iterator[str]:
 def existing_note(release: "Release") -> str:
     """The words about a version that is there already: why it is yanked, or that another one is newer."""
     if release.yank is not None:
-        return words_of(release.yank)
+        return release.yank.words
     if release.newer is None:
         return f"this is {release.ref}"
     return f"these are the bytes of {release.ref}, and {release.newer} is the newest; --version publishes them again"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
-from onnxreg.registry.log.yanked_bytes import words_of
 
 if TYPE_CHECKING:
     from onnxreg.registry.transfer.blobs import Arrival
@@ -68,7 +67,7 @@ def report_transfer(
 def warn_of_yanks(session: Session, result: "TransferResult") -> None:
     """Say to people which of the versions are yanked at the destination, and why."""
     for version, yank in result.yanks.items() if not session.as_json else ():
-        session.warn(f"warning: {result.name}:{version} is yanked there: {words_of(yank)}")
+        session.warn(f"warning: {result.name}:{version} is yanked there: {yank.words}")
 
 
 def arrival_lines(arrivals: "Collection[Arrival]", explain: bool) -> Iterator[str]:

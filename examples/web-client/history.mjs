@@ -51,7 +51,7 @@ function checkRollouts(seen, state, lines) {
     if (['tag', 'untag'].includes(event.kind) || (event.kind === 'rollout' && !event.version)) delete expected[event.tag]
     else if (event.kind === 'rollout') expected[event.tag] = { ...event, to: event.version, seq }
     if (!['yank', 'expire', 'purge', 'drop'].includes(event.kind)) continue
-    const [key, ended] = event.every ? ['manifest', event.manifest] : ['to', event.version]
+    const [key, ended] = event.kind === 'yank' ? ['manifest', event.manifest] : ['to', event.version]
     for (const tag of Object.keys(expected)) if (expected[tag][key] === ended) delete expected[tag]
   }
   if (!isSame(expected, state.rollouts ?? {}, ROLLOUT)) {
@@ -104,7 +104,7 @@ async function checkYanks(seen, { name, versions }, lines) {
     const expected = [
       ...earlier.filter((item) => item.manifest === entry.manifest).flatMap((item) => item.yanks ?? []),
       ...yanks
-        .filter((yank) => yank.manifest === entry.manifest && (yank.every || yank.version === version))
+        .filter((yank) => yank.manifest === entry.manifest)
         .map(({ id }) => id),
     ]
     if (expected.some((yank) => !undone.has(yank) && !entry.yanks?.includes(yank))) {

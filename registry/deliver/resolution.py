@@ -15,7 +15,7 @@ from onnxreg.registry.log.lookup import consult, read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
+from onnxreg.registry.trust.trust_file import trust_if_any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
@@ -41,8 +41,6 @@ ARTIFACT_KEYS = (
     *("stated", "member", "contract", "kv_cache"),
 )
 """The keys of an artifact in `Resolution.to_json`; those of the second line only if they have a value."""
-PROOF_EDITION = "4"
-"""The edition of the rules of gates. A new edition judges each channel again."""
 
 
 @dataclass(frozen=True)
@@ -168,39 +166,23 @@ def check_version_trust(
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:
-    """IntegrityError if the trust file wants a version signed and it is not; GateError as `check_channel_policy`."""
-    trust = trust_if_any()
-    if trust and any(need.versions for need in trust.required(reader.registry_id, located.name)):
-        from onnxreg.registry.trust.requirements import require_signed
-
-        require_signed(reader, located, trust)
-    check_channel_policy(reader, ref, located, index, known_heads, look_for_policy)
-
-
-def check_channel_policy(
-    reader: RegistryReader,
-    ref: Ref,
-    located: LocatedVersion,
-    index: IndexFile | None,
-    known_heads: KnownHeads | None = None,
-    look_for_policy: bool = False,
-) -> None:
-    """Raise GateError if a ref names a governed channel whose version was not promoted or fails the policy.
-
-    A channel of another place that passed is judged again only after its index file, the policies or the trust
-    file changed. A channel on this machine is always judged: that costs no request.
+    """IntegrityError if the trust file wants a version signed and it is not. GateError if a ref names a governed channel
+    whose version was not promoted or fails the policy.
 
     Args:
         index: the index file in which the version was found, if it was read already.
-        look_for_policy: read the policies even if no policy is known. This costs one more request.
+        look_for_policy: read the policies of another place even if no policy is known. This costs one more request.
     """
+    trust, registry = trust_if_any(), reader.registry_id
+    if trust and any(need.versions for need in trust.required(registry, located.name)):
+        from onnxreg.registry.trust.signatures import require_signed
+
+        require_signed(reader, located, trust)
     if ref.tag is None or located.channel is None:
         return
-    trust, policy = trust_if_any(), located.channel.policy
-    is_needed = policy is not None or (trust is not None and trust.governs(reader.registry_id))
-    is_local, known_heads = isinstance(innermost(reader), DirectoryRegistry), known_heads or KnownHeads()
-    is_suspected = is_needed or look_for_policy or is_local
-    if not is_suspected and not known_heads.knows(reader.registry_id, POLICY_LOG):
+    is_needed = located.channel.policy is not None or (trust is not None and trust.governs(registry))
+    is_suspected = is_needed or look_for_policy or isinstance(innermost(reader), DirectoryRegistry)
+    if not is_suspected and not (known_heads or KnownHeads()).knows(registry, POLICY_LOG):
         return
     policies = reader.read_index(POLICY_LOG)
     if policies is None and is_needed:
@@ -208,20 +190,10 @@ def check_channel_policy(
             f"{reader.url} has no policy, and must have one",
             "policy.jsonl was removed: ask the registry's owner",
         )
-    if policies is None:
-        return
-    proof = ""
-    if index is not None and not is_local:
-        # The documents by which a channel is judged. They name all others by digest.
-        digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
-        proof = Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
-    if proof and known_heads.passed(reader.registry_id, ref.name, ref.tag, proof):
-        return
-    from onnxreg.registry.gates.enforce import check_holder
+    if policies is not None:
+        from onnxreg.registry.gates.enforce import check_holder
 
-    check_holder(reader, ref.tag, located, index, policies)
-    if proof and index is not None:
-        known_heads.keep_passed(reader.registry_id, ref.name, ref.tag, index, proof)
+        check_holder(reader, ref.tag, located, index, policies)
 
 
 def resolve_in(

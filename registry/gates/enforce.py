@@ -1,6 +1,7 @@
 """The gate of a channel: judge a version by the policy, and check that a governed channel holds what was promoted.
 
-Everything is read again from the log and its blobs. No cache is trusted.
+Everything is read again from the log and its blobs. No cache is trusted. A reader judges what the channel holds now;
+`verify` judges its past moves too.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -8,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
+from onnxreg.registry.trust.signatures import evaluation_of, judge_for, signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
@@ -23,6 +24,8 @@ from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, Untag
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import Rollout
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking", "planned"})
@@ -145,7 +148,6 @@ class ChannelGate:
         if move is None or any(getattr(current, word, None) != getattr(move, word) for word in words):
             raise IntegrityError(f"{name} was moved without an event in the log", VERIFY_ADVICE)
         self._check_promoted(move, f"{name} was moved to {move.version}")
-        self._check_past()
         hours = self.hours(move.manifest, move.time) if any(rule.min_hours for rule in self.rules) else None
         judged = self.judge(move.version, hours=hours, past=self.moves[:-1])
         self._check_met(judged, f"{name} is {move.version}, which")
@@ -163,22 +165,13 @@ class ChannelGate:
             judged = self.judge(rollout.to, STEP_DEMANDS)
             self._check_met(judged, f"{rollout.to}, which is rolled out to {name},")
 
-    def _check_promoted(self, move: Tag | RolloutStep, moved: str) -> None:
-        if move.evidence is None:
-            raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
-        check_evidence(self.log, self.policies, move)
-
-    def _check_met(self, judged: PromotionEvidence, subject: str) -> None:
-        if judged.failed:
-            raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
-
-    def _check_past(self) -> None:
+    def check_past(self) -> None:
         """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
 
         Otherwise an attacker could make a forbidden change in two steps, by way of a third version.
         """
         newest = 0
-        for position, move in enumerate(self.moves):
+        for position, move in enumerate(self.moves if self.rules else ()):
             if move.evidence is None:
                 continue
             seq = check_evidence(self.log, self.policies, move)
@@ -192,6 +185,15 @@ class ChannelGate:
                 judged = former.judge(move.version, CHANGES, past=self.moves[:position])
                 if judged.failed:
                     raise GateError(f"{moved} on the way: {judged.failed[0].detail}", PROMOTE_ADVICE)
+
+    def _check_promoted(self, move: Tag | RolloutStep, moved: str) -> None:
+        if move.evidence is None:
+            raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
+        check_evidence(self.log, self.policies, move)
+
+    def _check_met(self, judged: PromotionEvidence, subject: str) -> None:
+        if judged.failed:
+            raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
@@ -291,6 +293,7 @@ def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tupl
             policies = policies or read_policies(reader)
             gate = ChannelGate(log, policies, channel, trust)
             gate.check()
+            gate.check_past()
             if channel in log.rollouts:
                 gate.check_rollout()
         except UnpromotedError as error:
@@ -307,3 +310,48 @@ def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool 
             f"a policy governs {name}:{channel} in {reader.url}",
             f"promote instead: reg promote {name}:VERSION {channel}{remote}",
         )
+
+
+class ChannelStatus(NamedTuple):
+    """The version of a channel, and the line that moved it there.
+
+    `signed` names the signers: `the move by release, the version by release`. `gate` is empty if no policy governs the
+    channel, `met`, or the reason for which it does not resolve.
+    """
+
+    tag: str
+    version: Version
+    line: LogLine
+    signed: str
+    gate: str
+    rollout: Rollout | None
+
+
+def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
+    """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
+    seqs = {channel.seq for channel in log.channels.values()}
+    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
+    judge = judge_for(log, trust)
+    for tag, channel in sorted(log.channels.items()):
+        line, version = lines[channel.seq], channel.version
+        verdicts = signatures_of(log, trust, version, channel.manifest)
+        signers = {
+            "the move": str(judge.line(line)),
+            "the version": ", ".join(dict.fromkeys(map(str, verdicts))),
+        }
+        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
+        gate = _gate(reader, log, tag, trust)
+        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
+
+
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
+    """The verdict on a channel; see `ChannelStatus`."""
+    version = log.channels[tag].version
+    if log.versions[version].yanked:
+        return f"{version} is yanked"
+    try:
+        gate = ChannelGate(log, read_policies(reader), tag, trust)
+        gate.check()
+    except RegError as error:
+        return error.message
+    return "met" if gate.rules else ""

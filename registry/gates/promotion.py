@@ -19,7 +19,7 @@ from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.registry.trust.requirements import unauthorized_policies
+from onnxreg.registry.trust.signatures import unauthorized_policies
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import (

@@ -3,10 +3,6 @@
 A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**,
 reads what is **condemned**, makes sure that its **blobs** are under keys that nobody condemned, and swaps the
 index that it read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
-
-A commit also records the refusals that manifests state: a manifest alone refuses its own version only, the log
-refuses the bytes in every version. The statement is the report that the manifest names; without a good one, an
-evaluation document is made from the manifest, whether or not it names a suite.
 """
 
 import random
@@ -15,29 +11,21 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import BlobReader, MissingBlobError, Push, RegistryReader, RegistryStore
-from onnxreg.registry.support.actor import NOBODY, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,
-    InputError,
-    IntegrityError,
     LostRaceError,
     NotFoundError,
     RegError,
 )
-from onnxreg.schema.log.events import Attest
-
-if TYPE_CHECKING:
-    from onnxreg.schema.manifest.manifest import Artifact
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -75,15 +63,14 @@ def commit(
 ) -> Log:
     """Apply `change` to the model's log and publish it with every blob that it refers to.
 
-    Refusals that its manifests state are put on record with it. `first` is the answer of `load_own`, if the log was read
-    already. Returns the log as it is then. Raise ConflictError if the change contradicts what is there; NotFoundError if
+    `first` is the answer of `load_own`, if the log was read already. Returns the log as it is then. Raise ConflictError if the change contradicts what is there; NotFoundError if
     a blob is missing and nobody brings it.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
         for attempt in range(MAX_COMMIT_TRIES):
             log = first or load_own(remote, name, *more)
-            first, before = None, log.seq
+            first = None
             try:
                 digests = change(log)
             except MissingBlobError as error:
@@ -94,8 +81,6 @@ def commit(
             if digests is None:
                 remote.confirm(name)
                 return log
-            if not log.mirrored:
-                record_refusals(log, before)
             try:
                 if digests or log.blobs:
                     intents.append(_announce(remote, push, name))
@@ -173,63 +158,3 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
         bring(missing)
     elif missing:
         raise NotFoundError(f"blob {missing[0]} of {log.name} is not there", VERIFY_ADVICE)
-
-
-REASON = "by its manifest"
-
-
-def record_refusals(log: Log, since: int) -> None:
-    """Append an `attest`, with its statement, for each refusal that is not on record.
-
-    Looked at are the versions that were published after line `since`, and those that the state line summarises.
-    """
-    present = {entry.manifest: entry.seq for entry in log.versions.values() if entry.gone is None}
-    suspected = [manifest for manifest, seq in present.items() if seq > since] + [
-        summary.manifest
-        for summary in log.state.summaries.values()
-        if any(item.state == "refused" and item.digest not in log.refused for item in summary.artifacts)
-    ]
-    for digest in dict.fromkeys(suspected):
-        with suppress(IntegrityError, NotFoundError):  # `reg verify` reports damage
-            if digest not in present or b'"refused"' not in log.fetch(digest):
-                continue
-            for artifact in log.read_manifest(digest).artifacts:
-                if artifact.certification.state != "refused" or artifact.digest in log.refused:
-                    continue
-                if (evaluation := _evaluation(log, digest, artifact)) is not None:
-                    media_type, data = evaluation
-                    about = stamp(log.name, NOBODY, REASON) | {
-                        "artifact": artifact.digest,
-                        "state": "refused",
-                    }
-                    statement = log.attach(data)
-                    log.append(Attest(**about, manifest=digest, statement=statement, media_type=media_type))
-
-
-def _evaluation(log: Log, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
-    """The media type and bytes of what refuses an artifact of a manifest. None if they were taken down."""
-    from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
-
-    evidence, value = artifact.certification.evidence, dict[str, Any]()
-    if evidence is not None and evidence.report is not None and evidence.report not in log.tombstones:
-        with suppress(InputError, IntegrityError, NotFoundError):
-            data = log.fetch(evidence.report)
-            media_type, evaluation = read_evaluation(data)
-            verdict = (evaluation.artifact, evaluation.state, evaluation.suite)
-            if verdict == (artifact.digest, "refused", evidence.suite or evaluation.suite):
-                return media_type, data
-    if evidence is not None:
-        stated = evidence.to_json()
-        value = {key: stated[key] for key in ("parent", "suite", "synthetic") if stated.get(key) is not None}
-    if "suite" not in value:  # the claim of the manifest is all that there is
-        value |= {"suite": str(manifest), "claimed": True}
-    value |= {
-        "artifact": str(artifact.digest),
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "state": artifact.certification.state,
-        "reasons": list(artifact.certification.reasons),
-        "checks": [check.to_json() for check in artifact.checks],
-    }
-    encoded = canonical.encode(value)
-    return None if Digest.of(encoded) in log.tombstones else (EVALUATION, encoded)

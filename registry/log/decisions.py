@@ -94,7 +94,7 @@ class Decisions:
         if undo:
             events += [self._about(Unyank, target, reason, yank=yank) for yank in target.entry.yanks]
         elif not target.entry.yanked:
-            events.append(self._about(Yank, target, reason, every=True))
+            events.append(self._about(Yank, target, reason))
         twins = [
             version
             for version, entry in present_versions(log)

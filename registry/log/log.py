@@ -1,5 +1,7 @@
 """One model's log and its state in one registry: read from an index file, asked, extended, written back.
 
+`Replay` has the rules by which events change what is true of a model; a `Log` is lines, and what they amount to.
+
 Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and what is true
 then into the checkpoint blob. Both follow from the log alone, so that a replay from the first line gives the same bytes.
 """
@@ -8,14 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-import msgspec
-
-from onnxreg.registry.log.replay import Replay
 from onnxreg.registry.store.layout import UPGRADE, other_registry
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -28,12 +26,34 @@ from onnxreg.schema.core.errors import (
     about,
 )
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import Drop, Event, Expire, Purge, Tag, Untag, check_channel
+from onnxreg.schema.log.events import (
+    Attest,
+    Deltas,
+    Drop,
+    Event,
+    Expire,
+    Fence,
+    Hold,
+    OptionalEvent,
+    Pin,
+    Publish,
+    Purge,
+    Restore,
+    RolloutStep,
+    Tag,
+    Unpin,
+    Untag,
+    Unyank,
+    VersionEvent,
+    Yank,
+    check_channel,
+)
 from onnxreg.schema.log.logline import LogLine, Via, genesis, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
     Channel,
     Checkpoint,
+    Gone,
     Rollout,
     State,
     VersionEntry,
@@ -43,6 +63,7 @@ from onnxreg.schema.log.state import (
     version_of,
 )
 from onnxreg.schema.log.summary import VersionSummary, summarize
+from onnxreg.schema.query.requirements import worst
 from onnxreg.schema.signing.dsse import Sign, sign_line
 
 if TYPE_CHECKING:
@@ -53,6 +74,11 @@ Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, checkpoint, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
+GONE: dict[type[Event], Literal["expired", "purged", "dropped"]] = {
+    Expire: "expired",
+    Purge: "purged",
+    Drop: "dropped",
+}
 
 
 class LocatedVersion(NamedTuple):
@@ -74,6 +100,204 @@ class StateError(IntegrityError):
 
 class MismatchError(IntegrityError):
     """A ref whose tag and digest name different manifests."""
+
+
+class Replay:
+    """The tables of a model after some lines of its log: from a checkpoint, or from the start. Pure.
+
+    `versions` are those that were not dropped; `recent` the entries, of dropped ones too, that events since the
+    checkpoint wrote. `tombstones` may not come back. `refused` are artifacts that an evaluation refused, of
+    whichever version.
+    """
+
+    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+        self.name = name
+        self.versions = dict(checkpoint.versions)
+        self.recent: dict[Version, VersionEntry] = {}
+        self.channels = dict(checkpoint.channels)
+        self.tombstones = list(checkpoint.tombstones)
+        self.refused = set(checkpoint.refused)
+        self.rollouts = dict(checkpoint.rollouts)
+
+    def checkpoint(self) -> Checkpoint:
+        """All of it, as the blob that sealing writes."""
+        return Checkpoint(
+            dict(self.versions),
+            dict(self.channels),
+            tuple(self.tombstones),
+            tuple(sorted(self.refused)),
+            dict(self.rollouts),
+        )
+
+    def apply(self, event: Event, seq: int) -> None:
+        """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
+        match event:
+            case Publish():
+                self._publish(event, seq)
+            case Tag():
+                self._expect(event.tag, event.expects)
+                self._present(event)
+                self.channels[event.tag] = Channel(
+                    event.version, event.manifest, seq, event.policy, event.evidence
+                )
+                self.rollouts.pop(event.tag, None)
+            case Untag():
+                self._expect(event.tag, event.expects)
+                self.channels.pop(event.tag, None)
+                self.rollouts.pop(event.tag, None)
+            case Yank():  # it holds for every version with that manifest, until it is taken back
+                for version in self._published(event.manifest):
+                    yanks = {*self.versions[version].yanks, event.id}
+                    self._set(version, self.versions[version].replace(yanks=tuple(sorted(yanks))))
+                    self._end_rollouts(version)
+            case Unyank():
+                for version in self._published(event.manifest):
+                    yanks = {*self.versions[version].yanks} - {event.yank}
+                    self._set(version, self.versions[version].replace(yanks=tuple(sorted(yanks))))
+            case Pin() | Unpin():
+                self._set(event.version, self._present(event).replace(pinned=isinstance(event, Pin)))
+            case Expire() | Purge() | Drop():
+                self._give_up(event)
+            case Restore():
+                entry = self._known(event)
+                if entry.gone != Gone("expired", event.expire):
+                    raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
+                self._set(event.version, entry.replace(gone=None))
+            case Hold():
+                self._set(event.version, self._present(event).replace(held=event.paths))
+            case Attest():
+                self._attest(event)
+            case RolloutStep():
+                self._roll_out(event, seq)
+            case Deltas():
+                entry_of = self.versions.get(event.version) if event.table is None else self._present(event)
+                if entry_of is not None:
+                    self._set(event.version, entry_of.replace(deltas=event.table))
+            case Fence() | OptionalEvent():
+                pass
+            case _:
+                raise InputError(f"no rule for an event of kind {event.kind}")
+
+    def _publish(self, event: Publish, seq: int) -> None:
+        entry = self.versions.get(event.version)
+        if entry is not None and entry.manifest != event.manifest:
+            raise ConflictError(
+                f"{self.name}:{event.version} is already published, with manifest {entry.manifest.short}... "
+                f"instead of {event.manifest.short}...",
+                "a version never changes: publish under another version",
+            )
+        if entry is None:
+            twins = [self.versions[version] for version in self._manifests.get(event.manifest, ())]
+            yanks = {yank for twin in twins for yank in twin.yanks}
+            attested = twins[-1].attested if twins else {}
+            entry = VersionEntry(event.manifest, event.size, seq, tuple(sorted(yanks)), attested=attested)
+            self._manifests.setdefault(event.manifest, {})[event.version] = None
+        self._set(event.version, entry)
+
+    @cached_property
+    def _manifests(self) -> dict[Digest, dict[Version, None]]:
+        """The versions of each manifest, in the order of publication."""
+        manifests: dict[Digest, dict[Version, None]] = {}
+        for version, entry in self.versions.items():
+            manifests.setdefault(entry.manifest, {})[version] = None
+        return manifests
+
+    def _published(self, manifest: Digest) -> list[Version]:
+        versions = list(self._manifests.get(manifest, ()))
+        if not versions:
+            raise ConflictError(f"manifest {manifest.short}... of {self.name} is not published here")
+        return versions
+
+    def _attest(self, event: Attest) -> None:
+        """Every version with that manifest takes over the verdict, if it is worse than those before.
+
+        A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
+        """
+        versions: Iterable[Version] = self._manifests.get(event.manifest, ())
+        if event.artifact is not None and event.state == "refused":
+            self.refused.add(event.artifact)
+        else:
+            versions = self._published(event.manifest)
+        if event.artifact is None or event.state is None:
+            return
+        for version in versions:
+            attested = self.versions[version].attested
+            state = worst((event.state, attested.get(event.artifact, event.state)))
+            self._set(version, self.versions[version].replace(attested={**attested, event.artifact: state}))
+
+    def _roll_out(self, event: RolloutStep, seq: int) -> None:
+        self._expect(event.tag, event.expects)
+        if event.version is None or event.manifest is None or event.percent is None or event.salt is None:
+            self.rollouts.pop(event.tag, None)
+            return
+        if self._present(event).yanked:
+            raise ConflictError(f"{self.name}:{event.version} is yanked", "roll out another version")
+        self.rollouts[event.tag] = Rollout(
+            event.version,
+            event.manifest,
+            event.percent,
+            event.salt,
+            seq,
+            event.where,
+            event.policy,
+            event.evidence,
+        )
+
+    def _end_rollouts(self, version: Version) -> None:
+        """No device gets a version by a rollout any more."""
+        self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
+
+    def _give_up(self, event: Expire | Purge | Drop) -> None:
+        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
+        entry, ref = self._known(event), f"{self.name}:{event.version}"
+        holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
+        if holders:
+            raise ConflictError(
+                f"{ref} is what {' and '.join(holders)} means", "move the channel or `reg untag` it first"
+            )
+        if isinstance(event, Purge):
+            self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
+        elif entry.pinned:
+            raise ConflictError(f"{ref} is pinned", "take the pin back: reg pin --undo")
+        elif entry.gone is not None:
+            raise ConflictError(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
+        elif isinstance(event, Drop) and (entry.attested or entry.yanked):
+            raise ConflictError(
+                f"{ref} is yanked or has an evaluation on record, which stays",
+                f"`reg yank {ref}` takes it out of use, with its number; --undo takes a yank back",
+            )
+        self._end_rollouts(event.version)
+        gone = Gone(GONE[type(event)], event.id)
+        entry = entry.replace(pinned=False, held=None, gone=gone, deltas=None)
+        self._set(event.version, entry)
+        if isinstance(event, Drop):
+            self._manifests.get(event.manifest, {}).pop(event.version, None)
+            del self.versions[event.version]
+
+    def _set(self, version: Version, entry: VersionEntry) -> None:
+        self.versions[version] = self.recent[version] = entry
+
+    def _expect(self, tag: str, expected: Digest | None) -> None:
+        channel = self.channels.get(tag)
+        if (channel.manifest if channel else None) != expected:
+            raise ConflictError(
+                f"channel {tag} of {self.name} holds {channel.version if channel else 'nothing'} by now",
+                "look at `reg log` and decide again",
+            )
+
+    def _known(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
+        entry = None if event.version is None else self.versions.get(event.version)
+        if entry is None or entry.manifest != event.manifest:
+            raise ConflictError(f"{self.name}:{event.version} is not published here with that manifest")
+        return entry
+
+    def _present(self, event: VersionEvent | Deltas | RolloutStep) -> VersionEntry:
+        entry = self._known(event)
+        if entry.gone is not None:
+            raise ConflictError(
+                f"{self.name}:{event.version} is {entry.gone.how}", "name a version that is here"
+            )
+        return entry
 
 
 class Log:
@@ -98,8 +322,6 @@ class Log:
         self.segments: list[Digest] = []
         self.tail: list[LogLine] = []
         """The lines that are not sealed yet."""
-        self.more: dict[str, Any] = {}
-        """The keys of the state line that a later build added. They are written back."""
         self._line = b""
         """The state line that was read."""
         self.summaries: dict[Version, VersionSummary] = {}
@@ -125,7 +347,7 @@ class Log:
             )
         first, *lines = data[:-1].split(b"\n")
         with about(f"the index of {name}{where} cannot be read", StateError, RESTORE_ADVICE):
-            state, log.more = State.decode(first, "its state line"), later_keys(first)
+            state = State.decode(first, "its state line")
         log.tail = [read_line(line, name) for line in lines]
         if state.registry != registry:
             raise other_registry(url or "it", state.registry, registry)
@@ -215,33 +437,6 @@ class Log:
         self._replay  # noqa: B018 -- computed once
         return self
 
-    def check_visible(self) -> None:
-        """Compare the state with the lines of the tail, without the checkpoint, so that this costs no second request.
-
-        The tail is replayed on what the state claims of the time before: it must lead to the same state. StateError if
-        not. A state that contradicts only its sealed lines passes: `check` and `prove` find it.
-        """
-        state = self._state
-        start = Checkpoint(
-            {version: entry for version, entry in state.versions.items() if entry.seq <= self.base},
-            {tag: channel for tag, channel in state.channels.items() if channel.seq <= self.base},
-            state.tombstones,
-            state.refused,
-            {tag: rollout for tag, rollout in state.rollouts.items() if rollout.seq <= self.base},
-        )
-        replay = Replay(self.name, start, state.versions)
-        try:
-            for line in self.tail:
-                replay.apply(line.event, line.seq)
-        except (ConflictError, InputError) as error:
-            raise self._contradiction from error
-        holders = [(item.version, item.manifest) for item in state.channels.values()]
-        holders += [(item.to, item.manifest) for item in state.rollouts.values()]
-        if self._derive(replay) != state:
-            raise self._contradiction
-        if any(replay.versions[version].manifest != manifest for version, manifest in holders):
-            raise self._contradiction
-
     def prove(self) -> None:
         """Replay the whole log, and read the manifests of its summaries. StateError if the state is not what they say."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
@@ -310,6 +505,16 @@ class Log:
         for line in self.lines():
             if isinstance(line.event, kind):
                 yield line.seq, line.event
+
+    def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
+        """The first yank of each of these versions that was not taken back."""
+        yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
+        first: dict[Version, Yank] = {}
+        for _, event in self.events(Yank) if yanked else ():
+            for version, yanks in yanked.items():
+                if event.id in yanks:
+                    first.setdefault(version, event)
+        return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
         """The version that a ref means.
@@ -461,14 +666,13 @@ class Log:
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """The bytes of the index file. HostError as `check_rows`."""
-        self.check_rows()
-        first = encode_state(self.state, self.more)
-        return b"".join(line + b"\n" for line in (first, *(line.raw for line in self.tail)))
+        """The bytes of the index file. HostError as `check_keys`."""
+        self.check_keys()
+        return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
-    def check_rows(self) -> None:
-        """HostError if a later build added keys to a version, channel or summary: a new state line would lose them."""
-        if self._line and encode_state(State.decode(self._line), later_keys(self._line)) != self._line:
+    def check_keys(self) -> None:
+        """HostError if a later build added keys to the state line that was read: a new line would lose them."""
+        if self._line and State.decode(self._line).encode() != self._line:
             raise HostError(
                 f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost", UPGRADE
             )
@@ -480,19 +684,6 @@ def mirror_error(registry: str) -> ConflictError:
         f"this is a mirror of registry {registry[:12]}..., and read-only",
         "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
     )
-
-
-def encode_state(state: State, more: dict[str, Any]) -> bytes:
-    """Line 1 of an index file."""
-    return canonical.encode({**more, **state.to_json()})
-
-
-def later_keys(line: bytes) -> dict[str, Any]:
-    """The keys of a state line that a later build added."""
-    value = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    return {
-        key: canonical.decode(bytes(raw)) for key, raw in value.items() if key not in State.__struct_fields__
-    }
 
 
 @lru_cache(16)

@@ -114,7 +114,7 @@ def verify(
     Raises NotFoundError if the registry is gone, IntegrityError if another took its place.
     """
     from onnxreg.registry.gates.enforce import audit_gates, read_policies
-    from onnxreg.registry.trust.requirements import audit_signatures, enforce_policies
+    from onnxreg.registry.trust.signatures import audit_signatures, enforce_policies
 
     _ = store.is_mirror
     rules = load_trust() if trust is None else trust

@@ -11,7 +11,6 @@ from pathlib import Path
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult, load, read_blob
-from onnxreg.registry.log.yanked_bytes import check_not_yanked, yanks_of
 from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -41,8 +40,7 @@ class Publisher:
     """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0; nothing is published if a
     version has the manifest already.
 
-    IntegrityError or ForkError if the model's log went back in time. Artifacts of yanked versions are refused without
-    `yanked_bytes`.
+    IntegrityError or ForkError if the model's log went back in time.
     """
 
     store: DirectoryRegistry
@@ -50,7 +48,6 @@ class Publisher:
     actor: str | None = None
     version: Version | None = None
     reason: str | None = None
-    yanked_bytes: bool = False
 
     def add(self, draft: Draft) -> Release:
         """Publish a draft; see `Registry.add`."""
@@ -81,7 +78,6 @@ class Publisher:
             version, is_new = _choose_version(log, self.version, digest)
             if not is_new:
                 return _release(log, version, manifest, data, is_new)
-            self._check_yanked(log, manifest, digest)
             refused = log.refused
         states = artifact_states(verdicts_of(manifest), {}, refused)
         return Release(draft.name, version, digest, manifest, data, True, states=states)
@@ -126,7 +122,6 @@ class Publisher:
             version, is_new = _choose_version(log, self.version, digest)
             about = stamp(name, self.actor, self.reason)
             if is_new:
-                self._check_yanked(log, manifest, digest)
                 log.append(Publish(**about, version=version, manifest=digest, size=len(data)))
             elif log.versions[version].held is not None:
                 log.append(Hold(**about, version=version, manifest=digest))
@@ -136,10 +131,6 @@ class Publisher:
 
         log = commit(self.store, push, name, change, bring=bring)
         return _release(log, version, manifest, data, is_new)
-
-    def _check_yanked(self, log: Log, manifest: Manifest, digest: Digest) -> None:
-        if not self.yanked_bytes:
-            check_not_yanked(log, manifest, digest)
 
 
 def find_existing(
@@ -176,7 +167,7 @@ def _release(log: Log, version: Version, manifest: Manifest, data: bytes, is_new
         data,
         is_new,
         states=artifact_states(verdicts_of(manifest), entry.attested, log.refused),
-        yank=yanks_of(log, [version]).get(version),
+        yank=log.yanks_of([version]).get(version),
         newer=None if latest == version else latest,
     )
 

@@ -13,11 +13,10 @@ from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, files
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.log.yanked_bytes import yanks_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader, RegistryStore
 from onnxreg.registry.transfer.blobs import Arrival, BlobMover
-from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, check_yanked, merge
+from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, merge
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -155,7 +154,7 @@ def exchange(
         channels=tuple(merged.moves),
         has_copied=True,
         arrivals=tuple(mover.arrivals),
-        yanks=yanks_of(result_log, arrived),
+        yanks=result_log.yanks_of(arrived),
     )
 
 
@@ -217,8 +216,6 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 def _check_travels(request: ExchangeRequest, source: Log, destination: Log, version: Version) -> None:
     """Raise ConflictError, IntegrityError or NotFoundError if the destination may not have a version."""
     check_versions(source, destination, [version], request.restore is not None)
-    if not request.yanked_bytes:
-        check_yanked(source, destination, [version])
     if version not in destination.versions and destination.tombstones:
         entry = source.versions[version]
         digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}

@@ -23,7 +23,6 @@ from onnxreg.registry.log.contents import (
     selected_paths,
 )
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.log.yanked_bytes import check_not_yanked
 from onnxreg.registry.support.actor import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError
@@ -48,8 +47,6 @@ class ExchangeRequest:
             is believed to have them, and is not asked.
         actor: the claimed author of the events that record which artifacts are held, and that move channels.
         deltas: if files may arrive by deltas.
-        yanked_bytes: if a version may have artifacts that only yanked versions have at the destination. Yanks that the
-            source has too do not count: it decided in their knowledge.
     """
 
     name: str
@@ -60,7 +57,6 @@ class ExchangeRequest:
     heal: bool = True
     actor: str | None = None
     deltas: bool = False
-    yanked_bytes: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,8 +95,7 @@ class Merge:
         for event in (*hold_events(destination, self.artifacts, self.request.actor), *self.moves):
             destination.append(event)
         if is_copy and self.source.head == destination.head:
-            self.source.check_rows()
-            destination.more = self.source.more
+            self.source.check_keys()
         return destination.seq - before
 
 
@@ -112,13 +107,11 @@ def merge(
 ) -> Merge:
     """Compare both logs. `channels_before` are the destination's channels when it was first read.
 
-    Raises what `missing_lines` raises; ConflictError if the destination took needed files down, has only yanked versions
-    with an artifact, or somebody moved a channel meanwhile; IntegrityError if the source's documents contradict each
-    other; InputError if the selection has more artifacts than an event can name.
+    Raises what `missing_lines` raises; ConflictError if the destination took needed files down, or somebody moved a
+    channel meanwhile; IntegrityError if the source's documents contradict each other; InputError if the selection has more
+    artifacts than an event can name.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
-    if not is_copy and not request.yanked_bytes:
-        check_yanked(source, destination, versions)
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
     selected = {} if is_copy else selected_paths(source, versions, request.selection)
     artifacts = paths_after(source, destination, selected)
@@ -196,9 +189,6 @@ def missing_lines(
             case Attest(manifest=manifest, state=state) as event:
                 is_about = manifest in chosen.values() or (state is not None and manifest in manifests)
                 travels = (state == "refused" or is_about) and _statement(event) not in stated
-            case Yank(manifest=manifest, version=version, every=every) if not every:
-                entry = destination.versions.get(version)
-                travels = manifest in (chosen.get(version), entry and entry.manifest)
             case Yank(manifest=manifest) | Unyank(manifest=manifest):
                 travels = manifest in manifests or manifest in chosen.values()
             case _:
@@ -250,18 +240,6 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
         if entry is None or entry.gone is not None:
             how = f"{source.name}:{version} is {entry.gone.how}" if entry and entry.gone else None
             raise NotFoundError(how or f"{source.name} has no version {version}")
-
-
-def check_yanked(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise ConflictError if a version that is new there has artifacts that only yanked versions have there."""
-    source_yanks = {yank for entry in source.versions.values() for yank in entry.yanks}
-    if all(source_yanks.issuperset(entry.yanks) for entry in destination.versions.values()):
-        return
-    for version in versions:
-        entry = source.versions.get(version)
-        if entry is not None and entry.gone is None and version not in destination.versions:
-            manifest = source.manifest(version)
-            check_not_yanked(destination, manifest, entry.manifest, source_yanks, " --remote REMOTE")
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:

@@ -30,7 +30,7 @@ from onnxreg.registry.transfer.exchange import (
     record_push,
 )
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
-from onnxreg.registry.trust.requirements import check_copied, enforce_policies
+from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, RemoteError

@@ -1,7 +1,9 @@
-"""Known heads on disk: `heads/<registry id>/<name>.json` in the user's state directory. Light, for `resolve`.
+"""Rollback protection: what a reader remembers of each log, and the rules by which an index file is accepted.
 
-Files are replaced atomically. A process does not overwrite the longer log of another one. If both write in the
-same moment, one observation may be lost; a false one is never saved.
+A log only grows. So a log that is read must be the known one, with or without new lines, or an earlier state of it, and
+its state line must follow from the lines. `observe` has the rules, by number; each has its error. `KnownHeads` keeps the
+last accepted log in `heads/<registry id>/<name>.json` of the user's state directory. Files are replaced atomically. A
+process does not overwrite the longer log of another one; a false observation is never saved. Light, for `resolve`.
 """
 
 import os
@@ -11,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onnxreg.registry.log.log import Fetch, Log, StateError
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -21,12 +24,224 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
 from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, fault
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    ForkError,
+    HostError,
+    InputError,
+    IntegrityError,
+    RegError,
+    fault,
+)
+from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.log.state import SEGMENT_LINES, State
+
+MAX_REMEMBERED_LINES = 256
+"""The most digests of lines that are kept. They tell a log that is behind from another log."""
+MAX_PLACES = 32
+"""The most places that are remembered."""
+
+
+class RollbackError(IntegrityError):
+    """A place has fewer lines than it had before."""
+
+
+class UnknownPastError(IntegrityError):
+    """A log ends so far back that it may be another log."""
+
+
+class ChangedStateError(IntegrityError):
+    """A state changed without a new line, or the sealed part of the log did."""
+
+
+class ChangedSummaryError(IntegrityError):
+    """A summary of a manifest changed to something that the manifest does not say."""
+
+
+class StalePolicyError(IntegrityError):
+    """A place has not all policies that the registry is known to have."""
+
+
+class KnownHead(Record, frozen=True):
+    """The memory of a log: its last accepted index file.
+
+    Args:
+        seq: its number of lines.
+        index: the digest of the file.
+        lines: the digests of the newest lines; the last one is the head.
+        state: line 1; None for the log of policies.
+        places: the number of lines at each place.
+        trust: the digest (hex) of the trust file that the index file met, or "".
+    """
+
+    seq: Count
+    index: Digest
+    lines: tuple[Digest, ...]
+    state: State | None = None
+    places: dict[str, Count] = {}
+    trust: str = ""
+
+    @property
+    def head(self) -> Digest:
+        return self.lines[-1]
+
+    def digest_at(self, seq: int) -> Digest | None:
+        """The digest of a line, if it is remembered."""
+        position = len(self.lines) - 1 - (self.seq - seq)
+        return self.lines[position] if 0 <= position < len(self.lines) else None
+
+    def at(self, place: str, seq: int) -> "KnownHead":
+        """This head with the number of lines that a place has; it never shrinks."""
+        places = [item for item in self.places.items() if item[0] != place][-MAX_PLACES + 1 :]
+        return self.replace(places=dict([*places, (place, max(seq, self.places.get(place, 0)))]))
+
+
+def observe(
+    before: KnownHead | None,
+    registry: str,
+    name: str,
+    data: bytes | None,
+    place: str,
+    fetch: Fetch,
+    url: str | None = None,
+) -> KnownHead | None:
+    """Accept an index file: return what is known from now on. None if there is no file, and never was.
+
+    The result has more lines than the file if the place is only behind another one: that raises nothing. The log of
+    policies has no state, and an earlier one is refused at any place.
+
+    Args:
+        before: what was known.
+        registry, name: the log that it must be.
+        data: the bytes of the file; None if the place has none.
+        place: the identity of the place; `url` is its name in errors.
+        fetch: reads a blob that the log names, and checks its digest.
+
+    Raises:
+        IntegrityError: rule 1.
+        RollbackError, UnknownPastError, ForkError, ChangedStateError, ChangedSummaryError, StalePolicyError: see the rules.
+    """
+    url, reset = (
+        url or place,
+        f"ask its owner; after a backup was restored: reg trust reset {registry} {name}",
+    )
+    had = 0 if before is None else before.places.get(place, 0)
+    # 1. The file is an index file of this log: its lines follow each other up to the head that its state names.
+    if data is None:
+        if before is not None and (had or name == POLICY_LOG):
+            raise RollbackError(
+                f"{url} went back in time: {name} is gone, {had or before.seq} were there before", reset
+            )
+        return before
+    digest = Digest.of(data)
+    if before is not None and before.index == digest:
+        return before.at(place, before.seq)
+    if name == POLICY_LOG:
+        return _observe_policies(before, registry, data, place, url, reset)
+    log = Log.decode(data, registry, name, fetch, url)
+    # 2. At first contact, the state is what checkpoint and lines say.
+    if before is None or before.state is None:
+        log.check()
+        lines = tuple(line.digest for line in log.tail) or (log.head,)
+        return KnownHead(log.seq, digest, lines, log.state).at(place, log.seq)
+    # 3. A shorter log is a beginning of the known one, and this place never had more.
+    if log.seq < before.seq:
+        remembered = before.digest_at(log.seq)
+        if remembered not in (None, log.head):
+            raise _fork(name, log.seq, log.head, remembered, reset)
+        if log.seq < had:
+            raise RollbackError(
+                f"{url} went back in time: the log of {name} ends at line {log.seq}, {had} were there before",
+                reset,
+            )
+        if remembered is None:
+            raise UnknownPastError(
+                f"the log of {name} ends at line {log.seq}, {before.seq} were seen before, and it is too far back to "
+                "tell whether it is the same log",
+                reset,
+            )
+        log.check()
+        state = before.state
+        is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
+        if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
+            log.prove()  # what was true then follows from the lines and the manifests
+        return before.at(place, log.seq)
+    # 4. A log of the same length or more has the known head.
+    if (found := log.digest_at(before.seq)) != before.head:
+        raise _fork(name, before.seq, found, before.head, reset)
+    try:
+        # 5. What was sealed stays, and what is sealed now follows from it.
+        _check_sealed(before.state, log)
+        # 6. The state follows from the checkpoint and the lines; without new lines it is the known one.
+        log.check()
+        if log.seq == before.seq and log.state.replace(summaries=before.state.summaries) != before.state:
+            raise ChangedStateError(f"the log of {name} is as it was, and its state is not", reset)
+        # 7. A summary of a manifest stays.
+        for version, summary in log.state.summaries.items():
+            former = before.state.summaries.get(version, summary)
+            if summary != former and summary.manifest == former.manifest:
+                raise ChangedSummaryError(
+                    f"the index says other things of {name}:{version} than before", VERIFY_ADVICE
+                )
+    except (StateError, ChangedStateError, ChangedSummaryError):
+        # 8. If not, the known state may be of a place that was damaged: the whole log and the manifests decide.
+        with suppress(RegError):
+            log.prove()
+            before = before.replace(state=None)
+        if before.state is not None:
+            raise
+    lines = (*before.lines, *(line.digest for line in log.lines(before.seq)))[-MAX_REMEMBERED_LINES:]
+    return KnownHead(log.seq, digest, lines, log.state, before.places).at(place, log.seq)
+
+
+def _fork(name: str, seq: int, digest: Digest, known: Digest | None, reset: str) -> ForkError:
+    was = "" if known is None else known.short
+    return ForkError(
+        f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {was}... when last seen",
+        reset,
+    )
+
+
+def _check_sealed(before: State, log: Log) -> None:
+    """Rule 5. ChangedStateError if segments changed, or the checkpoint is not what the lines since the known one give."""
+    state, sealed = log.state, len(before.segments)
+    is_longer = len(state.segments) > sealed
+    if state.segments[:sealed] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
+        raise ChangedStateError(f"the sealed part of the log of {log.name} is not what it was", VERIFY_ADVICE)
+    if not is_longer:
+        return
+    try:
+        replay = log.replay_from(before.checkpoint, log.lines(sealed * SEGMENT_LINES, log.base))
+    except MissingBlobError:  # a collector freed the checkpoint
+        replay = log.replay_from(None, log.lines(0, log.base))
+    if log.attach(replay.checkpoint().encode()) != state.checkpoint:
+        raise ChangedStateError(f"the checkpoint of {log.name} is not what its log says", VERIFY_ADVICE)
+
+
+def _observe_policies(
+    before: KnownHead | None, registry: str, data: bytes, place: str, url: str, reset: str
+) -> KnownHead:
+    from onnxreg.schema.gates.policy import PolicyLog
+
+    digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
+    if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
+        is_prefix = before.digest_at(len(digests)) == digests[-1]
+        if is_prefix and before.places.get(place, 0) <= len(digests):
+            raise StalePolicyError(
+                f"{url} has policy {len(digests)} of the {before.seq} that the registry is known to have",
+                "have this copy brought up to date, or ask another place",
+            )
+        raise RollbackError(
+            f"the policy log was put back or rewritten: it has {len(digests)} lines that are not the {before.seq} seen before",
+            reset,
+        )
+    places = {} if before is None else before.places
+    newest = digests[-MAX_REMEMBERED_LINES:]
+    return KnownHead(len(digests), Digest.of(data), newest, places=places).at(place, len(digests))
 
 
 class StaleNotice(NamedTuple):
@@ -57,9 +272,7 @@ class KnownHeads:
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         self._root = (directory or state_directory()) / "heads"
-        self._stale = stale
-        self._warn = warn
-        self._warned = False
+        self._stale, self._warn, self._warned = stale, warn, False
 
     def read(self, registry_id: str, name: str) -> KnownHead | None:
         """Read the known head of a log; None if it is not known. IntegrityError if the file is damaged.
@@ -80,8 +293,7 @@ class KnownHeads:
             return KnownHead.decode(data, "it", MAX_DOCUMENT_BYTES) if data else None
         except InputError:
             raise IntegrityError(
-                f"the known head of {name} is damaged",
-                f"reg trust reset {registry_id} {name}",
+                f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}"
             ) from None
 
     def knows(self, registry_id: str, name: str) -> bool:
@@ -96,20 +308,27 @@ class KnownHeads:
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> IndexFile | None:
-        """Read an index file and `check` it; if it fails, read and check the newest one. Return the one that passes.
+        """Read an index file, accept it as `observe` does, and if it is new, by the trust file; remember it.
 
-        A cache in between, or a commit that was pinned before another writer's, is not a rollback; nor is a blob that a
-        collector freed, once the file that names it was replaced.
+        If it fails, the newest one counts: a cache in between, or a commit that was pinned before another writer's, is not
+        a rollback; nor is a blob that a collector freed, once the file that names it was replaced. A place that is behind
+        another one is only reported. Raise ForkError or IntegrityError if the file contradicts its known head or lacks a
+        required signature.
+
+        Args:
+            cached: the file as it was read before; see `RegistryReader.read_index`.
+            near: further places where the sealed parts of the log may be read.
+            is_own: the trust file does not count, since it is about what others write.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
         try:
-            self.check(reader, name, index, before, near, is_own)
+            self._accept(reader, name, index, before, near, is_own)
         except (IntegrityError, MissingBlobError):
             index, former = reader.read_fresh(name), index
             if index == former:
                 raise
-            self.check(reader, name, index, before, near, is_own)
+            self._accept(reader, name, index, before, near, is_own)
         return index
 
     def check_own(self, store: RegistryReader, name: str) -> None:
@@ -117,69 +336,12 @@ class KnownHeads:
         if self.knows(store.registry_id, name):
             self.read_index(store, name, is_own=True)
 
-    def check(
-        self,
-        reader: RegistryReader,
-        name: str,
-        index: IndexFile | None,
-        before: KnownHead | None,
-        near: Sequence[BlobReader] = (),
-        is_own: bool = False,
-    ) -> None:
-        """Accept an index file as `observe` does, and if it is new, by the trust file; remember it.
-
-        A place that is behind another one is only reported. Raise ForkError or IntegrityError if the file contradicts its
-        known head or lacks a required signature.
-
-        Args:
-            before: the answer of `read` before the index file was read.
-            near: further places where the sealed parts of the log may be read.
-            is_own: the trust file does not count, since it is about what others write.
-        """
-        data = None if index is None else index.data
-        origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        served = ServedIndex(reader.registry_id, name, origin, data, fetcher(*near, reader), reader.url)
-        after = observe(before, served)
-        if after is None or index is None:
-            return
-        digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
-        if trust and (before is None or (before.index, before.trust) != (digest, trust)):
-            _enforce(reader, name, index)
-            after = after.replace(trust=trust) if after.index == digest else after
-        self._keep(reader.registry_id, name, before, after)
-        if after.index != digest:
-            with suppress(OSError):
-                age = abs(time.time() - self._path(reader.registry_id, name).stat().st_mtime)
-                self._stale(StaleNotice(name, reader.url, after.seq - after.places[served.url], age))
-
     def audit(self, reader: RegistryReader, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
-        """Yield the contradiction between an index file and its known head, if any; see `verify.Audit`.
-
-        If the log grew meanwhile, the newest index file counts.
-        """
+        """Yield the contradiction between the newest index file and its known head, if any; see `verify.Audit`."""
         try:
-            try:
-                self.check(reader, name, index, self.read(reader.registry_id, name), is_own=True)
-            except (IntegrityError, MissingBlobError):
-                if reader.read_index(name) == index:
-                    raise
-                self.read_index(reader, name, is_own=True)
+            self.read_index(reader, name, index, is_own=True)
         except RegError as error:
             yield fault("history", error)
-
-    def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
-        """Return True if a governed channel met its policy with this proof before.
-
-        See `resolution.check_channel_policy`.
-        """
-        head = self.read(registry_id, name)
-        return head is not None and head.gates.get(channel) == proof
-
-    def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
-        """Remember that a governed channel of the newest index file meets its policy. Ignore an older one."""
-        head = self.read(registry_id, name)
-        if head is not None and head.index == Digest.of(index.data):
-            self._keep(registry_id, name, head, head.replace(gates={**head.gates, channel: proof}))
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Return their names."""
@@ -187,14 +349,13 @@ class KnownHeads:
 
         names = [model for model in self.names(registry_id) if name in (None, model)]
         for model in names:
-            with suppress(FileNotFoundError):
-                self._path(registry_id, model).unlink()
+            self._path(registry_id, model).unlink(missing_ok=True)
         if name is None:
             shutil.rmtree(self._root / registry_id, ignore_errors=True)
         return names
 
     def names(self, registry_id: str) -> list[str]:
-        """The models of a registry whose heads are known."""
+        """The logs of a registry whose heads are known."""
         top = self._root / registry_id
         files = [
             Path(folder, name) for folder, _, names in os.walk(top, onerror=refuse_unlisted) for name in names
@@ -207,21 +368,42 @@ class KnownHeads:
         """The names with a known head, without the log of policies."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
-    def registries(self) -> list[str]:
-        """The ids of registries with a known head."""
-        return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
-
     def to_json(self) -> list[dict[str, Any]]:
         """The known heads, in the order of registries and names."""
+        registries = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [
             {"registry": registry, "name": name, "seq": head.seq, "head": str(head.head)}
-            for registry in self.registries()
+            for registry in registries
             for name in self.names(registry)
             if (head := self.read(registry, name)) is not None
         ]
 
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"
+
+    def _accept(
+        self,
+        reader: RegistryReader,
+        name: str,
+        index: IndexFile | None,
+        before: KnownHead | None,
+        near: Sequence[BlobReader],
+        is_own: bool,
+    ) -> None:
+        data, registry = None if index is None else index.data, reader.registry_id
+        place = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        after = observe(before, registry, name, data, place, fetcher(*near, reader), reader.url)
+        if after is None or index is None:
+            return
+        digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
+        if trust and (before is None or (before.index, before.trust) != (digest, trust)):
+            _enforce(reader, name, index)
+            after = after.replace(trust=trust) if after.index == digest else after
+        self._keep(registry, name, before, after)
+        if after.index != digest:
+            with suppress(OSError):
+                age = abs(time.time() - self._path(registry, name).stat().st_mtime)
+                self._stale(StaleNotice(name, reader.url, after.seq - after.places[place], age))
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
         """Save the known head, unless it is unchanged or another process saved a longer log."""
@@ -233,8 +415,7 @@ class KnownHeads:
             if latest is not None and latest.seq > head.seq:
                 return
             status = path.stat() if before is not None and before.seq == head.seq else None
-            times = (status.st_atime, status.st_mtime) if status is not None else None
-            replace_file(path, head.encode(), times)
+            replace_file(path, head.encode(), (status.st_atime, status.st_mtime) if status else None)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -246,14 +427,15 @@ class KnownHeads:
 def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the trust file."""
     trust = trust_if_any()
-    if trust is not None and (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
-        from onnxreg.registry.trust import requirements
-        from onnxreg.schema.gates.policy import PolicyLog
+    if trust is None or not (name == POLICY_LOG or trust.concerns(reader.registry_id, name)):
+        return
+    from onnxreg.registry.trust import signatures
+    from onnxreg.schema.gates.policy import PolicyLog
 
-        if name == POLICY_LOG:
-            requirements.enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
-        else:
-            requirements.enforce(trust, reader, name, index)
+    if name == POLICY_LOG:
+        signatures.enforce_policies(trust, PolicyLog.decode(index.data, reader.registry_id))
+    else:
+        signatures.enforce(trust, reader, name, index)
 
 
 class CheckedReader(ReaderWrapper):

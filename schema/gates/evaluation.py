@@ -6,13 +6,10 @@ An evaluation is the certificate that an export writes, or a short document of a
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
 `checks` are those of a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
-`resampling`. With `"claimed": true` it repeats what a manifest refuses without naming a suite: `suite` is then the digest
-of that manifest, since every reader wants one. OpenMed's `recall_delta.json` is read as such a document.
+`resampling`. OpenMed's `recall_delta.json` is read as such a document.
 """
 
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Literal
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -70,10 +67,7 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """One verdict on one artifact: of another tool, or the certificate that an export writes.
-
-    `claimed`: a manifest refuses without naming a suite; `suite` is its digest.
-    """
+    """One verdict on one artifact: of another tool, or the certificate that an export writes."""
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -84,16 +78,9 @@ class EvaluationDocument(Document):
     reasons: Items[Text] = ()
     synthetic: bool | None = None
     checks: Items[Check] = ()
-    claimed: bool = False
     task: Text | None = None
     metrics: Items[MetricRecord] = ()
     resampling: Resampling | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.claimed and self.state != "refused":
-            raise ValueError("only a refusal may be claimed without a suite")
-        return self
 
     @property
     def loss(self) -> Check | None:

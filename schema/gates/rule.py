@@ -162,11 +162,8 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
             detail = f"{artifact.path} is {own_state}"
             if later:
                 state = worst(item.state for item in later)
-                suites = dict.fromkeys(
-                    item.suite.short for item in later if item.state == state and not item.claimed
-                )
-                detail += f", a later evaluation says {state}"
-                detail += f" on suite {', '.join(suites)}" if suites else ""
+                suites = dict.fromkeys(item.suite.short for item in later if item.state == state)
+                detail += f", a later evaluation says {state} on suite {', '.join(suites)}"
             yield effective_state(own_state, *(item.state for item in later)) == "certified", detail
 
 

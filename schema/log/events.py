@@ -107,11 +107,13 @@ class Untag(Event, frozen=True, kw_only=True, tag="untag"):
 
 
 class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
-    """A version no longer resolves; its digest still gets it. With `every`, so does no version with its manifest,
-    of whichever number, until the yank is taken back. Each new yank has it.
-    """
+    """No version with this manifest resolves, of whichever number, until the yank is taken back; its digest still gets it."""
 
-    every: bool | None = None
+    @property
+    def words(self) -> str:
+        """The bytes and why they are yanked: `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"these are the bytes of {self.name}:{self.version}, yanked{reason}"
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):

@@ -23,7 +23,7 @@ WORDS = {
     "acme/refused": "refused",
     "acme/unbound": "refused",
     "acme/attested": "refused",
-    "acme/twin": "refused",
+    "acme/twin": "certified",
     "acme/unknown": "unknown",
     "acme/lifted": "unknown",
     "acme/certified": "certified",

@@ -111,7 +111,7 @@ def loaded(words: list[str], home: Path) -> set[str]:
 
 
 JUDGES = (
-    "onnxreg.registry.trust.requirements",
+    "onnxreg.registry.trust.signatures",
     "onnxreg.registry.gates.enforce",
     "onnxreg.schema.gates.rule",
 )

@@ -37,14 +37,6 @@ def test_a_dry_run_judges_and_publishes_nothing(reg: Reg, words: list[str]) -> N
     assert (again.status, "acme/x:0.1.0" in again.out) == (0, True)
 
 
-def test_a_dry_run_takes_the_word_for_yanked_bytes(reg: Reg, words: list[str]) -> None:
-    reg(*words)
-    assert reg("yank", "acme/x:0.1.0").status == 0
-    changed = [*words, "--description", "other words", "--dry-run"]
-    assert reg(*changed).status == 5
-    assert reg(*changed, "--yanked-bytes").status == 0
-
-
 @pytest.mark.parametrize("option", [("--push", "there"), ("--output", "out")])
 def test_a_dry_run_goes_nowhere(reg: Reg, words: list[str], option: tuple[str, str]) -> None:
     done = reg(*words, "--dry-run", *option)

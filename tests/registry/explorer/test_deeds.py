@@ -26,7 +26,7 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
-from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
+from onnxreg.registry.trust.known_heads import KnownHead, observe
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
@@ -140,11 +140,11 @@ class History:
             return before
         remote = ObjectRegistry(holding(contents))
         ledger = load_own(remote, NAME)
-        seen = ServedIndex(remote.registry_id, NAME, remote.url, data, fetcher(remote))
+        seen = remote.registry_id, NAME, data, remote.url, fetcher(remote)
         try:
             assert Log.replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done
-            observe(None, seen)
-            known = observe(before, seen)
+            observe(None, *seen)
+            known = observe(before, *seen)
         except IntegrityError as error:
             raise AssertionError(f"after {done} a reader is told: {error.message}") from error
         assert isinstance(known, KnownHead)

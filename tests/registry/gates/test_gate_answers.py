@@ -9,11 +9,11 @@ from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
-from onnxreg.registry.deliver.resolution import check_channel_policy
+from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError
+from onnxreg.schema.core.errors import GateError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
@@ -70,7 +70,7 @@ def test_a_remote_without_an_index_is_judged_too(registry: Registry) -> None:
     assert str(found.version) == "1.2.0"
     place.withheld.clear()
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
-        check_channel_policy(place, REF, found, None, registry.heads, look_for_policy=True)
+        check_version_trust(place, REF, found, None, registry.heads, look_for_policy=True)
 
 
 def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:
@@ -86,5 +86,5 @@ def test_resolve_judges_the_rollout_that_answered(registry: Registry) -> None:
     attack(registry, "set rollouts/stable/percent 100; set checkpoint @other")
     place = TwoFaced(registry, registry.store.read_index(NAME), true)
     registry.heads.reset(registry.id)
-    with pytest.raises(GateError, match=r"1\.1\.0 was found"):
+    with pytest.raises(NotFoundError):  # the state is compared with the checkpoint first
         registry.resolve(STABLE, remote=place, seed="0" * 64)

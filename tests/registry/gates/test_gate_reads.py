@@ -1,7 +1,5 @@
-"""What a governed channel costs a reader at a remote: each file is asked for once, and what passed is remembered."""
+"""What a governed channel costs a reader at a remote: each file is asked for once, and always judged."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,13 +43,6 @@ def test_each_file_is_asked_for_once(reader: Path, site: Proxy) -> None:
     assert all(path.startswith("/blobs/") for _, path in documents)
 
 
-def test_a_passed_gate_is_not_checked_again(reader: Path, site: Proxy) -> None:
-    assert resolve(reader, site) == 0
-    for _ in range(2):
-        assert resolve(reader, site) == 0
-        assert (site.seen, site.answers) == ([INDEX, POLICIES], [304, 304])
-
-
 def test_a_pull_of_what_is_here_asks_for_two_files(reader: Path, site: Proxy) -> None:
     words = ["--registry", str(reader), "--quiet", "pull", STABLE, site.url]
     assert main(words) == 0
@@ -92,28 +83,6 @@ def test_another_trust_file_is_looked_at(
         registry, read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy")
     )
     owner.promote(registry, f"{NAME}:1.0.0", "stable")
-    assert [resolve(reader, site) for _ in range(2)] == [0, 0]
-    assert site.seen == [INDEX, POLICIES]
+    assert resolve(reader, site) == 0
     trust.write_text(f'[keys.release]\nkey = "{other.public}"\n')
     assert [resolve(reader, site) for _ in range(2)] == [8, 8]
-
-
-def test_a_gate_is_checked_for_each_channel(registry: Registry, reader: Path, site: Proxy) -> None:
-    registry.tag(f"{NAME}:1.2.0", "beta")
-    owner.set_policy(registry, read_policy(POLICY + POLICY.replace(b"stable", b"beta"), "policy"))
-    owner.promote(registry, f"{NAME}:1.0.0", "stable")
-    assert resolve(reader, site) == 0
-    words = ["--registry", str(reader), "resolve", f"{NAME}:beta", "--remote", site.url]
-    assert [main(words) for _ in range(2)] == [8, 8]
-    assert resolve(reader, site) == 0
-    assert site.seen == [INDEX, POLICIES]
-
-
-def test_nothing_heavy_is_imported_for_what_passed(reader: Path, site: Proxy, tmp_path: Path) -> None:
-    assert resolve(reader, site) == 0
-    script = (
-        "import sys\nfrom onnxreg.cli.main import main\n"
-        f"assert main({['--registry', str(reader), '--quiet', 'resolve', STABLE, '--remote', site.url]!r}) == 0\n"
-        "assert 'onnxreg.registry.gates.enforce' not in sys.modules, 'it was looked at again'\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

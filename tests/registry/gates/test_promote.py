@@ -1,5 +1,6 @@
 """Policies in force, promotion, later evaluations, and how they travel."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -353,3 +354,27 @@ def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Regis
     other.pull(f"{NAME}:1.3.0", place)
     assert "refused" in [item.state for item in other.get(f"{NAME}:1.9.0").states]
     assert not owner.verify(other).damages
+
+
+@pytest.mark.parametrize("suite, passes", [(b"suite", True), (b"field", False)])
+def test_a_policy_names_the_suites_that_must_be_passed(
+    isolated_user: None, tmp_path: Path, suite: bytes, passes: bool
+) -> None:
+    home = Registry(tmp_path / "home")
+    home.add(draft(tmp_path / "a", "a"), "1.0.0")
+    rule = f'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsuites = ["{Digest.of(suite)}"]\n'
+    owner.set_policy(home, read_policy(rule.encode(), "policy"))
+    (finding,) = [
+        each
+        for each in owner.promote(home, f"{NAME}:1.0.0", "stable").findings
+        if each.requirement == "suites"
+    ]
+    if passes:
+        assert finding.verdict == "pass"
+        return
+    assert finding.detail == f"model_int8.onnx: suite {Digest.of(suite).short} never judged it"
+    artifact = home.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact)}
+    report = json.dumps({**value, "suite": str(Digest.of(suite)), "state": "certified"}).encode()
+    owner.attest(home, f"{NAME}:1.0.0", report)
+    assert owner.promote(home, f"{NAME}:1.0.0", "stable").moved

@@ -112,7 +112,7 @@ def test_its_blobs_are_referenced(extended: Registry, is_sealed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "in two steps"])
-def test_a_mirror_copies_line_blobs_and_later_keys(
+def test_a_mirror_copies_line_and_blobs(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path, is_late: bool
 ) -> None:
     registry.add(make_draft(), "1.0.0")
@@ -120,7 +120,6 @@ def test_a_mirror_copies_line_blobs_and_later_keys(
     if is_late:
         mirror(registry.store, copy)
     append(registry, later(), BLOB)
-    edit_state(registry.store.root, lambda value: value.update(LATER_KEY))
     report = mirror(registry.store, copy)
     assert not report.skipped
     assert copy.has([Digest.of(BLOB)])
@@ -149,21 +148,10 @@ def test_push_and_pull_do_not_carry_it(extended: Registry, other: Registry, tmp_
 
 
 def test_a_destination_keeps_its_own(extended: Registry, other: Registry, make_draft: MakeDraft) -> None:
-    edit_state(extended.store.root, lambda value: value.update(LATER_KEY))
     other.add(make_draft(seed="c"), "2.0.0")
     other.push(f"{NAME}:2.0.0", str(extended.store.root))
     assert b"deprecate" in index(extended.store.root).read_bytes()
-    assert state(extended.store.root)["note"] == LATER_KEY["note"]
     assert not verify(extended.store).damages
-
-
-def test_later_keys_of_a_state_line_are_written_back(registry: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft(), "1.0.0")
-    edit_state(registry.store.root, lambda value: value.update(LATER_KEY))
-    for number in range(SEGMENT_LINES + 2):
-        registry.tag(f"{NAME}:1.0.0", f"c{number}")
-    assert state(registry.store.root)["note"] == LATER_KEY["note"]
-    assert not verify(registry.store).damages
 
 
 LATER_KEYS: dict[str, Callable[[Any], object]] = {
@@ -187,7 +175,7 @@ def test_later_keys_are_not_compared(
     assert not verify(other.store).damages
 
 
-@pytest.mark.parametrize("where", [where for where in LATER_KEYS if where != "state"])
+@pytest.mark.parametrize("where", LATER_KEYS)
 def test_no_line_is_added_where_a_later_key_would_be_lost(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path, where: str
 ) -> None:

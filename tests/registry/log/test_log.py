@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.replay import Replay
+from onnxreg.registry.log.log import Log, Replay
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.ref import Version

@@ -29,7 +29,7 @@ from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryRe
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
-from onnxreg.registry.trust import observe as observing
+from onnxreg.registry.trust import known_heads as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version

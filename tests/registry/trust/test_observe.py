@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.trust.observe import KnownHead, ServedIndex, observe
+from onnxreg.registry.trust.known_heads import KnownHead, observe
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Drop, Publish, Tag, Unyank, Yank
+from onnxreg.schema.log.events import Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import genesis
 
 REGISTRY, NAME = "0" * 32, "acme/pii"
@@ -61,7 +61,7 @@ def index_file(events: list[dict[str, Any]], base: int = 0, **more: Any) -> byte
 
 
 def look(data: bytes, before: KnownHead | None = None) -> KnownHead | None:
-    return observe(before, ServedIndex(REGISTRY, NAME, "here", data, {}.__getitem__))
+    return observe(before, REGISTRY, NAME, data, "here", {}.__getitem__)
 
 
 def test_the_unharmed_index_file_is_taken() -> None:
@@ -96,10 +96,3 @@ def test_a_line_after_what_is_known_is_read_as_strictly() -> None:
     assert isinstance(first, KnownHead)
     with pytest.raises(IntegrityError):
         look(index_file([*whole, {"kind": "tag", "name": NAME}]), first)
-
-
-def test_lines_about_another_manifest_of_a_sealed_version_are_an_integrity_error() -> None:
-    other = Drop(**ABOUT, nonce="5" * 32, version=V1, manifest=Digest.of(b"another"))
-    yanks = [Yank(**ABOUT, nonce=digit * 32, **HELD, every=True).to_json() for digit in "67"]
-    with pytest.raises(IntegrityError, match="is not what its log says"):
-        look(index_file([yanks[0], other.to_json(), yanks[1]], 64, segments=[str(MANIFEST)], channels={}))

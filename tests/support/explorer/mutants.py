@@ -20,7 +20,7 @@ SECURE = """\
 """
 LOAD = """\
             log = first or load_own(remote, name, *more)
-            first, before = None, log.seq
+            first = None
             try:
                 digests = change(log)
             except MissingBlobError as error:
@@ -31,8 +31,6 @@ LOAD = """\
             if digests is None:
                 remote.confirm(name)
                 return log
-            if not log.mirrored:
-                record_refusals(log, before)
 """
 NEEDED = """\
             try:

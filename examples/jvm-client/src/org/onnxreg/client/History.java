@@ -116,7 +116,7 @@ final class History {
             } else if (isStep || line.kind().equals("tag") || line.kind().equals("untag")) {
                 expected.remove(line.text("tag"));
             } else if (WITHDRAWALS.contains(line.kind())) {
-                boolean isWide = Boolean.TRUE.equals(line.event.get("every"));
+                boolean isWide = line.kind().equals("yank");
                 removeRollouts(isWide ? "manifest" : "to", line.text(isWide ? "manifest" : "version"),
                         expected);
             }
@@ -211,9 +211,7 @@ final class History {
             }
         }
         for (LogLine line : lines) {
-            boolean isWide = Boolean.TRUE.equals(line.event.get("every"));
-            if (line.kind().equals("yank") && line.text("manifest").equals(manifest)
-                    && (isWide || line.text("version").equals(version))) {
+            if (line.kind().equals("yank") && line.text("manifest").equals(manifest)) {
                 yanks.add(Sha256.of(JsonWriter.write(line.event)));
             }
         }
