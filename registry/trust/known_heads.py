@@ -94,10 +94,10 @@ class KnownHead(Record, frozen=True):
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
-    def at(self, place: str, seq: int) -> "KnownHead":
+    def at(self, origin: str, seq: int) -> "KnownHead":
         """This head with the number of lines that a place has; it never shrinks."""
-        places = [item for item in self.places.items() if item[0] != place][-MAX_PLACES + 1 :]
-        return self.replace(places=dict([*places, (place, max(seq, self.places.get(place, 0)))]))
+        places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
+        return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
 
 def observe(
@@ -105,7 +105,7 @@ def observe(
     registry: str,
     name: str,
     data: bytes | None,
-    place: str,
+    origin: str,
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
@@ -118,7 +118,7 @@ def observe(
         before: what was known.
         registry, name: the log that it must be.
         data: the bytes of the file; None if the place has none.
-        place: the identity of the place; `url` is its name in errors.
+        origin: the identity of the place; `url` is its name in errors.
         fetch: reads a blob that the log names, and checks its digest.
 
     Raises:
@@ -126,10 +126,10 @@ def observe(
         RollbackError, UnknownPastError, ForkError, ChangedStateError, ChangedSummaryError, StalePolicyError: see the rules.
     """
     url, reset = (
-        url or place,
+        url or origin,
         f"ask its owner; after a backup was restored: reg trust reset {registry} {name}",
     )
-    had = 0 if before is None else before.places.get(place, 0)
+    had = 0 if before is None else before.places.get(origin, 0)
     # 1. The file is an index file of this log: its lines follow each other up to the head that its state names.
     if data is None:
         if before is not None and (had or name == POLICY_LOG):
@@ -139,15 +139,15 @@ def observe(
         return before
     digest = Digest.of(data)
     if before is not None and before.index == digest:
-        return before.at(place, before.seq)
+        return before.at(origin, before.seq)
     if name == POLICY_LOG:
-        return _observe_policies(before, registry, data, place, url, reset)
+        return _observe_policies(before, registry, data, origin, url, reset)
     log = Log.decode(data, registry, name, fetch, url)
     # 2. At first contact, the state is what checkpoint and lines say.
     if before is None or before.state is None:
         log.check()
         lines = tuple(line.digest for line in log.tail) or (log.head,)
-        return KnownHead(log.seq, digest, lines, log.state).at(place, log.seq)
+        return KnownHead(log.seq, digest, lines, log.state).at(origin, log.seq)
     # 3. A shorter log is a beginning of the known one, and this place never had more.
     if log.seq < before.seq:
         remembered = before.digest_at(log.seq)
@@ -169,10 +169,10 @@ def observe(
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
             log.prove()  # what was true then follows from the lines and the manifests
-        return before.at(place, log.seq)
+        return before.at(origin, log.seq)
     # 4. A log of the same length or more has the known head.
-    if (found := log.digest_at(before.seq)) != before.head:
-        raise _fork(name, before.seq, found, before.head, reset)
+    if (line := log.digest_at(before.seq)) != before.head:
+        raise _fork(name, before.seq, line, before.head, reset)
     try:
         # 5. What was sealed stays, and what is sealed now follows from it.
         _check_sealed(before.state, log)
@@ -195,27 +195,26 @@ def observe(
         if before.state is not None:
             raise
     lines = (*before.lines, *(line.digest for line in log.lines(before.seq)))[-MAX_REMEMBERED_LINES:]
-    return KnownHead(log.seq, digest, lines, log.state, before.places).at(place, log.seq)
+    return KnownHead(log.seq, digest, lines, log.state, before.places).at(origin, log.seq)
 
 
-def _fork(name: str, seq: int, digest: Digest, known: Digest | None, reset: str) -> ForkError:
-    was = "" if known is None else known.short
+def _fork(name: str, seq: int, digest: Digest, earlier: Digest | None, reset: str) -> ForkError:
     return ForkError(
-        f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {was}... when last seen",
+        f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {earlier and earlier.short}... when last seen",
         reset,
     )
 
 
 def _check_sealed(before: State, log: Log) -> None:
     """Rule 5. ChangedStateError if segments changed, or the checkpoint is not what the lines since the known one give."""
-    state, sealed = log.state, len(before.segments)
-    is_longer = len(state.segments) > sealed
-    if state.segments[:sealed] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
+    state, count = log.state, len(before.segments)
+    is_longer = len(state.segments) > count
+    if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
         raise ChangedStateError(f"the sealed part of the log of {log.name} is not what it was", VERIFY_ADVICE)
     if not is_longer:
         return
     try:
-        replay = log.replay_from(before.checkpoint, log.lines(sealed * SEGMENT_LINES, log.base))
+        replay = log.replay_from(before.checkpoint, log.lines(count * SEGMENT_LINES, log.base))
     except MissingBlobError:  # a collector freed the checkpoint
         replay = log.replay_from(None, log.lines(0, log.base))
     if log.attach(replay.checkpoint().encode()) != state.checkpoint:
@@ -223,14 +222,14 @@ def _check_sealed(before: State, log: Log) -> None:
 
 
 def _observe_policies(
-    before: KnownHead | None, registry: str, data: bytes, place: str, url: str, reset: str
+    before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
         is_prefix = before.digest_at(len(digests)) == digests[-1]
-        if is_prefix and before.places.get(place, 0) <= len(digests):
+        if is_prefix and before.places.get(origin, 0) <= len(digests):
             raise StalePolicyError(
                 f"{url} has policy {len(digests)} of the {before.seq} that the registry is known to have",
                 "have this copy brought up to date, or ask another place",
@@ -241,7 +240,7 @@ def _observe_policies(
         )
     places = {} if before is None else before.places
     newest = digests[-MAX_REMEMBERED_LINES:]
-    return KnownHead(len(digests), Digest.of(data), newest, places=places).at(place, len(digests))
+    return KnownHead(len(digests), Digest.of(data), newest, places=places).at(origin, len(digests))
 
 
 class StaleNotice(NamedTuple):
@@ -391,8 +390,8 @@ class KnownHeads:
         is_own: bool,
     ) -> None:
         data, registry = None if index is None else index.data, reader.registry_id
-        place = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        after = observe(before, registry, name, data, place, fetcher(*near, reader), reader.url)
+        origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        after = observe(before, registry, name, data, origin, fetcher(*near, reader), reader.url)
         if after is None or index is None:
             return
         digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
@@ -403,7 +402,7 @@ class KnownHeads:
         if after.index != digest:
             with suppress(OSError):
                 age = abs(time.time() - self._path(registry, name).stat().st_mtime)
-                self._stale(StaleNotice(name, reader.url, after.seq - after.places[place], age))
+                self._stale(StaleNotice(name, reader.url, after.seq - after.places[origin], age))
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
         """Save the known head, unless it is unchanged or another process saved a longer log."""
