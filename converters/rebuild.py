@@ -11,7 +11,7 @@ from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises, plan_exp
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.recall_rule import read_minimum_evidence
+from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
 from onnxreg.converters.evaluation.suite import read_bytes
 from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family
@@ -201,7 +201,7 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
     if requested.evaluation is not None:
         return requested.with_keys(evaluation={**requested.evaluation.to_json(), "suite": path})
     settings = convert(recipe.parameters.get("evaluation", {}), dict[str, Any])
-    value = evaluation_of(path, read_minimum_evidence(settings))
+    value = evaluation_of(path, MinimumEvidence.read(settings))
     return requested.with_keys(evaluation={**value, "artifacts": [INT8]})
 
 

@@ -20,7 +20,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
-    from onnxreg.converters.texts.text_model import TextModel
+    from onnxreg.converters.texts.run_texts import TextModel
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
 
     Answer = tuple[dict[str, Any], Iterable[str]]
@@ -172,15 +172,15 @@ def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
     from onnxreg.cli.reports import text_report
     from onnxreg.converters.texts.run_texts import run_texts
 
-    model = _text_model(files)
-    answer = run_texts(model, request.texts, request.context, request.max_tokens, files.manifest.task)
-    return text_report.to_json(answer), text_report.lines(answer, request.texts)
+    settings = (request.texts, request.context, request.max_tokens, files.manifest.task)
+    answer = run_texts(_text_model(files), *settings)
+    return answer, text_report.lines(answer, request.texts)
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
     from onnxreg.converters.source.scrub import read_json
-    from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, refuse
+    from onnxreg.converters.texts.run_texts import TextModel, refuse
 
     manifest = files.manifest
     companions = (*reversed(manifest.files), *files.artifact.files)
@@ -190,12 +190,8 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
         raise refuse(manifest.name, "has no tokenizer.json")
     config = files.root / manifest.config_path if manifest.config_path else paths.get("config.json")
     value = read_json(config) if config is not None and config.is_file() else None
-    return TextModel(
-        files.main,
-        TextTokenizer(tokenizer, manifest.max_sequence_length or MAX_TOKENS),
-        tuple(manifest.labels or ()),
-        value if isinstance(value, dict) else {},
-    )
+    value, length = value if isinstance(value, dict) else {}, manifest.max_sequence_length or MAX_TOKENS
+    return TextModel.read(files.main, tokenizer, length, tuple(manifest.labels or ()), value)
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":

@@ -7,8 +7,7 @@ from typing import Any
 
 from onnxreg.converters.engine.plan import ProfileOutput, ProfilePromises
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
-from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, write_report
-from onnxreg.converters.evaluation.recall_rule import RecallJudgement
+from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, recall_of, write_report
 from onnxreg.converters.onnx.mobile_rules import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.source.source_files import CONFIG
@@ -16,7 +15,7 @@ from onnxreg.converters.tasks.checkpoints.checkpoint import SAVE_TOKENIZER, has_
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"
 PROVIDERS = ["NNAPI", "XNNPACK"]
@@ -75,8 +74,9 @@ class AndroidPromises(ProfilePromises):
         fields = {**draft.fields, **_manifest_fields(subject.resolved_options["max_seq_length"])}
         draft = replace(draft, fields=fields)
         item = judged.get(INT8)
-        is_recall = item is not None and any(isinstance(one, RecallJudgement) for one in item.judgements)
-        return _with_report(draft, item, subject, workspace) if item is not None and is_recall else draft
+        if item is None or recall_of(item) is None:
+            return draft
+        return _with_report(draft, item, subject, workspace)
 
 
 def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, workspace: Path) -> Draft:
@@ -86,7 +86,7 @@ def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, wor
     params = _dynamic_params(recipe["steps"])
     quantization = WEIGHTS_ONLY if params is None else _quantization(params)
     mirrored = write_report(item, int8.verdict, subject.origin, workspace, quantization)
-    recipe["parameters"] = {**recipe["parameters"], "evaluation": _evaluation_settings(int8.verdict, item)}
+    recipe["parameters"] = {**recipe["parameters"], "evaluation": mirrored.evaluation}
     config = workspace / CONFIG
     config.unlink()
     length = subject.resolved_options["max_seq_length"]
@@ -105,15 +105,6 @@ def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, wor
 def _uncertified(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of the manifest if another artifact is refused: version 1 has one word for all."""
     return {**fields, "certified": False, "quantization": {**fields["quantization"], "certified": False}}
-
-
-def _evaluation_settings(verdict: Verdict, item: JudgedArtifact) -> dict[str, Any]:
-    minimum = next(one.minimum_evidence for one in item.judgements if isinstance(one, RecallJudgement))
-    return {
-        "suite": str(verdict.suite),
-        "min_gold_chars": minimum.gold_chars,
-        "min_parent_recall": minimum.parent_recall,
-    }
 
 
 def _quantization(params: Mapping[str, Any]) -> dict[str, Any]:

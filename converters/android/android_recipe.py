@@ -11,7 +11,7 @@ from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
+from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
 from onnxreg.converters.onnx.mobile_rules import OPSET
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.document import InvalidValueError

@@ -2,7 +2,7 @@
 
 A `Suite` has the items of a task; a `TaskEvaluator` makes inputs of them and reads the outputs of a model, which
 `predict` runs; a `Metric` scores the items and judges the scores; a `certificate` has the figures. G4 of OpenMed is the
-metric in `recall_rule.py`, and `openmed_report.py` writes its file.
+metric `CharacterRecall`, and `openmed_report.py` writes its file.
 
 Start with `evaluate.py`, then `evaluation_plan.py`. The claim in words: docs/certification.md.
 """

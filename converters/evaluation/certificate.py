@@ -7,7 +7,6 @@ text, id, span or offset of the suite. `recompute` derives the verdict from the 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
@@ -57,17 +56,35 @@ def write(
 
     Yields the files. The same suite, source and artifact give the same bytes, whatever the number of cores.
     """
-    path = draft.root / path_of(item.artifact.path)
+    path, dataset = draft.root / path_of(item.artifact.path), str(plan.suite.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scores: dict[str, dict[str, Any]] = {}
-    if plan.request.item_scores:
-        for judgement, table in zip(item.judgements, item.tables, strict=True):
-            file = f"{DIRECTORY}/{item.artifact.path}.{judgement.metric.id}.csv"
-            data = table.encode()
+    records, checks = [], []
+    for judgement, table in zip(item.judgements, item.tables, strict=True):
+        records.append(record(judgement))
+        checks += judgement.metric.checks(judgement, plan.name(judgement.metric.id), dataset)
+        if plan.request.item_scores:
+            file, data = f"{DIRECTORY}/{item.artifact.path}.{judgement.metric.id}.csv", table.encode()
             (draft.root / file).write_bytes(data)
-            scores[judgement.metric.id] = {"path": file, "digest": str(Digest.of(data))}
+            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
             yield DraftFile(ITEM_SCORES, file)
-    document = _document(plan, item, subject, draft.root / item.artifact.path, scores)
+    unit = "group" if any(table.is_grouped for table in item.tables) else "item"
+    value: dict[str, Any] = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(digest_file(draft.root / item.artifact.path)),
+        "suite": dataset,
+        "state": item.state,
+        "reasons": list(item.reasons),
+        "checks": checks,
+        "task": subject.fields.get("task", plan.evaluator.tasks[0]),
+        "metrics": records,
+        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+    }
+    if subject.origin.digest is not None:
+        value["parent"] = str(subject.origin.digest)
+    if plan.suite.synthetic is not None:
+        value["synthetic"] = plan.suite.synthetic
+    document = EvaluationDocument.from_json(value, "certificate").to_json()
     path.write_bytes(canonical.encode(document) + b"\n")
     yield DraftFile(CERTIFICATE, path_of(item.artifact.path))
 
@@ -89,6 +106,8 @@ def recompute(
     for recorded in certificate.metrics:
         table = _table(recorded, read, label)
         metric = metric_catalog.find(recorded.metric)
+        if metric.rule != recorded.rule:
+            raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")
         if metric.version != recorded.version:
             raise InputError(
                 f"{label} was judged by {recorded.metric} version {recorded.version}, this build has {metric.version}",
@@ -96,7 +115,7 @@ def recompute(
             )
         try:
             with blame_metric(metric.id):
-                judgement = metric.judge(table, recorded.limit, recorded.settings, recorded.rule)
+                judgement = metric.judge(table, recorded.limit, recorded.settings)
         except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"
@@ -120,7 +139,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
         "metric": judgement.metric.id,
         "version": judgement.metric.version,
         "direction": judgement.metric.direction,
-        "rule": judgement.rule,
+        "rule": judgement.metric.rule,
         "limit": judgement.limit,
         "parent": judgement.parent,
         "value": judgement.value,
@@ -136,45 +155,6 @@ def record(judgement: Judgement) -> dict[str, Any]:
     if judgement.metric.package is not None:
         value["package"] = judgement.metric.package
     return value
-
-
-def _document(
-    plan: EvaluationPlan,
-    item: JudgedArtifact,
-    subject: ExportSubject,
-    path: Path,
-    scores: dict[str, dict[str, Any]],
-) -> dict[str, Any]:
-    dataset = str(plan.suite.digest)
-    value: dict[str, Any] = {
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "artifact": str(digest_file(path)),
-        "suite": dataset,
-        "state": item.state,
-        "reasons": list(item.reasons),
-        "checks": [
-            check
-            for judgement in item.judgements
-            for check in judgement.checks(plan.name(judgement.metric.id), dataset)
-        ],
-        "task": subject.fields.get("task", plan.evaluator.tasks[0]),
-        "metrics": [
-            record(judgement) | ({"item_scores": scores[judgement.metric.id]} if scores else {})
-            for judgement in item.judgements
-        ],
-        "resampling": _resampling(item.tables),
-    }
-    if subject.origin.digest is not None:
-        value["parent"] = str(subject.origin.digest)
-    if plan.suite.synthetic is not None:
-        value["synthetic"] = plan.suite.synthetic
-    return EvaluationDocument.from_json(value, "certificate").to_json()
-
-
-def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
-    unit = "group" if any(table.is_grouped for table in tables) else "item"
-    return {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED}
 
 
 def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) -> ScoreTable:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from onnxreg.converters.evaluation.scores import Integers
 
 NOTHING = -1
 """The label of a character that no entity covers."""
-
-Integers = NDArray[np.int64]
 
 _MARKS, _JOINTS = "BILUESM", "-_:/."
 _PATTERNS = tuple(

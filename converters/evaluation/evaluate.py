@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from onnxreg.converters.evaluation import certificate
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
+from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
 from onnxreg.converters.evaluation.metrics.metric import blame_metric
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
@@ -66,30 +66,22 @@ class SourceEvaluation:
         return evaluator
 
     @cached_property
-    def _matched(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        return self._evaluator.match(self._plan.suite.items, self._plan.request)
-
-    @property
-    def _items(self) -> Sequence[Any]:
-        return self._matched[0]
-
-    @cached_property
-    def _inputs(self) -> Sequence[ModelInput]:
-        return self._evaluator.inputs(self._items)
-
-    @cached_property
-    def _reference(self) -> list[Any]:
-        """The predictions of the source."""
-        subject = self._evaluator.subject
+    def _parent(
+        self,
+    ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
+        """The items in the words of the model, facts about this, inputs, predictions of the source, their scores."""
+        evaluator = self._evaluator
+        items, facts = evaluator.match(self._plan.suite.items, self._plan.request)
+        inputs, subject = evaluator.inputs(items), evaluator.subject
         try:
             with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
-                return predict(self._evaluator, run, self._items, self._inputs)
+                reference = predict(evaluator, run, items, inputs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
-
-    @cached_property
-    def _parent_scores(self) -> list[Floats]:
-        return [self._scores(judged, self._reference) for judged in self._plan.metrics]
+        labels = evaluator.labels
+        metrics = (judged.metric for judged in self._plan.metrics)
+        scores = [metric.scores(items, reference, reference, labels) for metric in metrics]
+        return items, facts, inputs, reference, scores
 
     def judge(self, artifact: DraftArtifact, path: Path) -> JudgedArtifact:
         """Judge the file of an artifact by every metric.
@@ -109,61 +101,44 @@ class SourceEvaluation:
     def _tables(self, path: Path) -> Tables:
         if self._cache is None:
             return self._measure(path)
-        key = self._cache_key(path)
-        tables = _read_tables(self._cache.find_value(SCORES, key), len(self._plan.metrics))
-        if tables is None:
-            tables = self._measure(path)
-            rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
-            self._cache.remember(SCORES, key, rows)
-        return tables
-
-    def _cache_key(self, path: Path) -> dict[str, Any]:
-        """Everything that shapes the scores of an artifact."""
-        return {
+        beside = () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
+        beside = (*beside, *(name for name in (GENAI_CONFIG,) if (path.parent / name).is_file()))
+        key = {
             "version": SCORES_VERSION,
             "evaluation": self._plan.key(),
             "suite": str(self._plan.suite.digest),
             "source": dict(self._key or {}),
             "artifact": str(digest_file(path)),
-            "beside": {name: str(digest_file(path.parent / name)) for name in _files_beside(path)},
+            "beside": {name: str(digest_file(path.parent / name)) for name in beside},
             "tools": tools(),
             "isa": instruction_set(),
         }
-
-    def _measure(self, path: Path) -> Tables:
-        labels, groups = self._evaluator.labels, self._plan.suite.groups
-        parent_scores = self._parent_scores
-        subject = self._evaluator.subject
-        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
-        run = artifact_runner(path, subject.sample.per_token, padding or 0)
-        predictions = predict(self._evaluator, run, self._items, self._inputs)
-        tables: Tables = []
-        for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
-            scores = self._scores(judged, predictions)
-            with blame_metric(judged.metric.id):
-                columns, facts = judged.metric.columns(labels), judged.metric.settings(self._items, labels)
-            facts = {**facts, **self._matched[1]}
-            tables.append((ScoreTable.of(columns, parent, scores, groups), facts))
+        value = self._cache.find_value(SCORES, key)
+        try:
+            tables = [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
+        except (InputError, TypeError, KeyError, AttributeError):  # none, or a damaged one
+            tables = []
+        if len(tables) != len(self._plan.metrics):
+            tables = self._measure(path)
+            rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
+            self._cache.remember(SCORES, key, rows)
         return tables
 
-    def _scores(self, judged: JudgedMetric, predictions: Sequence[Any]) -> Floats:
-        import numpy as np
-
-        metric, labels = judged.metric, self._evaluator.labels
-        with blame_metric(metric.id):
-            scores = metric.scores(self._items, predictions, self._reference, labels)
-            scores = np.asarray(scores, dtype=np.float64)
-            columns = metric.columns(labels)
-        expected = (len(self._items), len(columns))
-        if scores.shape != expected and len(self._items):
-            raise EvaluationError(
-                f"the metric {metric.id} gives scores of shape {scores.shape}, expected {expected}"
-            )
-        if not np.isfinite(scores).all():
-            raise ConversionError(
-                f"the metric {metric.id} gives NaN or infinity for an item", "look at the suite"
-            )
-        return scores.reshape(expected)
+    def _measure(self, path: Path) -> Tables:
+        items, matched, inputs, reference, parent_scores = self._parent
+        evaluator, labels, subject = self._evaluator, self._evaluator.labels, self._evaluator.subject
+        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
+        run = artifact_runner(path, subject.sample.per_token, padding or 0)
+        predictions = predict(evaluator, run, items, inputs)
+        tables: Tables = []
+        for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
+            metric = judged.metric
+            scores = metric.scores(items, predictions, reference, labels)
+            with blame_metric(metric.id):
+                columns, facts = metric.columns(labels), metric.settings(items, labels)
+            table = ScoreTable.of(columns, parent, scores, self._plan.suite.groups)
+            tables.append((table, {**facts, **matched}))
+        return tables
 
 
 def evaluate(
@@ -199,21 +174,6 @@ def evaluate(
     return replace(draft, artifacts=artifacts, companions=(*draft.companions, *documents)), judged
 
 
-def _read_tables(value: Any, count: int) -> Tables | None:
-    """The scores in an entry of the cache; None without an entry, or if it is damaged."""
-    try:
-        tables = [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
-    except (InputError, TypeError, KeyError, AttributeError):
-        return None
-    return tables if len(tables) == count else None
-
-
-def _files_beside(path: Path) -> tuple[str, ...]:
-    """The names of the files that a run of an artifact reads besides its own."""
-    data = () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
-    return (*data, *(name for name in (GENAI_CONFIG,) if (path.parent / name).is_file()))
-
-
 def _is_chosen(artifact: DraftArtifact, plan: EvaluationPlan) -> bool:
     if plan.artifacts is None:
         return artifact.precision != FULL_PRECISION
@@ -230,7 +190,7 @@ def _with_verdict(
     checks = [
         check
         for judgement in item.judgements
-        for check in judgement.checks(plan.name(judgement.metric.id), dataset)
+        for check in judgement.metric.checks(judgement, plan.name(judgement.metric.id), dataset)
     ]
     verdict = Verdict(
         item.state,

@@ -9,12 +9,9 @@ from onnxreg.converters.evaluation.label_names import relabel
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric, blame_metric
 from onnxreg.converters.evaluation.suite import Suite
-from onnxreg.converters.evaluation.tasks.completions import Completions
-from onnxreg.converters.evaluation.tasks.embeddings import Embeddings
-from onnxreg.converters.evaluation.tasks.extractive_answers import Answers
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
-from onnxreg.converters.evaluation.tasks.text_classes import TextClasses
+from onnxreg.converters.evaluation.tasks.text_tasks import Answers, Completions, Embeddings, TextClasses
 from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.converters.source.toolchain import package_versions
 from onnxreg.schema.core.digest import Digest

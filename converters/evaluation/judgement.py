@@ -1,6 +1,5 @@
 """The result of one metric on one artifact, and of all metrics."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,8 +8,9 @@ from onnxreg.converters.evaluation.scores import Interval, ScoreTable
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import DraftArtifact
 
-Direction = Literal["higher", "lower"]
 State = Literal["certified", "refused", "unknown"]
+CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
+"""The verdict of a check, by a state."""
 MAX_LISTED_LABELS = 20
 """Labels that one reason names."""
 
@@ -20,25 +20,34 @@ class EvaluationError(ConversionError):
 
 
 @dataclass(frozen=True)
-class MetricIdentity:
-    """The name of a metric, its version, the better direction, and the distribution that brings it if we do not."""
+class Part:
+    """The figures of a part that a metric judges by itself, such as a label; most metrics have one, called "".
 
-    id: str
-    version: int
-    direction: Direction
-    package: str | None = None
+    Figures are None if there was nothing to measure. `losing` says what loses how much. With `doubts` it is not judged:
+    its state stays None. `groups` counts the independent items that show a loss. `facts` are the metric's own.
+    """
+
+    name: str
+    parent: float | None = None
+    value: float | None = None
+    loss: float | None = None
+    losing: str = ""
+    groups: int = 0
+    doubts: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    interval: Interval | None = None
+    state: State | None = None
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The figures of one metric on one artifact. `loss` must be below `limit`.
+    """The figures of one metric (`Metric`) on one artifact. `loss` must be below `limit`.
 
     `parent`, `value` and `loss` are None if there was nothing to measure. `samples` counts items, `groups` the
     independent ones. `settings` are those of the rule.
     """
 
-    metric: MetricIdentity
-    rule: str
+    metric: Any
     limit: float
     parent: float | None
     value: float | None
@@ -48,32 +57,8 @@ class Judgement:
     groups: int
     state: State
     reasons: tuple[str, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def checks(self, name: str, dataset: str) -> list[dict[str, Any]]:
-        """The checks of the manifest, in JSON form: the value, and the loss with its limit.
-
-        Args:
-            name: the name of the suite and the metric, such as `sts/spearman`.
-            dataset: the digest of the suite.
-        """
-        verdict = {"certified": "pass", "refused": "fail"}.get(self.state, "unknown")
-        common = {"verdict": verdict, "samples": self.samples, "dataset": dataset}
-        value = {
-            "name": name,
-            "metric": self.metric.id,
-            "value": self.value,
-            "direction": self.metric.direction,
-        }
-        loss = {
-            "name": f"{name}/loss",
-            "metric": f"{self.metric.id}_loss",
-            "value": self.loss,
-            "limit": self.limit,
-            "direction": "lower",
-            **({} if self.interval is None else {"interval": list(self.interval)}),
-        }
-        return [value | common, loss | common]
+    settings: Mapping[str, Any]
+    parts: tuple[Part, ...]
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, margin: bool = False) -> State:
@@ -82,16 +67,15 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, margin: boo
     It is certified if it is below the limit, with a `margin` only if the whole interval is. Any other loss is unclear,
     which is unknown: a larger suite decides.
     """
-    low, high = interval or (-math.inf, math.inf)
     if loss < limit:
-        return "certified" if high < limit or not margin else "unknown"
-    return "refused" if low >= limit else "unknown"
+        return "unknown" if margin and (interval is None or interval[1] >= limit) else "certified"
+    return "refused" if interval is not None and interval[0] >= limit else "unknown"
 
 
-def unclear(loss: str, interval: Interval | None, limit: float) -> str:
-    """The reason for which a loss is unclear. `loss` says what loses how much."""
+def unclear(losing: str, interval: Interval | None, limit: float) -> str:
+    """The reason for which a loss is unclear. `losing` says what loses how much."""
     bounds = "it has no interval" if interval is None else f"95 %: {interval[0]:.3g} to {interval[1]:.3g}"
-    return f"unclear: {loss} ({bounds}), the limit is below {limit:g}: a larger suite decides"
+    return f"unclear: {losing} ({bounds}), the limit is below {limit:g}: a larger suite decides"
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
@@ -121,10 +105,8 @@ def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
     The reasons of that state come first.
     """
     order: tuple[State, ...] = ("refused", "unknown", "certified")
-    states = [judgement.state for judgement in judgements]
-    state = next(name for name in order if name in states)
-    sorted_judgements = sorted(judgements, key=lambda judgement: order.index(judgement.state))
-    return state, tuple(reason for judgement in sorted_judgements for reason in judgement.reasons)
+    ranked = sorted(judgements, key=lambda judgement: order.index(judgement.state))
+    return ranked[0].state, tuple(reason for judgement in ranked for reason in judgement.reasons)
 
 
 @dataclass(frozen=True)
@@ -145,4 +127,4 @@ class JudgedArtifact:
 
     @property
     def rule(self) -> str:
-        return ", ".join(dict.fromkeys(judgement.rule for judgement in self.judgements))
+        return ", ".join(dict.fromkeys(judgement.metric.rule for judgement in self.judgements))

@@ -6,8 +6,9 @@ name PERSON. `OPENMED` has these names as facts about OpenMed (openmed/core/labe
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError, suggest

@@ -58,8 +58,13 @@ def predict(
     def read(numbers: Sequence[int]) -> list[Any]:
         feeds = [inputs[number].feed for number in numbers]
         outputs = run({name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
-        rows = [_row(outputs, row, len(numbers)) for row in range(len(numbers))]
-        return [evaluator.read(inputs[number], row) for number, row in zip(numbers, rows, strict=True)]
+        if len(numbers) == 1:
+            return [evaluator.read(inputs[numbers[0]], outputs)]
+        with_rows = {name: array for name, array in outputs.items() if array.shape[:1] == (len(numbers),)}
+        return [
+            evaluator.read(inputs[number], {name: array[row : row + 1] for name, array in with_rows.items()})
+            for row, number in enumerate(numbers)
+        ]
 
     batches = list(_batches(inputs, getattr(run, "rows", 1) if evaluator.shares_runs else 1))
     results: dict[int, Any] = {}
@@ -70,13 +75,6 @@ def predict(
     for number, model_input in enumerate(inputs):
         parts[model_input.item].append(results[number])
     return [evaluator.prediction(item, own) for item, own in zip(items, parts, strict=True)]
-
-
-def _row(outputs: Mapping[str, Any], row: int, rows: int) -> Mapping[str, Any]:
-    """The outputs of one row of a run; those without an axis of rows are left out."""
-    if rows == 1:
-        return outputs
-    return {name: array[row : row + 1] for name, array in outputs.items() if array.shape[:1] == (rows,)}
 
 
 def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:

@@ -8,7 +8,7 @@ ch. 8). The generator is NumPy's legacy one, whose stream is frozen.
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,18 +103,6 @@ class ScoreTable:
         if not is_same:
             raise InputError(f"{label} is not a table of item scores as an export writes it")
         return table
-
-
-def paired_interval(table: ScoreTable, loss: Callable[[Floats, Floats], float]) -> Interval | None:
-    """The 95 % percentile interval of a loss; None if no resample gives a number.
-
-    Args:
-        loss: from the rows of the parent and of the candidate, which are resampled together.
-    """
-    losses = [
-        loss(table.parent[rows], table.candidate[rows]) for rows in draws(table.groups, table.group_count)
-    ]
-    return percentiles(np.array(losses, dtype=np.float64))
 
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:

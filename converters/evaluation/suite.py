@@ -8,39 +8,38 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.record import convert
 
 MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")
-"""Accepted spellings; if several hold a value, the first counts, as in OpenMed."""
-
-ReadItem = Callable[[dict[str, Any], str], Any]
-"""Function from a JSON object and the words that name its place to an item of a task."""
-
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
 """Accepted spellings; if several hold a value, the first counts, as in OpenMed."""
+Word = Annotated[str, msgspec.Meta(min_length=1)]
+ReadItem = Callable[[dict[str, Any], str], Any]
+"""Function from a JSON object and the words that name its place to an item of a task."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextSpan:
+class TextSpan(msgspec.Struct, frozen=True):
     """Half-open, in code points."""
 
     start: int
     end: int
-    label: str
+    label: Word
 
 
-@dataclass(frozen=True, slots=True)
-class Fixture:
+class Fixture(msgspec.Struct, frozen=True):
     """A text and its gold. Spans of different labels may nest; those of one label are disjoint."""
 
-    text: str
+    text: Word
     spans: tuple[TextSpan, ...]
 
 
@@ -50,14 +49,22 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     Raises InputError for no text, offsets outside the text, a span text that contradicts its offsets, and two spans of
     one label that overlap.
     """
-    text = row.get("text")
-    if not isinstance(text, str) or not text:
-        raise InputError(f"{position}: `text` is missing or empty")
-    rows = _first(row, SPANS_KEYS)
-    if not isinstance(rows, list):
-        problem = "is missing" if rows is None else "is not a list"
-        raise InputError(f"{position}: `gold_spans` {problem}", "a text without gold has `gold_spans: []`")
-    spans = [_span(value, text, f"{position}, span {number}") for number, value in enumerate(rows, start=1)]
+    text, rows = convert(row.get("text"), Word, f"{position}: `text`"), _first(row, SPANS_KEYS)
+    spans = []
+    for number, value in enumerate(convert(rows, list[dict[str, Any]], f"{position}: `gold_spans`"), start=1):
+        at = f"{position}, span {number}"
+        span = convert({**value, "label": _first(value, LABEL_KEYS)}, TextSpan, at)
+        if not 0 <= span.start < span.end <= len(text):
+            raise InputError(
+                f"{at}: offsets {span.start}-{span.end} are outside a text of {len(text)} characters",
+                "offsets are half-open and count code points from 0",
+            )
+        if value.get("text") not in (None, text[span.start : span.end]):
+            raise InputError(
+                f"{at}: `text` is not the text at {span.start}-{span.end}",
+                "offsets count code points, not bytes or UTF-16 units",
+            )
+        spans.append(span)
     spans.sort(key=lambda span: (span.label, span.start))
     for left, right in pairwise(spans):
         if left.label == right.label and right.start < left.end:
@@ -105,8 +112,8 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
     """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line, also with a byte order
     mark.
 
-    The file is read once. Every item may have an `id`, unique in the suite, a `group` (text or integer), and
-    `metadata: {source}`, which is where it is from: `synthetic` or another word.
+    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, which is
+    where it is from: `synthetic` or another word.
 
     Args:
         read_item: reads the rest of an item; golden fixtures of token classifiers by default.
@@ -117,19 +124,45 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
     """
     data = read_bytes(path)
     items: list[Any] = []
-    positions: dict[Hashable, str] = {}
     groups: list[str | int | None] = []
+    ids, contents = Unique("its id", "ids are unique in a suite"), Unique("the same item", COUNTS_TWICE)
     sources: set[bool | None] = set()
     for position, row in _rows(data, path):
-        item = read_item(row, position)
-        _check_id(row, position, positions)
+        items.append(read_item(row, position))
+        identity, group = _first(row, ID_KEYS), row.get("group")
+        for key, value in (("id", identity), ("group", group)):
+            if value is not None and type(value) not in (str, int):
+                raise InputError(f"{position}: `{key}` is neither text nor an integer")
+        if identity is not None:
+            ids.add(str(identity), position)
         if distinct:
-            _check_repeated(item, position, positions)
-        items.append(item)
-        groups.append(_group(row, position))
-        sources.add(_synthetic(row))
+            contents.add(items[-1], position)
+        groups.append(group)
+        metadata = row.get("metadata")
+        source = metadata.get("source") if isinstance(metadata, dict) else None
+        word = source.strip() if isinstance(source, str) else ""
+        sources.add("synthetic" in word.lower() if word else None)
     synthetic = True if True in sources else False if sources == {False} else None
     return Suite(Digest.of(data), tuple(items), numbered(groups, path), synthetic)
+
+
+COUNTS_TWICE = "leave one out: an item that counts twice makes an interval too narrow"
+
+
+class Unique:
+    """Values that may each occur once; `name` and `hint` are for the error of a second one."""
+
+    def __init__(self, name: str, hint: str) -> None:
+        self._name, self._hint = name, hint
+        self._positions: dict[Hashable, str] = {}
+
+    def add(self, value: Hashable, position: str) -> None:
+        """Raise InputError if the value was there before."""
+        first = self._positions.setdefault(value, position)
+        if first is not position:
+            raise InputError(
+                f"{position}: {self._name} was used before, at {first.rpartition(', ')[2]}", self._hint
+            )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -160,22 +193,21 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{suite} is UTF-16", "save it as UTF-8")
     data = data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl" or _is_lines(data):
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if line.strip():
-                position = f"{suite}, line {number}"
-                yield position, _object(_decode(line, position), position)
-        return
-    rows = _decode(data, suite)
-    if isinstance(rows, dict):
-        rows = rows.get("items", rows.get("fixtures"))
-    if not isinstance(rows, list):
-        raise InputError(
-            f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
-            "write a list, or one item per line",
-        )
-    for number, row in enumerate(rows, start=1):
-        position = f"{suite}, item {number}"
-        yield position, _object(row, position)
+        lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
+        rows: Any = ((position, _decode(line, position)) for position, line in lines if line.strip())
+    else:
+        value = _decode(data, suite)
+        items = value.get("items", value.get("fixtures")) if isinstance(value, dict) else value
+        if not isinstance(items, list):
+            raise InputError(
+                f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
+                "write a list, or one item per line",
+            )
+        rows = ((f"{suite}, item {number}", item) for number, item in enumerate(items, start=1))
+    for position, row in rows:
+        if not isinstance(row, dict):
+            raise InputError(f"{position}: not an object")
+        yield position, row
 
 
 def _is_lines(data: bytes) -> bool:
@@ -189,12 +221,6 @@ def _is_lines(data: bytes) -> bool:
         return False
 
 
-def _object(row: Any, position: str) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise InputError(f"{position}: not an object")
-    return row
-
-
 def _decode(data: bytes, label: str) -> Any:
     """Parse JSON; the decoder's detail after the colon may quote the suite, so it goes no further."""
     try:
@@ -204,64 +230,6 @@ def _decode(data: bytes, label: str) -> Any:
         raise InputError(
             f"{label}{problem}", "numbers are finite, and no key occurs twice in an object"
         ) from None
-
-
-def _synthetic(row: dict[str, Any]) -> bool | None:
-    """Return True or False if a fixture says that its text is synthetic or not; None if it says nothing."""
-    metadata = row.get("metadata")
-    source = metadata.get("source") if isinstance(metadata, dict) else None
-    return "synthetic" in source.lower() if isinstance(source, str) and source.strip() else None
-
-
-def _check_id(row: dict[str, Any], position: str, positions: dict[Hashable, str]) -> None:
-    identity = next((row[key] for key in ID_KEYS if row.get(key) is not None), None)
-    if identity is None:
-        return
-    if type(identity) not in (str, int):
-        raise InputError(f"{position}: `id` is neither text nor an integer")
-    if str(identity) in positions:
-        raise InputError(
-            f"{position}: its id was used before, at {positions[str(identity)]}", "ids are unique in a suite"
-        )
-    positions[str(identity)] = position.rpartition(", ")[2]
-
-
-def _check_repeated(item: Hashable, position: str, positions: dict[Hashable, str]) -> None:
-    if ("item", item) in positions:
-        raise InputError(
-            f"{position}: the same item was used before, at {positions['item', item]}",
-            "leave one out: an item that counts twice makes an interval too narrow",
-        )
-    positions["item", item] = position.rpartition(", ")[2]
-
-
-def _group(row: dict[str, Any], position: str) -> str | int | None:
-    group = row.get("group")
-    if group is not None and type(group) not in (str, int):
-        raise InputError(f"{position}: `group` is neither text nor an integer")
-    return group
-
-
-def _span(value: Any, text: str, position: str) -> TextSpan:
-    if not isinstance(value, dict):
-        raise InputError(f"{position}: not an object")
-    start, end, label = value.get("start"), value.get("end"), _first(value, LABEL_KEYS)
-    if type(start) is not int or type(end) is not int:
-        raise InputError(f"{position}: `start` and `end` are not both integers")
-    if not 0 <= start < end <= len(text):
-        raise InputError(
-            f"{position}: offsets {start}-{end} are outside a text of {len(text)} characters",
-            "offsets are half-open and count code points from 0",
-        )
-    if not isinstance(label, str) or not label:
-        raise InputError(f"{position}: `label` is missing or empty")
-    stated = value.get("text")
-    if stated is not None and stated != text[start:end]:
-        raise InputError(
-            f"{position}: `text` is not the text at {start}-{end}",
-            "offsets count code points, not bytes or UTF-16 units",
-        )
-    return TextSpan(start, end, label)
 
 
 def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:

@@ -6,8 +6,9 @@ evaluation. Scores of classes are made as pipelines of transformers make them: b
 exclude each other, or there is only one; not at all for a regression; otherwise by the softmax.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,127 +16,61 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
+from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.tasks.extractive_answers import STRIDE, AnswerSpan, best_span
-from onnxreg.converters.evaluation.tasks.token_spans import TokenWindow, kept_tokens, tags_of
+from onnxreg.converters.evaluation.tasks.task_evaluator import output
+from onnxreg.converters.evaluation.tasks.text_tasks import STRIDE, AnswerSpan, best_span
+from onnxreg.converters.evaluation.tasks.token_spans import tags_of
+from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.task_catalog import ALIASES
-from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, TokenRow, numbers_of, refuse
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-TEXT_OUTPUTS = ("embeddings", "sentence_embedding", "text_embeds")
+PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
+"""Outputs with a value for each token: a graph of fixed shape gives them for its padding too."""
+OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
 """Outputs that are taken if a graph has several, the first choice first."""
+Answer = dict[str, Any]
+"""The documented keys of `reg run --text --json`."""
 
 
 @dataclass(frozen=True)
-class TaggedSpan:
-    """A labelled part of a text: half-open, in code points."""
+class TextModel:
+    """An ONNX or ORT-format file, a tokenizer, labels in the order of the logits, the checkpoint's config.json.
 
-    start: int
-    end: int
-    label: str
-    text: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"start": self.start, "end": self.end, "label": self.label, "text": self.text}
-
-
-@dataclass(frozen=True)
-class ClassScores:
-    """Labels with their scores, the best first; `activation` is softmax, sigmoid or none."""
-
-    scores: tuple[tuple[str, float], ...]
-    activation: str
-    is_cut: bool
-
-    def to_json(self) -> dict[str, Any]:
-        classes = [{"label": label, "score": score} for label, score in self.scores]
-        return {"classes": classes, "activation": self.activation, "truncated": self.is_cut}
-
-
-@dataclass(frozen=True)
-class ContextAnswer:
-    """A half-open part of the context in code points; `score` is the probability of its first and last token,
-    each among the tokens of the context in its window.
+    Without labels or a config, `labels` or `config` is empty.
     """
 
-    text: str
-    start: int
-    end: int
-    score: float
+    graph: Path
+    tokenizer: TextTokenizer
+    labels: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "start": self.start, "end": self.end, "score": self.score}
+    @classmethod
+    def read(
+        cls, graph: Path, tokenizer: Path, max_length: int, labels: tuple[str, ...], config: Mapping[str, Any]
+    ) -> "TextModel":
+        """A graph with the `tokenizer.json` of its version, and the most tokens of a row."""
+        return cls(graph, TextTokenizer.read(tokenizer, max_length), labels, config)
 
+    @cached_property
+    def runner(self) -> Runner:
+        """Raise ConversionError if ONNX Runtime cannot load the graph."""
+        padding = self.config.get("pad_token_id")
+        return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
-@dataclass(frozen=True)
-class GreedyCompletion:
-    """The text that follows a prompt; `finish` is `end` if the model ended it, `length` if the limit did."""
-
-    text: str
-    tokens: int
-    finish: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"completion": {"text": self.text, "tokens": self.tokens, "finish": self.finish}}
-
-
-@dataclass(frozen=True)
-class TextVector:
-    """A text's vector, float64 `[size]`; if the graph gives one for each token, those too, `[tokens, size]`."""
-
-    text: str
-    vector: Floats
-    row: TokenRow
-    tokens: Floats | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        value = {"text": self.text, "vector": self.vector.tolist(), "truncated": self.row.is_cut}
-        if self.tokens is None:
-            return value
-        parts = zip(self.row.tokens, self.row.offsets.tolist(), self.tokens.tolist(), strict=True)
-        return value | {
-            "tokens": [
-                {"token": token, "start": start, "end": end, "vector": vector}
-                for token, (start, end), vector in parts
-            ]
-        }
-
-
-@dataclass(frozen=True)
-class TextVectors:
-    """The vectors of texts. `pooling` is `graph`, or `mean` if it is over the tokens that the graph gives.
-
-    `prompt` is the text of the model that was put before each of them.
-    """
-
-    vectors: tuple[TextVector, ...]
-    pooling: str
-    prompt: str = ""
-
-    @property
-    def similarity(self) -> Floats:
-        """The cosine of each text with each, float64 `[texts, texts]`."""
-        rows = np.stack([item.vector for item in self.vectors])
-        units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return np.asarray(units @ units.T)
-
-    def to_json(self) -> dict[str, Any]:
-        embeddings = [item.to_json() for item in self.vectors]
-        prompt = {"prompt": self.prompt} if self.prompt else {}
-        return {
-            "embeddings": embeddings,
-            "pooling": self.pooling,
-            **prompt,
-            "similarity": self.similarity.tolist(),
-        }
-
-
-TextAnswer = list[TaggedSpan] | ClassScores | ContextAnswer | TextVectors | GreedyCompletion | None
-"""Spans of a token classifier, scores of a text classifier, a part of a context (None: no answer), vectors, or
-the text that follows."""
+    def run(self, feed: Feed) -> Mapping[str, Any]:
+        """The outputs for one row. InputError if it has no tokens; ConversionError if the graph does not run."""
+        if not feed["input_ids"].size:
+            raise InputError("the text has no tokens", "write a text that is not empty")
+        try:
+            return self.runner(feed)
+        except ConversionError as error:
+            hint = error.hint or error.message
+            raise ConversionError(f"{self.graph.name} does not run on that text", hint) from error
 
 
 def run_texts(
@@ -144,111 +79,138 @@ def run_texts(
     context: str | None = None,
     max_tokens: int = 32,
     task: str | None = None,
-) -> TextAnswer:
+) -> Answer:
     """Run a graph on texts.
 
     Args:
         texts: one, or several for vectors.
         context: the text that a question is about, or the second text of a pair.
+        max_tokens: the most that text generation adds.
         task: the version's, for a graph that does not say enough by itself.
+
+    Returns:
+        One of `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}`,
+        `{completion}`, in JSON form.
 
     Raise InputError if the texts do not fit the kind of graph; ConversionError if the graph does not run.
     """
     model.tokenizer.limit(model.runner.length)
-    gives, task = model.runner.gives, ALIASES.get(task or "", task)
-    if {"start_logits", "end_logits"} <= gives.keys():
-        if context is None:
-            raise InputError("a question needs the text that it is about", "add it: --context TEXT")
-        return answer_question(model, _one(texts), context)
+    gives, task, name = model.runner.gives, ALIASES.get(task or "", task), model.graph.name
+    is_answering = {"start_logits", "end_logits"} <= gives.keys()
     is_classifier = gives.get("logits") == 2 or (gives.get("logits") == 0 and task == "text-classification")
-    if context is not None and not is_classifier:
+    if is_answering and context is None:
+        raise InputError("a question needs the text that it is about", "add it: --context TEXT")
+    if context is not None and not (is_answering or is_classifier):
         raise InputError(
-            f"{model.graph.name} takes no second text",
+            f"{name} takes no second text",
             "it answers no questions and compares no texts: leave --context out",
         )
+    if len(texts) != 1 and (is_answering or is_classifier or "logits" in gives):
+        raise InputError(
+            "this model takes one text at a time", "several are compared by models that give embeddings"
+        )
+    if is_answering:
+        return {"answer": _answer(model, texts[0], context or "")}
     if is_classifier:
-        return classify_text(model, _one(texts), context)
+        return _classes(model, texts[0], context)
     if "logits" not in gives:
-        return embed(model, texts)
+        return _vectors(model, texts)
     if task == "text-generation" or model.runner.has_past:
-        return complete(model, _one(texts), max_tokens)
+        return {"completion": _completion(model, texts[0], max_tokens)}
     if not model.labels:
-        raise refuse(model.graph.name, "gives a value for each token, and its version has no labels for them")
-    return tag_spans(model, _one(texts))
+        raise refuse(name, "gives a value for each token, and its version has no labels for them")
+    return {"spans": _spans(model, texts[0])}
 
 
-def classify_text(model: TextModel, text: str, pair: str | None = None) -> ClassScores:
-    """The classes of a text. ConversionError if the graph does not run, or does not match the labels."""
+def refuse(label: str, why: str) -> InputError:
+    """The error for a version that no text fits."""
+    return InputError(f"{label} {why}", "run it on tensors: --input")
+
+
+def _classes(model: TextModel, text: str, pair: str | None) -> Answer:
+    """The classes of a text, the best first. ConversionError if the graph does not match the labels."""
     row = model.tokenizer.row(text, pair)
-    logits = numbers_of(model.run(row.inputs), "logits")
-    labels, activation = model.check_labels(len(logits)), _activation(model.config, len(logits))
-    scores = activate(logits, activation)
+    logits = _numbers(model.run(row.inputs), "logits")
+    labels = model.labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
+    if len(labels) != len(logits):
+        raise ConversionError(
+            f"{model.graph.name} gives {len(logits)} logits, and the version has {len(labels)} labels",
+            "the number of labels in config.json must be the number of logits",
+        )
+    problem, activation, scores = model.config.get("problem_type"), "softmax", _softmax(logits)
+    if problem == "regression":
+        activation, scores = "none", logits
+    elif problem == "multi_label_classification" or len(logits) == 1:
+        activation, scores = "sigmoid", 1 / (1 + np.exp(-logits))
     order = np.argsort(-scores, kind="stable")
-    return ClassScores(
-        tuple((labels[number], float(scores[number])) for number in order), activation, row.is_cut
-    )
+    classes = [{"label": labels[number], "score": float(scores[number])} for number in order]
+    return {"classes": classes, "activation": activation, "truncated": row.is_cut}
 
 
-def activate(logits: Floats, activation: str) -> Floats:
-    """Scores of logits, float64 `[classes]`."""
-    if activation == "softmax":
-        powers = np.exp(logits - logits.max())
-        return np.asarray(powers / powers.sum())
-    return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
+def _softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max())
+    return np.asarray(powers / powers.sum())
 
 
-def tag_spans(model: TextModel, text: str) -> list[TaggedSpan]:
-    """The spans of a text, in order. A text longer than the model takes is cut into overlapping windows.
-
-    Args:
-        model: an ONNX or ORT-format token classifier with the output `logits`; its labels are tags.
-
-    Raises ConversionError if the graph does not load, or fits neither tokenizer nor labels.
-    """
-    scheme = tag_scheme(model.labels)
-    cut = list(text_windows(model.tokenizer, text))
-    if not any(len(window.positions) for window in cut):
+def _spans(model: TextModel, text: str) -> list[Answer]:
+    """The spans of a text, in order. A text longer than the model takes is cut into overlapping windows."""
+    scheme, windows = tag_scheme(model.labels), list(model.tokenizer.windows(text))
+    if not any(len(window.positions) for window in windows):
         return []
-    outputs = [model.run(window.inputs) for window in cut]
-    shapes = [(1, len(window.offsets), len(model.labels)) for window in cut]
-    parts = [tags_of(*window) for window in zip(cut, outputs, shapes, strict=True)]
+    parts = [tags_of(window, model.run(window.inputs), len(model.labels)) for window in windows]
     tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return list(_spans(text, decode(tags, offsets, len(text), scheme).tolist(), scheme.names))
+    labels, spans = decode(tags, offsets, len(text), scheme).tolist(), []
+    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
+        start, *others = group
+        end = start + 1 + len(others)
+        if label != NOTHING:
+            spans.append({"start": start, "end": end, "label": scheme.names[label], "text": text[start:end]})
+    return spans
 
 
-def text_windows(tokenizer: TextTokenizer, text: str) -> Iterator[TokenWindow]:
-    """Cut a text into windows, as `evaluation.windows` does with a tokenizer of Transformers."""
-    rows, overlap = list(tokenizer.windows(text)), tokenizer.overlap()
-    for number, row in enumerate(rows):
-        positions = kept_tokens(row.special, overlap, number > 0, number + 1 < len(rows))
-        yield TokenWindow(0, row.inputs, row.offsets, positions)
-
-
-def answer_question(model: TextModel, question: str, context: str) -> ContextAnswer | None:
+def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     """The best answer of all windows of the context; None if the first token alone scores higher everywhere.
 
-    Raise InputError if the question leaves no room for its context; ConversionError if the graph does not run.
+    Its `score` is the probability of its first and last token, each among the tokens of the context in its window.
     """
-    stride = min(STRIDE, model.tokenizer.max_length // 4)
-    read = [_read_window(model, row) for row in model.tokenizer.pair_windows(question, context, stride)]
+    windows = model.tokenizer.pair_windows(question, context, STRIDE)
+    read = [_read_window(model, row) for row in windows]
     best, score, _ = max(read, key=lambda item: item[0].score)
     if best.end <= best.start or min(nothing for _, _, nothing in read) > best.score:
         return None
-    return ContextAnswer(context[best.start : best.end], best.start, best.end, score)
+    return {
+        "text": context[best.start : best.end],
+        "start": best.start,
+        "end": best.end,
+        "score": score,
+    }
 
 
-def complete(model: TextModel, prompt: str, max_tokens: int) -> GreedyCompletion:
-    """Continue a prompt by at most so many tokens, greedily.
+def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
+    """The best answer in a window, its probability, and the score of none: both logits of the first token."""
+    outputs = model.run(row.inputs)
+    logits = [_numbers(outputs, f"{name}_logits") for name in ("start", "end")]
+    best, is_context, probability = best_span(logits[0], logits[1], row), row.sequences == 1, 1.0
+    for side, (values, offset) in enumerate(zip(logits, (best.start, best.end), strict=True)):
+        chosen = row.offsets[is_context][:, side] == offset
+        probability *= float(_softmax(values[is_context])[chosen].max()) if chosen.any() else 0.0
+    return best, probability, float(logits[0][0] + logits[1][0])
 
-    Raise InputError for a prompt without tokens; ConversionError if the graph does not run.
-    """
-    prompt_ids = model.tokenizer.ids(prompt)
-    ends, ids, finish = _ends(model), list(prompt_ids), "length"
+
+def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
+    """Continue a prompt by at most so many tokens, greedily; `finish` is `end` if the model ended it, else `length`."""
+    path, settings = model.graph.parent / GENAI_CONFIG, model.config
+    if path.is_file():
+        value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
+        settings = value.get("model", {}) if isinstance(value, dict) else {}
+    ends = settings.get("eos_token_id")
+    prompt_ids = model.tokenizer.whole(prompt).inputs["input_ids"][0].tolist()
+    ids, finish = list(prompt_ids), "length"
     while len(ids) < len(prompt_ids) + max_tokens:
         feed = np.asarray([ids], dtype=np.int64)
         outputs = model.run({"input_ids": feed, "attention_mask": np.ones_like(feed)})
-        token = int(numbers_of(outputs, "logits")[-1].argmax())
-        if token in ends:
+        token = int(_numbers(outputs, "logits")[-1].argmax())
+        if token in (ends if isinstance(ends, list) else [ends]):
             finish = "end"
             break
         ids.append(token)
@@ -256,85 +218,44 @@ def complete(model: TextModel, prompt: str, max_tokens: int) -> GreedyCompletion
     added = (
         text.removeprefix(start) if text.startswith(start) else model.tokenizer.text(ids[len(prompt_ids) :])
     )
-    return GreedyCompletion(added, len(ids) - len(prompt_ids), finish)
+    return {"text": added, "tokens": len(ids) - len(prompt_ids), "finish": finish}
 
 
-def embed(model: TextModel, texts: Sequence[str]) -> TextVectors:
+def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
     """The vectors of texts, each after the model's default prompt; what is longer than the model takes is cut at its end.
 
-    Raise ConversionError if the graph does not run, or gives no vectors.
+    If the graph gives a vector for each token, a text has those too, and its own is their mean.
     """
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
-    vectors = tuple(_vector(model, text, prompt) for text in texts)
-    return TextVectors(vectors, "graph" if vectors[0].tokens is None else "mean", prompt)
+    rows, items, pooling = [], [], "graph"
+    for text in texts:
+        row = model.tokenizer.row(prompt + text)
+        outputs = model.run(row.inputs)
+        tokens: Answer = {}
+        if (chosen := _chosen(outputs, 2, OF_TEXTS)) is not None:
+            vector = _numbers(outputs, chosen)
+        elif (chosen := _chosen(outputs, 3, OF_TOKENS)) is not None:
+            states, pooling = _numbers(outputs, chosen), "mean"
+            vector = states[row.inputs["attention_mask"][0].astype(bool)].mean(axis=0)
+            parts = zip(row.tokens, row.offsets.tolist(), states.tolist(), strict=True)
+            tokens["tokens"] = [
+                {"token": token, "start": start, "end": end, "vector": own}
+                for token, (start, end), own in parts
+            ]
+        else:
+            raise ConversionError(f"{model.graph.name} gives no vectors: {', '.join(outputs)}")
+        rows.append(vector)
+        items.append({"text": text, "vector": vector.tolist(), "truncated": row.is_cut, **tokens})
+    stacked = np.stack(rows)
+    units = stacked / np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    shown = {"prompt": prompt} if prompt else {}
+    return {"embeddings": items, "pooling": pooling, **shown, "similarity": (units @ units.T).tolist()}
 
 
-def _one(texts: Sequence[str]) -> str:
-    if len(texts) != 1:
-        raise InputError(
-            "this model takes one text at a time", "several are compared by models that give embeddings"
-        )
-    return texts[0]
-
-
-def _activation(config: Mapping[str, Any], count: int) -> str:
-    problem = config.get("problem_type")
-    if problem == "regression":
-        return "none"
-    return "sigmoid" if problem == "multi_label_classification" or count == 1 else "softmax"
-
-
-def _spans(text: str, labels: Sequence[int], names: Sequence[str]) -> Iterator[TaggedSpan]:
-    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
-        indices = list(group)
-        if label != NOTHING:
-            start, end = indices[0], indices[-1] + 1
-            yield TaggedSpan(start, end, names[label], text[start:end])
-
-
-def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
-    """The best answer in a window, its probability, and the score of none: both logits of the first token."""
-    outputs = model.run(row.inputs)
-    start, end = (numbers_of(outputs, f"{name}_logits") for name in ("start", "end"))
-    offsets = np.where((row.sequences != 1)[:, None], -1, row.offsets)
-    best, is_context = best_span(start, end, offsets), offsets[:, 0] >= 0
-    probability = _probability(start, is_context & (offsets[:, 0] == best.start), is_context)
-    probability *= _probability(end, is_context & (offsets[:, 1] == best.end), is_context)
-    return best, probability, float(start[0] + end[0])
-
-
-def _probability(logits: Floats, chosen: Any, among: Any) -> float:
-    """The largest probability of the chosen tokens among some; 0 if there are none."""
-    if not chosen.any():
-        return 0.0
-    return float(activate(logits[among], "softmax")[chosen[among]].max())
-
-
-def _ends(model: TextModel) -> set[int]:
-    """The tokens that end a text, of onnxruntime-genai's settings beside the graph, else of the config."""
-    path: Path = model.graph.parent / GENAI_CONFIG
-    settings: Mapping[str, Any] = model.config
-    if path.is_file():
-        value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
-        settings = value.get("model", {}) if isinstance(value, dict) else {}
-    ends = settings.get("eos_token_id")
-    return {end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)}
-
-
-def _vector(model: TextModel, text: str, prompt: str) -> TextVector:
-    row = model.tokenizer.row(prompt + text)
-    outputs = model.run(row.inputs)
-    name = _chosen(outputs, 2, TEXT_OUTPUTS)
-    if name is not None:
-        return TextVector(text, numbers_of(outputs, name), row)
-    name = _chosen(outputs, 3, OF_TOKENS)
-    if name is None:
-        raise ConversionError(f"{model.graph.name} gives no vectors: {', '.join(outputs)}")
-    tokens = numbers_of(outputs, name)
-    mask = row.inputs["attention_mask"][0].astype(bool)
-    return TextVector(text, tokens[mask].mean(axis=0), row, tokens)
+def _numbers(outputs: Mapping[str, Any], name: str) -> Floats:
+    return np.asarray(output(outputs, name), dtype=np.float64)
 
 
 def _chosen(outputs: Mapping[str, Any], axes: int, names: Sequence[str]) -> str | None:

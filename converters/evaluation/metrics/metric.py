@@ -1,30 +1,33 @@
-"""The contract of a metric: scores of single items, one value of many of them, and the rule `loss/interval`."""
+"""The contract of a metric: scores of single items, the value of many of them, and the rule that judges a loss."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from onnxreg.converters.evaluation.judgement import (
-    Direction,
+    CHECKED,
     EvaluationError,
     Judgement,
-    MetricIdentity,
+    Part,
     State,
     judge_loss,
     unclear,
     unmatched,
 )
-from onnxreg.converters.evaluation.scores import Floats, ScoreTable, paired_interval
+from onnxreg.converters.evaluation.scores import RESAMPLES, Floats, Interval, ScoreTable, draws, percentiles
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
 
-RULE, POINT_RULE = "loss/interval", "loss/point"
-
-
+LIBRARIES = ("scikit-learn", "scipy", "seqeval")
+"""The distributions that compute figures."""
 METRIC_FRAME = 3
 """The frame of the metric's code in a traceback, below those of `blame_metric` and of its caller."""
 
@@ -50,19 +53,20 @@ def blame_metric(name: str) -> Iterator[None]:
 class Metric(ABC):
     """One figure about a model on a suite.
 
-    A metric turns the prediction for an item into a row of numbers (`scores`) and any rows into its value (`value`), so
+    A metric turns the prediction for an item into a row of numbers (`row`) and any rows into its value (`value`), so
     that the value of resampled rows, and of rows that were published, is computed by the same code.
 
-    `id` and `version` name what is computed: a change of a figure for equal rows is a new version. `tasks` are those
-    whose predictions it reads. `direction` says whether higher or lower values are better. `limit` is the default
-    limit of the loss. With fewer than `min_groups` independent items, or a parent whose skill is below `min_skill`,
-    nothing is certified or refused.
+    `id` and `version` name what is computed: a change of a figure for equal rows is a new version. `rule` names how its
+    loss is judged. `tasks` are those whose predictions it reads. `direction` says whether higher or lower values are
+    better. `limit` is the default limit of the loss. With fewer than `min_groups` independent items, or a parent whose
+    skill is below `min_skill`, nothing is certified or refused.
     """
 
     id: ClassVar[str]
     version: ClassVar[int] = 1
+    rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
-    direction: ClassVar[Direction] = "higher"
+    direction: ClassVar[Literal["higher", "lower"]] = "higher"
     limit: ClassVar[float] = 0.005
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
@@ -70,38 +74,33 @@ class Metric(ABC):
     """True if the metric judges when a request names none."""
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        """The distributions that a figure depends on: those that compute it, and the one that brings the metric."""
-        return (*LIBRARIES, *_distributions_of(type(self)))
+    def package(self) -> str | None:
+        """The distribution that brings the metric (its module if that is unknown); None for ours."""
+        top = type(self).__module__.partition(".")[0]
+        return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
 
     @property
-    def identity(self) -> MetricIdentity:
-        package = next(iter(_distributions_of(type(self))), None)
-        return MetricIdentity(self.id, self.version, self.direction, package)
+    def packages(self) -> tuple[str, ...]:
+        """The distributions that a figure depends on: those that compute it, and the one that brings the metric."""
+        return LIBRARIES if self.package is None else (*LIBRARIES, self.package)
 
     @abstractmethod
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The names of the numbers of a row. `labels` are the model's."""
 
     @abstractmethod
-    def scores(
-        self,
-        items: Sequence[Any],
-        predictions: Sequence[Any],
-        reference: Sequence[Any],
-        labels: Sequence[str],
-    ) -> Floats:
-        """Score each item: float64 of shape (items, columns).
+    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
+        """Score one item: a number for each column.
 
         Args:
-            items: of the suite; their class is that of the task.
-            predictions: of the model that is scored, one for each item.
-            reference: the parent's predictions, also if the parent itself is scored.
+            item: of the suite; its class is that of the task.
+            prediction: of the model that is scored.
+            reference: the parent's prediction, also if the parent itself is scored.
         """
 
     @abstractmethod
     def value(self, rows: Floats) -> float:
-        """The value over some rows, at least one."""
+        """The value over some rows, float64 `[rows, columns]`, at least one."""
 
     def skill(self, rows: Floats) -> float:
         """Compare the value of these rows with a guess: 0 for a guess, 1 for a perfect model."""
@@ -131,125 +130,156 @@ class Metric(ABC):
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
             )
 
-    def judge(
-        self, table: ScoreTable, limit: float, settings: Mapping[str, Any], rule: str = RULE
-    ) -> Judgement:
+    def scores(
+        self,
+        items: Sequence[Any],
+        predictions: Sequence[Any],
+        reference: Sequence[Any],
+        labels: Sequence[str],
+    ) -> Floats:
+        """The rows of all items, float64 `[items, columns]`. EvaluationError if the metric fails on one."""
+        with blame_metric(self.id):
+            columns = self.columns(labels)
+        rows = np.zeros((len(items), len(columns)))
+        for number, sides in enumerate(zip(items, predictions, reference, strict=True)):
+            with blame_metric(self.id):
+                row = np.asarray(self.row(*sides, labels), dtype=np.float64)
+            if row.shape != (len(columns),):
+                raise EvaluationError(
+                    f"the metric {self.id} gives scores of shape {row.shape}, expected {(len(columns),)}"
+                )
+            rows[number] = row
+        if not np.isfinite(rows).all():
+            raise ConversionError(
+                f"the metric {self.id} gives NaN or infinity for an item", "look at the suite"
+            )
+        return rows
+
+    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
         """Judge an artifact by its scores alone.
+
+        Each part without a doubt is judged by the rule of the interval (`judge_loss`): a refused part refuses, else a
+        part that is unclear or in doubt, or a doubt about all, leaves the verdict unknown.
 
         Args:
             settings: of the rule, such as the least evidence, and the facts about the suite.
-            rule: the rule of an earlier certificate.
+
+        Raises ConversionError if the metric fails, or gives NaN or infinity.
         """
-        return judge_table(self, table, limit, settings, rule)
-
-
-def _distributions_of(kind: type[Metric]) -> list[str]:
-    """The distributions that bring the class of a metric: none for ours, its module if they are unknown."""
-    top = kind.__module__.partition(".")[0]
-    return [] if top == "onnxreg" else sorted(set(distributions().get(top, ()))) or [top]
-
-
-def judge_table(
-    metric: Metric, table: ScoreTable, limit: float, settings: Mapping[str, Any], rule: str = RULE
-) -> Judgement:
-    """Apply the rule `loss/interval`, or `loss/point` of earlier certificates, which has no interval: see `judge_loss`.
-
-    The state is unknown if there are fewer independent items than the metric needs, if the parent's skill (0: a
-    guess, 1: perfect) is too small, or if the model lacks a label of the gold: then nothing was proved either way.
-
-    Raises ConversionError if the metric fails, or gives NaN or infinity, InputError for another rule.
-    """
-    if rule not in (RULE, POINT_RULE):
-        raise InputError(f"{metric.id} has no rule {rule[:80]!r}", f"it has {RULE} and {POINT_RULE}")
-    samples, groups = len(table.groups), table.group_count
-    if not samples:
-        empty = ("the suite has no items",)
-        nothing = (None, None, None, None, 0, 0)
-        return Judgement(metric.identity, rule, limit, *nothing, "unknown", empty, settings)
-    parent, value = (_number(metric, metric.value, rows) for rows in (table.parent, table.candidate))
-    loss = _number(metric, metric.loss, parent, value)
-    interval = paired_interval(
-        table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
-    )
-    losing = f"{metric.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
-    if rule == POINT_RULE:
-        state: State = "certified" if loss < limit else "refused"
-    else:
-        state = judge_loss(loss, interval, limit, settings.get("margin", False))
-    reasons = [f"{losing}, the limit is below {limit:g}"]
-    if state == "unknown":
-        reasons = [unclear(losing, interval, limit)]
-    elif rule != POINT_RULE and state == "certified" and interval and not interval[1] < limit:
-        reasons.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
-    weak = list(_weaknesses(metric, table, groups))
-    if settings.get("other_labels"):
-        weak.append(unmatched(settings["other_labels"]))
-    if weak:
-        state, reasons = "unknown", weak
-    return Judgement(
-        metric.identity,
-        rule,
-        limit,
-        parent,
-        value,
-        loss,
-        interval,
-        samples,
-        groups,
-        state,
-        tuple(reasons),
-        settings,
-    )
-
-
-def _weaknesses(metric: Metric, table: ScoreTable, groups: int) -> Sequence[str]:
-    weak = []
-    if groups < metric.min_groups:
-        weak.append(f"the suite has {groups} independent items, {metric.id} needs {metric.min_groups}")
-    skill = _number(metric, metric.skill, table.parent)
-    if skill < metric.min_skill:
-        weak.append(
-            f"the parent itself is hardly better than a guess: its skill by {metric.id} is {skill:.3g}, at least "
-            f"{metric.min_skill:g} is needed"
+        samples = len(table.groups)
+        parts, losses = self.parts(table, settings), self.resampled(table)
+        judged = []
+        for number, part in enumerate(parts):
+            if part.loss is not None:
+                interval = percentiles(losses[:, number]) if part.groups > 1 else None
+                state = judge_loss(part.loss, interval, limit, settings.get("margin", False))
+                part = replace(part, interval=interval, state=None if part.doubts else state)
+            judged.append(part)
+        by_state: dict[State | None, list[Part]] = {}
+        for part in judged:
+            by_state.setdefault(part.state, []).append(part)
+        lost = [f"{part.losing}, the limit is below {limit:g}" for part in by_state.get("refused", ())]
+        doubts = [unclear(part.losing, part.interval, limit) for part in by_state.get("unknown", ())]
+        doubts += [doubt for part in judged for doubt in part.doubts]
+        doubts += self.doubts(samples, judged, settings)
+        verdict: State = "refused" if lost else "unknown" if doubts else "certified"
+        reasons = lost + doubts if lost or doubts else self.proof(by_state["certified"], limit, settings)
+        loss, interval = self.worst(judged, losses)
+        with blame_metric(self.id):
+            is_measured = any(part.loss is not None for part in parts)
+            values = [self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)]
+        return Judgement(
+            metric=self,
+            limit=limit,
+            parent=values[0],
+            value=values[1],
+            loss=loss,
+            interval=interval,
+            samples=samples,
+            groups=table.group_count,
+            state=verdict,
+            reasons=(*reasons, *self.notes(judged, settings)),
+            settings=settings,
+            parts=tuple(judged),
         )
-    return weak
+
+    def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:
+        """The figures that are judged by themselves: of most metrics one, and none of an empty suite."""
+        if not len(table.groups):
+            return []
+        parent, value = (self._number(self.value, rows) for rows in (table.parent, table.candidate))
+        loss, skill = self._number(self.loss, parent, value), self._number(self.skill, table.parent)
+        groups, doubts = table.group_count, []
+        if groups < self.min_groups:
+            doubts.append(f"the suite has {groups} independent items, {self.id} needs {self.min_groups}")
+        if skill < self.min_skill:
+            doubts.append(
+                f"the parent itself is hardly better than a guess: its skill by {self.id} is {skill:.3g}, at least "
+                f"{self.min_skill:g} is needed"
+            )
+        if settings.get("other_labels"):
+            doubts.append(unmatched(settings["other_labels"]))
+        losing = f"{self.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
+        return [Part("", parent, value, loss, losing, groups, tuple(doubts))]
+
+    def resampled(self, table: ScoreTable) -> Floats:
+        """The loss of each part in resampled suites, float64 `[resamples, parts]`; NaN if there is nothing to measure."""
+        losses = np.full((RESAMPLES, 1), np.nan)
+        with blame_metric(self.id):
+            for number, rows in enumerate(draws(table.groups, table.group_count)):
+                losses[number] = self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
+        return losses
+
+    def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
+        """The loss of the whole and its interval; `losses` are resampled."""
+        return (parts[0].loss, parts[0].interval) if parts else (None, None)
+
+    def doubts(self, samples: int, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
+        """The reasons, beside those of parts, for which the verdict is unknown unless a part refuses."""
+        return [] if samples else ["the suite has no items"]
+
+    def proof(self, parts: Sequence[Part], limit: float, settings: Mapping[str, Any]) -> list[str]:
+        """The reasons of a certified artifact."""
+        (part,) = parts
+        reasons = [f"{part.losing}, the limit is below {limit:g}"]
+        if part.interval and part.interval[1] >= limit:
+            reasons.append(f"its interval is above the limit: it reaches {part.interval[1]:.3g}")
+        return reasons
+
+    def notes(self, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
+        """Further reasons, whatever the verdict is."""
+        return []
+
+    def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
+        """The checks of the manifest, in JSON form: the value, and the loss with its limit.
+
+        Args:
+            name: the name of the suite and the metric, such as `sts/spearman`.
+            dataset: the digest of the suite.
+        """
+        common = {"verdict": CHECKED[judgement.state], "samples": judgement.samples, "dataset": dataset}
+        value = {"name": name, "metric": self.id, "value": judgement.value, "direction": self.direction}
+        loss = {
+            "name": f"{name}/loss",
+            "metric": f"{self.id}_loss",
+            "value": judgement.loss,
+            "limit": judgement.limit,
+            "direction": "lower",
+            **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+        }
+        return [value | common, loss | common]
+
+    def _number(self, compute: Callable[..., float], *values: Any) -> float:
+        with blame_metric(self.id):
+            number = float(compute(*values))
+        if not math.isfinite(number):
+            raise ConversionError(f"the metric {self.id} gives {number} on this suite", "look at the suite")
+        return number
 
 
-def _number(metric: Metric, compute: Callable[..., float], *values: Any) -> float:
-    with blame_metric(metric.id):
-        number = float(compute(*values))
-    if not math.isfinite(number):
-        raise ConversionError(f"the metric {metric.id} gives {number} on this suite", "look at the suite")
-    return number
-
-
-EXTRA = "evaluate"
-LIBRARIES = ("scikit-learn", "scipy", "seqeval")
-"""Their distributions."""
-
-
-def scikit_metrics() -> Any:
-    """`sklearn.metrics`; HostError if scikit-learn is not installed."""
+def library(module: str) -> Any:
+    """A module of one of `LIBRARIES`. HostError if it is not installed."""
     try:
-        import sklearn.metrics
+        return import_module(module)
     except ImportError as error:
-        raise missing_extra("scikit-learn", EXTRA, "this metric") from error
-    return sklearn.metrics
-
-
-def scipy_stats() -> Any:
-    """`scipy.stats`; HostError if SciPy is not installed."""
-    try:
-        import scipy.stats
-    except ImportError as error:
-        raise missing_extra("scipy", EXTRA, "this metric") from error
-    return scipy.stats
-
-
-def strict_entities(tags: Sequence[str]) -> set[Any]:
-    """The entities of a sequence of IOB2 tags (`seqeval.scheme.Entities`); HostError if seqeval is not installed."""
-    try:
-        from seqeval.scheme import IOB2, Entities
-    except ImportError as error:
-        raise missing_extra("seqeval", EXTRA, "this metric") from error
-    return set(Entities([list(tags)], IOB2).entities[0])
+        raise missing_extra(module.partition(".")[0], "evaluate", "this metric") from error

@@ -2,20 +2,15 @@
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.suite import Suite, numbered, read_bytes
-from onnxreg.converters.evaluation.tasks.task_evaluator import (
-    ModelInput,
-    TaskEvaluator,
-    numbers,
-    plain,
-    text_of,
-)
+from onnxreg.converters.evaluation.suite import COUNTS_TWICE, Suite, Unique, Word, load, numbered, read_bytes
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers, plain
+from onnxreg.converters.evaluation.tokens import TextTokenizer, load_tokenizer
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -23,10 +18,11 @@ from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.tasks.onnx_file import text_files_of
 from onnxreg.converters.tasks.task import LABELS
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.record import convert
 
-TOKENS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-"""The inputs that a tokenizer makes, with the attribute of its encoding."""
+TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+"""The inputs that a tokenizer makes."""
 MAX_TOKENS = 2**20
 """A longer `model_max_length` means none."""
 FIRST_POSITION = 2
@@ -35,8 +31,7 @@ GROUPS = "groups"
 """Name of the optional array with the number of the group of each row."""
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledRow:
+class LabelledRow(msgspec.Struct, frozen=True, eq=False):
     """One row of every input, arrays of batch 1, and the class of the output that is right, if it is known.
 
     In place of the arrays an item may have a text, or a pair.
@@ -48,6 +43,11 @@ class LabelledRow:
     texts: tuple[str, ...] = ()
 
 
+class _TextRow(msgspec.Struct, frozen=True):
+    text: Word
+    text_pair: Word | None = None
+
+
 class LabelledRows(TaskEvaluator):
     """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output) or `labels_<output>`.
 
@@ -57,13 +57,16 @@ class LabelledRows(TaskEvaluator):
     """
 
     tasks = ("image-classification", "onnx")
+    Item = LabelledRow
     shares_runs = False
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
         data = read_bytes(path)
         if path.suffix in (".json", ".jsonl"):
-            suite = super().load_suite(path)
+            suite = load(path, cls.read_item)
+            if not suite.items:
+                raise InputError(f"evaluation suite {path} has no items", "give rows, or texts")
             _check_repeated(suite.items, path, "item")
             return suite
         if path.suffix != ".npz":
@@ -72,25 +75,29 @@ class LabelledRows(TaskEvaluator):
                 "a suite of this task holds arrays, or texts for a graph with a tokenizer",
             )
         rows = [dict(row) for row in samples.read(path)]
-        groups = numbered([_group(row.pop(GROUPS, None), path) for row in rows], path)
+        groups = numbered([_integer(row.pop(GROUPS, None), GROUPS, path) for row in rows], path)
         keys = [key for key in rows[0] if key == LABELS or key.startswith(f"{LABELS}_")]
         if len(keys) > 1:
             raise InputError(
                 f"evaluation suite {path} has {' and '.join(keys)}, expected the classes of one output",
                 f"np.savez(FILE, INPUT=..., {LABELS}=...)",
             )
-        if keys:
-            output = keys[0].removeprefix(LABELS).removeprefix("_") or None
-            items = [LabelledRow(row, _label(row.pop(keys[0]), path), output) for row in rows]
-        else:
-            items = [LabelledRow(row) for row in rows]
+        items = []
+        for row in rows:
+            label = _integer(row.pop(keys[0]), LABELS, path) if keys else None
+            if label is not None and label < 0:
+                raise InputError(
+                    f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row"
+                )
+            name = keys[0].removeprefix(LABELS).removeprefix("_") if keys else ""
+            items.append(LabelledRow(row, label, name or None))
         _check_repeated(items, path, "row")
         return Suite(Digest.of(data), tuple(items), groups)
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
-        texts = (text_of(row, "text", position), text_of(row, "text_pair", position, required=False))
-        return LabelledRow({}, texts=tuple(text for text in texts if text is not None))
+        item = convert(row, _TextRow, position)
+        return LabelledRow({}, texts=tuple(text for text in (item.text, item.text_pair) if text is not None))
 
     @classmethod
     def identity(cls, item: LabelledRow) -> Hashable:
@@ -133,7 +140,7 @@ class LabelledRows(TaskEvaluator):
                 )
 
     def _check_texts(self, expected: Collection[str]) -> None:
-        if unknown := sorted(set(expected) - set(TOKENS)):
+        if unknown := sorted(set(expected) - TOKENS):
             raise InputError(
                 f"the evaluation suite holds texts, and the model takes {', '.join(unknown)}",
                 "give rows of arrays: an .npz file",
@@ -146,29 +153,16 @@ class LabelledRows(TaskEvaluator):
 
     def _tokens(self, items: Sequence[LabelledRow]) -> list[Feed]:
         """The tokens of each text, cut as tokenizer.json says, else to the length that its config gives, and to a fixed one."""
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise missing_extra("tokenizers", "run", "reading text") from error
         files = {file.name: file for file in text_files_of(self.subject.start)}
-        try:
-            tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
-        except Exception as error:
-            raise InputError(
-                "the tokenizer.json beside the model is not one of the tokenizers library"
-            ) from error
-        tokenizer.no_padding()
-        cut = tokenizer.truncation or {"max_length": _max_length(files)}
+        tokenizer = load_tokenizer(files["tokenizer.json"])
+        cut = tokenizer.truncation or {"max_length": _max_length(files), "direction": "right"}
         inputs = graph_inputs(load_onnx(self.subject.start).graph)
         fixed = [dim.dim_value for item in inputs for dim in item.type.tensor_type.shape.dim[1:2]]
-        if lengths := [length for length in (cut["max_length"], *fixed) if length]:
-            tokenizer.enable_truncation(**{**cut, "max_length": min(lengths)})
+        length = min((length for length in (cut["max_length"], *fixed) if length), default=MAX_TOKENS)
+        reader = TextTokenizer(tokenizer, length, cut["direction"])
         types = {name: array.dtype for name, array in self.subject.sample.feeds[0].items()}
-        encodings = [tokenizer.encode(item.texts[0], next(iter(item.texts[1:]), None)) for item in items]
-        return [
-            {name: np.asarray([getattr(encoding, TOKENS[name])], dtype) for name, dtype in types.items()}
-            for encoding in encodings
-        ]
+        rows = (reader.row(*item.texts).inputs for item in items)
+        return [{name: row[name].astype(dtype) for name, dtype in types.items()} for row in rows]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         name, label = model_input.context
@@ -224,25 +218,14 @@ def content(feed: Feed) -> Digest:
     )
 
 
-def _group(value: Any, path: Path) -> int | None:
-    """The group of a row, None without. InputError if it is not one integer."""
+def _integer(value: Any, name: str, path: Path) -> int | None:
+    """The number of a row in an array of integers, None without. InputError if it is not one integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
-        raise InputError(f"evaluation suite {path}: {GROUPS} must be one integer for each row")
+        raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])
 
 
-def _label(value: Any, path: Path) -> int:
-    if value.ndim != 1 or value.dtype.kind not in "iu" or value[0] < 0:
-        raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
-    return int(value[0])
-
-
 def _check_repeated(items: Sequence[LabelledRow], path: Path, kind: str) -> None:
-    numbers: dict[Hashable, int] = {}
+    unique = Unique(f"the same {kind}", COUNTS_TWICE)
     for number, item in enumerate(items, start=1):
-        first = numbers.setdefault(item.texts or content(item.feed), number)
-        if first != number:
-            raise InputError(
-                f"evaluation suite {path}, {kind} {number}: the same {kind} was used before, at {kind} {first}",
-                "leave one out: an item that counts twice makes an interval too narrow",
-            )
+        unique.add(item.texts or content(item.feed), f"evaluation suite {path}, {kind} {number}")

@@ -1,20 +1,22 @@
-"""The contract of a task's evaluation, and of those whose items are texts, cut to the length of the version."""
+"""The contract of a task's evaluation."""
 
-import copy
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.evaluation.tokens import TextTokenizer
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.record import convert
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]
@@ -31,12 +33,13 @@ class ModelInput:
 
 
 class TaskEvaluator(ABC):
-    """One task. `tasks` are the ids of the export tasks that it is for.
+    """One task. `tasks` are the ids of the export tasks that it is for, `Item` is the class of an item, a frozen value.
 
     `shares_runs`: rows of one run do not depend on each other, unless the graph quantizes activations while it runs.
     """
 
     tasks: ClassVar[tuple[str, ...]]
+    Item: ClassVar[type[msgspec.Struct]]
     shares_runs: ClassVar[bool] = True
 
     def __init__(self, subject: ExportSubject) -> None:
@@ -49,6 +52,13 @@ class TaskEvaluator(ABC):
     def labels(self) -> tuple[str, ...]:
         """The labels that predictions and metrics count; none for a task without."""
         return ()
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer of the checkpoint, which cuts texts to the length of the version."""
+        fast = self.subject.loaded.text_reader
+        length = int(self.subject.resolved_options["max_seq_length"])
+        return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
@@ -64,9 +74,9 @@ class TaskEvaluator(ABC):
         return read
 
     @classmethod
-    @abstractmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
-        """Read an item, a frozen value. Raises InputError, beginning with `position`, if it is malformed."""
+        """Read an item. Raises InputError, beginning with `position`, if it is malformed."""
+        return convert(row, cls.Item, position)
 
     def check(self, items: Sequence[Any]) -> None:  # noqa: B027
         """Raise InputError if items do not fit the model, such as a label that it does not have."""
@@ -96,34 +106,10 @@ class TaskEvaluator(ABC):
         Raises ConversionError if an output is missing, or its shape is not that of the task.
         """
 
-    @abstractmethod
     def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
-        """Make the prediction for an item from all its runs."""
-
-
-class TextEvaluator(TaskEvaluator):
-    """An evaluator of a checkpoint with a tokenizer. A text or pair longer than the model takes is cut at its end."""
-
-    def feeds(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Iterator[Feed]:
-        """Yield one row of tokens for each text (or pair), int64 `[1, tokens]`."""
-        if not texts:
-            return
-        tokenizer = copy.deepcopy(self.subject.loaded.text_reader)
-        names = tuple(self.subject.sample.feeds[0])
-        encoded = tokenizer(
-            list(texts),
-            None if pairs is None else list(pairs),
-            truncation=True,
-            max_length=self.max_length,
-            return_token_type_ids="token_type_ids" in names,
-        )
-        for number in range(len(texts)):
-            yield {name: np.asarray([encoded[name][number]], dtype=np.int64) for name in names}
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest row."""
-        return int(self.subject.resolved_options["max_seq_length"])
+        """Make the prediction for an item from all its runs; by default it has one, which is the prediction."""
+        (part,) = parts
+        return part
 
 
 def numbers(values: Any) -> Any:
@@ -133,33 +119,22 @@ def numbers(values: Any) -> Any:
     return values
 
 
+def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
+    """An output of a run of one row, without its first axis.
+
+    Raises ConversionError if it is missing or has NaN, or, for logits of labels, another shape.
+    """
+    if name not in outputs or outputs[name].shape[:1] != (1,):
+        raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
+    row = outputs[name][0]
+    if shape is not None and row.shape != shape:
+        raise ConversionError(
+            f"the model gives {name} of shape {row.shape}, expected {shape}",
+            "the number of labels in config.json must be the number of logits",
+        )
+    return row if shape is not None else numbers(row)
+
+
 def plain(text: str) -> str:
     """A text in Unicode's composed form, with single spaces: two that differ in these alone are one content."""
     return " ".join(unicodedata.normalize("NFC", text).split())
-
-
-def text_of(row: Mapping[str, Any], key: str, position: str, required: bool = True) -> str | None:
-    """A text of an item. Raises InputError if it is missing, empty or not a text."""
-    value = row.get(key)
-    if value is None and not required:
-        return None
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{position}: `{key}` is missing or empty")
-    return value
-
-
-def number_of(row: Mapping[str, Any], key: str, position: str) -> float | None:
-    """A number of an item, None without. Raises InputError if it is not a finite number."""
-    value = row.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float):
-        raise InputError(f"{position}: `{key}` must be a number")
-    return float(value)
-
-
-def output(outputs: Mapping[str, Any], name: str) -> Any:
-    """An output of a run of one row, without its first axis. ConversionError if it is missing or has NaN."""
-    if name not in outputs or outputs[name].shape[:1] != (1,):
-        raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
-    return numbers(outputs[name][0])

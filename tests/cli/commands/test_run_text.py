@@ -224,7 +224,7 @@ def test_embeddings_and_how_alike_they_are(answer: Any, reference: Any, reg: Reg
         ("text-classification", ("--text", "a", "--text", "b"), "takes one text at a time"),
         ("token-classification", ("--context", "b"), "one of --self-test, --text and --input"),
         ("pooling", ("--self-test", "--context", "b"), "--context needs a --text"),
-        ("question-answering", ("--text", LONG, "--context", "w20"), "no room"),
+        ("question-answering", ("--text", LONG, "--context", "w20"), "too little room"),
         ("question-answering", ("--text", "", "--context", ""), "the text has no tokens"),
         ("pooling", ("--text", ""), "the text has no tokens"),
     ],

@@ -213,7 +213,7 @@ def test_a_bad_suite_stops_the_export_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "suite.json").write_text('[{"text": ""}]')
     options = AndroidOptions(eval_suite=tmp_path / "suite.json")
-    with pytest.raises(InputError, match="item 1: `text` is missing or empty"):
+    with pytest.raises(InputError, match="item 1: `text` is malformed"):
         export_android(str(tmp_path / "never-read"), tmp_path / "w", name="acme/x", options=options)
     assert list((tmp_path / "w").iterdir()) == []
 

@@ -14,8 +14,8 @@ from support.evaluation import subject_of
 from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
 from onnxreg.converters.evaluation.openmed_report import write_report
-from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict

@@ -14,16 +14,12 @@ from support.sampling import sampled
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics import metric_catalog, plug_ins
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
 from onnxreg.converters.evaluation.scores import percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.converters.evaluation.tasks.completions import Likelihood
-from onnxreg.converters.evaluation.tasks.embeddings import Texts
-from onnxreg.converters.evaluation.tasks.extractive_answers import Question
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
-from onnxreg.converters.evaluation.tasks.text_classes import LabelledText
+from onnxreg.converters.evaluation.tasks.text_tasks import LabelledText, Likelihood, Question, Texts
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -31,7 +27,7 @@ LABELS = ("A", "B")
 VECTORS = [np.eye(4)[[number % 4, (number + number % 3) % 4]] + 0.1 for number in range(8)]
 SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
     "accuracy": (
-        [LabelledText(str(n), None, LABELS[n % 2]) for n in range(8)],
+        [LabelledText(str(n), LABELS[n % 2]) for n in range(8)],
         [n % 2 for n in range(8)],
         [0] * 8,
     ),
@@ -67,23 +63,13 @@ SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
 SUBJECTS["completion_match"] = SUBJECTS["perplexity"]
 
 
-@pytest.mark.parametrize("name", metric_catalog.BUILT_IN)
+@pytest.mark.parametrize("name", [metric.id for metric in metric_catalog.METRICS])
 @pytest.mark.parametrize("test", [name for name in dir(MetricContract) if name.startswith("test_")])
 def test_the_contract(name: str, test: str) -> None:
     class Subject(MetricContract):
+        metric = metric_catalog.find(name)
         labels = LABELS
-
-        def make(self) -> Metric:
-            return metric_catalog.find(name)
-
-        def items(self) -> Sequence[Any]:
-            return SUBJECTS[name][0]
-
-        def parent(self) -> Sequence[Any]:
-            return SUBJECTS[name][1]
-
-        def worse(self) -> Sequence[Any]:
-            return SUBJECTS[name][2]
+        items, parent, worse = SUBJECTS[name]
 
     getattr(Subject(), test)()
 
@@ -104,11 +90,11 @@ class Shortness(Metric):
     def columns(self, labels):
         return ("norm",)
 
-    def scores(self, items, predictions, reference, labels):
+    def row(self, item, prediction, reference, labels):
         if self.fault == "raises":
             raise RuntimeError("secret text of the suite")
-        rows = np.array([[np.linalg.norm(vectors)] for vectors in predictions])
-        return rows.T if self.fault == "shape" else rows * (np.nan if self.fault == "nan" else 1)
+        norm = np.linalg.norm(prediction) * (np.nan if self.fault == "nan" else 1)
+        return [norm] * (2 if self.fault == "shape" else 1)
 
     def value(self, rows):
         return rows.mean()
@@ -156,7 +142,7 @@ def test_a_metric_of_another_package_judges_and_is_recorded(
     make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness")
-    assert metric_catalog.names() == [*metric_catalog.BUILT_IN, "shortness"]
+    assert metric_catalog.names() == [*[metric.id for metric in metric_catalog.METRICS], "shortness"]
     assert "other_metrics" not in sys.modules
     (record,) = json.loads(export(make_checkpoint, tmp_path).read_bytes())["metrics"]
     assert (record["metric"], record["version"], record["limit"]) == ("shortness", 3, 5.0)
@@ -169,7 +155,7 @@ def test_a_metric_of_another_package_judges_and_is_recorded(
     [
         ("raises", r"the metric shortness fails: RuntimeError in other_metrics\.py, line 19$"),
         ("nan", "shortness gives NaN or infinity for an item"),
-        ("shape", r"scores of shape \(1, 9\), expected \(9, 1\)"),
+        ("shape", r"scores of shape \(2,\), expected \(1,\)"),
     ],
 )
 def test_a_metric_that_is_broken_publishes_nothing(
@@ -219,8 +205,8 @@ def test_an_interval_is_absent_if_a_resample_is_infinite() -> None:
 def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    entry = EntryPoint(name, "other_metrics:Shortness", metric_catalog.GROUP)
-    monkeypatch.setattr(metric_catalog, "entry_points", lambda group: [entry])
+    entry = EntryPoint(name, "other_metrics:Shortness", "onnxreg.metrics")
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group: [entry])
     install(tmp_path, monkeypatch, module=MODULE.replace('"shortness"', repr(name)))
     with pytest.raises(HostError, match="is not a metric with the id"):
         metric_catalog.find(name)

@@ -1,42 +1,33 @@
+"""Recall of characters, its interval, and the rule G4 for labels, on tables of counts."""
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.decode import Integers
-from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, tally_of
-from onnxreg.converters.evaluation.recall_rule import (
-    CharacterCounts,
-    LabelRecall,
-    label_recalls,
-    largest_loss,
-    percentiles,
-    resample_losses,
-)
-from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.judgement import MAX_LISTED_LABELS, Judgement, Part, judge_loss
+from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, MinimumEvidence
+from onnxreg.converters.evaluation.scores import Integers, Interval, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
+from onnxreg.schema.core.errors import InputError
 
-LABELS = ("A", "B")
+LABELS, METRIC = ("A", "B"), CharacterRecall()
 
 
 def chars(text: str) -> Integers:
     return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
 
 
-def tally(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> CharacterCounts:
-    metric = CharacterRecall()
-    sides = (metric.scores(fixtures, side, parent, LABELS) for side in (parent, candidate))
-    return tally_of(ScoreTable.of(metric.columns(LABELS), *sides))
+def table_of(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> ScoreTable:
+    sides = (METRIC.scores(fixtures, side, parent, LABELS) for side in (parent, candidate))
+    return ScoreTable.of(METRIC.columns(LABELS), *sides)
 
 
-def counts_of(gold: Integers, parent: Integers, candidate: Integers, characters: int) -> CharacterCounts:
-    """Counts of which only gold characters and those found matter; each fixture is a group of its own."""
-    labels, none = LABELS[: gold.shape[1]], gold.sum(axis=0)
-    return CharacterCounts(labels, gold, parent, candidate, none, none, characters, np.arange(len(gold)))
-
-
-def measured(counts: CharacterCounts) -> list[LabelRecall]:
-    return label_recalls(counts, resample_losses(counts))
+def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Sequence[Part]:
+    return METRIC.judge(table_of(fixtures, parent, candidate), 0.005, {}).parts
 
 
 def test_recall_worked_out_by_hand() -> None:
@@ -46,28 +37,25 @@ def test_recall_worked_out_by_hand() -> None:
     ]
     parent = [chars("AAA...BB.."), chars("..AAAA...A")]
     candidate = [chars("AA....BBBB"), chars("..BBAAAA..")]
-    a, b = measured(tally(fixtures, parent, candidate))
-    assert (a.characters, a.parent, a.candidate, a.loss) == (10, 7 / 10, 6 / 10, 1 / 10)
-    assert (a.false_alarms, a.informedness) == (1 / 10, 0.7 - 0.1)
-    assert (b.characters, b.parent, b.candidate, b.loss, b.false_alarms) == (2, 1.0, 1.0, 0.0, 0.0)
+    a, b = parts(fixtures, parent, candidate)
+    assert (a.parent, a.value, a.loss) == (7 / 10, 6 / 10, 1 / 10)
+    assert a.facts == {"spans": 2, "characters": 10, "false_alarms": 1 / 10}
+    assert (b.parent, b.value, b.loss) == (1.0, 1.0, 0.0)
+    assert b.facts == {"spans": 1, "characters": 2, "false_alarms": 0.0}
 
 
 def test_a_label_without_gold_has_no_figures() -> None:
-    _, b = measured(tally([Fixture("01", (TextSpan(0, 1, "A"),))], [chars("AB")], [chars("..")]))
-    assert b == LabelRecall("B", 0, 0)
+    _, b = parts([Fixture("01", (TextSpan(0, 1, "A"),))], [chars("AB")], [chars("..")])
+    assert (b.parent, b.value, b.loss, b.interval, b.state) == (None,) * 5
 
 
-def test_a_model_that_says_one_label_everywhere_is_not_informed() -> None:
-    fixtures = [Fixture("0123456789", (TextSpan(0, 4, "A"),))]
-    always = [chars("AAAAAAAAAA")]
-    a, _ = measured(tally(fixtures, always, always))
-    assert (a.parent, a.false_alarms, a.informedness) == (1.0, 1.0, 0.0)
-
-
-def test_gold_that_fills_every_text_tells_nothing_of_guessing() -> None:
-    fixtures = [Fixture("0123", (TextSpan(0, 4, "A"),))]
-    a, _ = measured(tally(fixtures, [chars("AAAA")], [chars("AAAA")]))
-    assert (a.parent, a.informedness) == (1.0, 0.0)
+@pytest.mark.parametrize("texts", ["0123456789", "0123"])
+def test_a_model_that_says_one_label_everywhere_proves_nothing(texts: str) -> None:
+    """Nor do texts that gold fills, whatever the model says."""
+    fixtures, always = [Fixture(texts, (TextSpan(0, 4, "A"),))] * 100, [chars("A" * len(texts))] * 100
+    a, _ = parts(fixtures, always, always)
+    assert (a.parent, a.state) == (1.0, None)
+    assert "false alarms on 1.0000" in a.doubts[0]
 
 
 @st.composite
@@ -90,70 +78,233 @@ def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Intege
 @given(corpora())
 def test_laws_of_recall(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
     fixtures, parent, candidate = corpus
-    forth = measured(tally(fixtures, parent, candidate))
-    back = measured(tally(fixtures, candidate, parent))
-    turned = measured(tally(fixtures[::-1], parent[::-1], candidate[::-1]))
+    forth, back = parts(fixtures, parent, candidate), parts(fixtures, candidate, parent)
+    turned = parts(fixtures[::-1], parent[::-1], candidate[::-1])
     for one, other in zip(forth, back, strict=True):
-        assert (one.loss is None) == (one.characters == 0)
+        assert (one.loss is None) == (one.facts["characters"] == 0)
         if one.loss is not None and other.loss is not None:
-            assert one.parent is not None and 0 <= one.parent <= 1
-            assert one.candidate is not None and 0 <= one.candidate <= 1
-            assert one.false_alarms is not None and 0 <= one.false_alarms <= 1
+            figures = (one.parent, one.value, one.facts["false_alarms"])
+            assert all(0 <= figure <= 1 for figure in figures)
             assert one.loss == -other.loss
             assert one.interval is None or -1 <= one.interval[0] <= one.interval[1] <= 1
     assert turned == forth
 
 
-def test_one_text_refuses_nothing_for_ever() -> None:
-    """Every resample of one text is that text."""
-    metric, text = CharacterRecall(), "A" * 300 + "." * 300
-    fixtures = [Fixture(text, (TextSpan(0, 300, "A"),)), *[Fixture("....", ())] * 9]
-    others = [chars("....")] * 9
-    found = [chars(text), *others], [chars("." + text[1:]), *others], [chars("." * 9 + text[9:]), *others]
-    parent, *candidates = (metric.scores(fixtures, side, side, LABELS) for side in found)
-    tables = [ScoreTable.of(metric.columns(LABELS), parent, candidate) for candidate in candidates]
-    assert [metric.judge(table, 0.005, {}).state for table in tables] == ["certified", "unknown"]
-    assert [metric.judge(table, 0.005, {"margin": True}).state for table in tables] == ["unknown"] * 2
+def counted(*labels: tuple[Any, Any, Any], characters: int = 10**6) -> ScoreTable:
+    """A table of labels A, B, ... of which gold, the parent's and the candidate's characters are given for each text."""
+    columns = METRIC.columns([chr(65 + number) for number in range(len(labels))])
+    sides = []
+    for side in (1, 2):
+        counts = [(label[0], label[side], label[side], np.asarray(label[0]) > 0) for label in labels]
+        flat = [np.asarray(values, np.float64) for label in counts for values in label]
+        sides.append(np.column_stack([np.full(len(flat[0]), characters / len(flat[0])), *flat]))
+    return ScoreTable.of(columns, *sides)
+
+
+def interval_of(gold: Any, hits: Any) -> Interval:
+    return percentiles(METRIC.resampled(counted((gold, gold, hits)))[:, 0]) or (0.0, 0.0)
 
 
 def test_the_interval_is_that_of_the_binomial() -> None:
     """400 one-span texts of equal length, 40 of them lost: the loss is 0.1, its standard error 0.015."""
-    gold = np.full((400, 1), 10)
-    found = gold.copy()
-    found[:40] = 0
-    interval = percentiles(resample_losses(counts_of(gold, gold, found, 8000))[:, 0])
+    interval = interval_of([10] * 400, [0] * 40 + [10] * 360)
     assert interval == pytest.approx((0.1 - 1.96 * 0.015, 0.1 + 1.96 * 0.015), abs=0.004)
 
 
 def test_characters_of_one_text_are_not_independent() -> None:
     """The same losses in four texts instead of four hundred leave the interval ten times as wide."""
-
-    def width(texts: int) -> float:
-        gold = np.full((texts, 1), 4000 // texts)
-        found = gold.copy()
-        found[: texts // 4] = 0
-        low, high = percentiles(resample_losses(counts_of(gold, gold, found, 8000))[:, 0]) or (0.0, 0.0)
-        return high - low
-
-    assert width(4) > 5 * width(400)
-
-
-def test_the_largest_loss_is_never_below_nothing() -> None:
-    gold = np.full((50, 2), 10)
-    counts = counts_of(gold, gold - 1, gold, 2000)
-    assert largest_loss(resample_losses(counts), [0, 1]) == (0.0, 0.0)
-    assert largest_loss(resample_losses(counts), []) is None
-
-
-def test_without_fixtures_or_labels_nothing_is_drawn() -> None:
-    for shape in ((0, 2), (3, 0)):
-        none = np.zeros(shape, dtype=np.int64)
-        assert np.isnan(resample_losses(counts_of(none, none, none, 0))).all()
+    widths = []
+    for texts in (4, 400):
+        size = 4000 // texts
+        low, high = interval_of([size] * texts, [0] * (texts // 4) + [size] * (texts - texts // 4))
+        widths.append(high - low)
+    assert widths[0] > 5 * widths[1]
 
 
 def test_the_stream_of_the_generator_is_the_frozen_one() -> None:
     """RandomState(0).randint(0, 3) goes 0 1 0, 1 1 2, 0 2 0; the texts lose 0, 3 and 10 of 10 characters each."""
-    gold = np.array([[10], [10], [10]])
-    found = np.array([[10], [7], [0]])
-    drawn = resample_losses(counts_of(gold, gold, found, 90), resamples=3)[:, 0]
+    drawn = METRIC.resampled(counted(([10] * 3, [10] * 3, [10, 7, 0])))[:3, 0]
     assert drawn.tolist() == [3 / 30, 16 / 30, 10 / 30]
+
+
+def test_without_fixtures_or_labels_nothing_is_drawn() -> None:
+    assert np.isnan(METRIC.resampled(table_of([], [], []))).all()
+    assert METRIC.resampled(counted(([0] * 3,) * 3)).shape == (1000, 1)
+
+
+def label(lost: int = 0, *, gold: int = 1000, parent: float = 0.9, texts: int = 100) -> tuple[Any, Any, Any]:
+    """Characters of a label in texts of equal gold; the losses are those of the first texts."""
+    size = gold // texts
+    parents = np.full(texts, size * parent)
+    mine, at = parents.copy(), 0
+    while lost:
+        take = min(lost, int(mine[at])) if lost > 0 else lost
+        mine[at] -= take
+        lost, at = lost - take, at + 1
+    return np.full(texts, size), parents, mine
+
+
+def judge(*labels: tuple[Any, Any, Any], others: Sequence[str] = (), **settings: Any) -> Judgement:
+    settings |= {"other_labels": dict.fromkeys(others, 7)}
+    return METRIC.judge(counted(*labels), 0.005, settings)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gold", "loss"), [(0, 1000, 0.0), (4, 1000, 0.004), (300, 1000, 0.3), (-50, 1000, 0.0)]
+)
+def test_a_loss_is_that_of_the_worst_label_and_never_below_nothing(lost: int, gold: int, loss: float) -> None:
+    judgement = judge(label(lost, gold=gold), label(-90))
+    assert judgement.loss == pytest.approx(loss)
+    assert judgement.state == ("refused" if loss > 0.1 else "certified")
+
+
+def test_one_label_over_the_limit_refuses_whatever_the_others_gain() -> None:
+    judgement = judge(label(-90), label(300), label(500))
+    assert judgement.state == "refused" and judgement.loss == 0.5
+    assert [part.state for part in judgement.parts] == ["certified", "refused", "refused"]
+    assert "B loses 0.3 " in judgement.reasons[0] and "C loses 0.5 " in judgement.reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("weak", "reason"),
+    [
+        (label(gold=199, texts=199), "B has 199 gold characters, 200 are needed"),
+        (label(1, gold=1, texts=1, parent=1.0), "B has 1 gold characters"),
+        (label(parent=0.4), "the parent itself finds too little of B: recall 0.4000"),
+        (label(parent=0.0), "finds too little of B"),
+    ],
+)
+def test_weak_evidence_is_unknown_unless_a_proved_loss_refuses(weak: Any, reason: str) -> None:
+    texts = len(weak[0])
+    strong, lost = label(texts=texts, gold=1000 * texts), label(600 * texts, texts=texts, gold=1000 * texts)
+    for others, state in (((), "unknown"), ((strong,), "unknown")):
+        judgement = judge(*(others or (strong,)), weak)
+        assert judgement.state == state and any(reason in given for given in judgement.reasons)
+    if texts > 1:
+        refused = judge(lost, weak)
+        assert refused.state == "refused" and any(reason in given for given in refused.reasons)
+        assert refused.loss == pytest.approx(0.6)
+
+
+def test_exactly_at_the_floors_is_enough() -> None:
+    assert judge(label(gold=200, parent=0.5, texts=200 // 2)).state == "certified"
+    assert judge(label(), min_gold_chars=1001).state == "unknown"
+    assert judge(label(), min_parent_recall=0.91).state == "unknown"
+
+
+def test_nothing_to_judge_is_unknown() -> None:
+    none: tuple[Any, Any, Any] = ([0, 0], [0, 0], [0, 0])
+    for judgement, reason in (
+        (METRIC.judge(table_of([], [], []), 0.005, {}), "the evaluation suite is empty"),
+        (judge(none), "has no gold for any label of the model"),
+        (judge(none, others=["SSN"]), "has no gold for any label of the model"),
+    ):
+        assert (judgement.state, judgement.loss, judgement.interval) == ("unknown", None, None)
+        assert (judgement.parent, judgement.value) == (None, None)
+        assert reason in judgement.reasons[0]
+
+
+def test_a_certificate_lists_labels_without_gold() -> None:
+    judgement = judge(label(), (np.zeros(100),) * 3, excluded_labels={"SSN": 3})
+    assert judgement.state == "certified"
+    assert judgement.reasons[-2:] == (
+        "no gold, so not judged: B",
+        "excluded by name, so not judged: SSN",
+    )
+
+
+def test_gold_of_a_label_that_the_model_lacks_certifies_nothing() -> None:
+    judgement = judge(label(), (np.zeros(100),) * 3, others=["SSN"])
+    assert judgement.state == "unknown"
+    assert "SSN (7 spans)" in judgement.reasons[0] and "A, B" in judgement.reasons[0]
+    assert judge(label(500), others=["SSN"]).state == "refused"
+
+
+@pytest.mark.parametrize(
+    ("loss", "interval", "state", "with_margin"),
+    [
+        (0.001, (0.0, 0.004), "certified", "certified"),
+        (0.004, (0.001, 0.009), "certified", "unknown"),
+        (0.004, (0.001, 0.005), "certified", "unknown"),
+        (0.0051, (0.0, 0.011), "unknown", "unknown"),
+        (0.005, (0.004, 0.006), "unknown", "unknown"),
+        (0.005, (0.005, 0.006), "refused", "refused"),
+        (0.009, (0.005, 0.02), "refused", "refused"),
+        (0.1, None, "unknown", "unknown"),
+        (0.001, None, "certified", "unknown"),
+    ],
+)
+def test_a_loss_refuses_only_if_its_interval_does_not_span_the_limit(
+    loss: float, interval: tuple[float, float] | None, state: str, with_margin: str
+) -> None:
+    assert (judge_loss(loss, interval, 0.005), judge_loss(loss, interval, 0.005, True)) == (
+        state,
+        with_margin,
+    )
+
+
+def test_an_unclear_loss_and_a_wide_interval_are_named() -> None:
+    unclear = judge(label(9))
+    assert unclear.state == "unknown" and unclear.reasons[0].startswith("unclear: A loses 0.009")
+    wide = judge(label(4))
+    assert wide.state == "certified" and "the interval is above the limit: A (to 0.0" in wide.reasons[1]
+    assert judge(label(4), margin=True).state == "unknown"
+
+
+def test_one_text_refuses_nothing_for_ever() -> None:
+    """Every resample of one text is that text."""
+    text = "A" * 300 + "." * 300
+    fixtures, others = (
+        [Fixture(text, (TextSpan(0, 300, "A"),)), *[Fixture("....", ())] * 9],
+        [chars("....")] * 9,
+    )
+    tables = [
+        table_of(fixtures, [chars(text), *others], [chars("." * lost + text[lost:]), *others])
+        for lost in (1, 9)
+    ]
+    assert [METRIC.judge(table, 0.005, {}).state for table in tables] == ["certified", "unknown"]
+    assert [METRIC.judge(table, 0.005, {"margin": True}).state for table in tables] == ["unknown"] * 2
+
+
+def test_reasons_stay_short_however_many_labels_there_are() -> None:
+    judgement = judge(label(), others=[f"L{number}" * 100 for number in range(MAX_LISTED_LABELS + 5)])
+    assert "and 5 more" in judgement.reasons[-1]
+    assert max(map(len, judgement.reasons)) < 4096
+
+
+@pytest.mark.parametrize(
+    "floors",
+    [
+        {"gold_chars": 0},
+        {"gold_chars": -1},
+        {"parent_recall": 0.0},
+        {"parent_recall": 50.0},
+        {"parent_recall": float("nan")},
+    ],
+)
+def test_floors_that_would_let_everything_pass_are_refused(floors: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        MinimumEvidence(**floors)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spans", "messages"),
+    [
+        ({"A": (200, 5)}, []),
+        ({"A": (200, 5), "B": (199, 5)}, ["fewer than 200 gold spans of B: one lost span"]),
+        ({"A": (200, 5), "B": (19, 10)}, ["fewer than 200 gold characters of B"]),
+        ({"A": (30, 10), "B": (1, 3)}, ["gold characters of B", "gold spans of A"]),
+    ],
+)
+def test_a_suite_that_proves_little_is_known_before_it_is_used(
+    spans: dict[str, tuple[int, int]], messages: list[str]
+) -> None:
+    """So many spans of so many characters for each label, one a text."""
+    fixtures = [
+        Fixture("x" * length, (TextSpan(0, length, name),))
+        for name, (count, length) in spans.items()
+        for _ in range(count)
+    ]
+    warnings = list(METRIC.warnings(fixtures, len(fixtures), {}))
+    assert len(warnings) == len(messages)
+    assert all(part in message for part, message in zip(messages, warnings, strict=True))

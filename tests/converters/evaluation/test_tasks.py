@@ -323,7 +323,7 @@ BAD: list[tuple[str, str, Any, dict[str, Any], str]] = [
         "pooling",
         [{"question": "?", "context": "c", "answers": []}],
         {},
-        "`text` is missing or empty",
+        "line 1 is malformed",
     ),
     (
         "another label",
@@ -387,7 +387,7 @@ BAD: list[tuple[str, str, Any, dict[str, Any], str]] = [
         "pooling",
         [{"text": "a", "text_pair": "b", "score": "high"}],
         {},
-        "`score` must be a number",
+        "line 1 is malformed at score",
     ),
     (
         "no such output",

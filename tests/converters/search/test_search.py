@@ -18,7 +18,7 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
+from onnxreg.converters.evaluation.metrics.built_in import MeanCosine
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, run_with_search
@@ -521,7 +521,7 @@ def test_a_metric_that_fails_ends_the_search(
     def fail(*_: Any) -> None:
         raise KeyError("a text of the suite")
 
-    monkeypatch.setattr(MeanCosine, "scores", fail)
+    monkeypatch.setattr(MeanCosine, "row", fail)
     with pytest.raises(ConversionError, match="the metric mean_cosine fails: KeyError"):
         search(write_suite("choose.jsonl", count=440), candidates=["fp16", "int8"])
 

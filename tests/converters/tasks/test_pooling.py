@@ -260,8 +260,8 @@ def test_lower_case_is_in_the_published_tokenizer(checkpoint: Path, tmp_path: Pa
 
 
 def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Path, tmp_path: Path) -> None:
-    from onnxreg.converters.texts.run_texts import TextVectors, run_texts
-    from onnxreg.converters.texts.text_model import TextModel, TextTokenizer
+    from onnxreg.converters.evaluation.tokens import TextTokenizer
+    from onnxreg.converters.texts.run_texts import TextModel, run_texts
 
     settings = {"prompts": {"query": "the patient ", "document": ""}, "default_prompt_name": "query"}
     (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
@@ -272,14 +272,13 @@ def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Pa
     graph = export(checkpoint, "pooling")
     assert isinstance(graph, bytes)
     (tmp_path / "out" / "model.onnx").write_bytes(graph)
-    tokenizer = TextTokenizer(tmp_path / "out" / "tokenizer.json", 16)
-    vectors = [
+    tokenizer = TextTokenizer.read(tmp_path / "out" / "tokenizer.json", 16)
+    first, second = (
         run_texts(TextModel(tmp_path / "out" / "model.onnx", tokenizer, (), values), [text])
         for values, text in ((config, "was seen"), ({}, "the patient was seen"))
-    ]
-    first, second = (item for item in vectors if isinstance(item, TextVectors))
-    np.testing.assert_array_equal(first.vectors[0].vector, second.vectors[0].vector)
-    assert first.to_json()["prompt"] == "the patient " and "prompt" not in second.to_json()
+    )
+    assert first["embeddings"][0]["vector"] == second["embeddings"][0]["vector"]
+    assert first["prompt"] == "the patient " and "prompt" not in second
 
 
 def test_prompts_that_do_not_count_are_refused(checkpoint: Path) -> None:
