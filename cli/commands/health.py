@@ -61,7 +61,7 @@ def verify(
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror, and no line
     that can be read here is lost; an index that differs from its log is rebuilt; a damaged blob that
-    nothing refers to is deleted. Files that do not belong in a registry are left alone. A damaged index
+    nothing refers to is left to reg gc. Files that do not belong in a registry are left alone. A damaged index
     file is saved in this registry's local/damaged.
 
     With --remote every byte of that registry is fetched; good copies come from here, by default. On a web server models are verified by name,

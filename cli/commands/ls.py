@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import FormatsOnly, Fresh, Json, MaxAge, Offline, Precision, RemoteOption
+from onnxreg.cli.options.shared import FormatsOnly, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
@@ -46,7 +46,6 @@ def command(
     remote: RemoteOption = None,
     offline: Offline = False,
     max_age: MaxAge = None,
-    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """List the models of the registry, or the versions of one of them, newest first.
@@ -75,7 +74,7 @@ def command(
     if is_one:
         lookup.read_log(reader, check_name(pattern))
     is_search = bool(formats or precision or certified)
-    catalog = read_catalog(session, reader, pattern, is_search, fresh or offline)
+    catalog = read_catalog(session, reader, pattern, is_search, 0 if offline else session.max_age)
     damages = catalog.damages(pattern, is_search)
     time = tell_time(session, catalog.time, reader)
     if is_search:

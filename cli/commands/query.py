@@ -8,13 +8,13 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import Fresh, Json, MaxAge, RemoteOption
+from onnxreg.cli.options.shared import Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
-from onnxreg.schema.query.expression import Expression, Junction, Literal, parse
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import FIELDS
 
 Row = dict[str, Any]
@@ -52,9 +52,6 @@ def command(
             autocompletion=complete_name,
         ),
     ] = "*",
-    profile: Annotated[
-        str | None, typer.Option(help="Only artifacts whose recipe has this profile.", metavar="NAME")
-    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The most artifacts to show.")] = None,
     export: Annotated[
         Path | None,
@@ -62,7 +59,6 @@ def command(
     ] = None,
     remote: RemoteOption = None,
     max_age: MaxAge = None,
-    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
@@ -81,13 +77,13 @@ def command(
     time of the published catalog that answered. With --export: {path, rows, snapshot?}.
     """
     session = session.limited(max_age)
-    question = _with_profile(None if expression is None else parse(expression), profile)
+    question = None if expression is None else parse(expression)
     reader = session.reader(remote, checked=False)
     if is_name(names):
         lookup.read_log(reader, names)
     if export is not None:
         table_export.check_file(export)
-    catalog = read_catalog(session, reader, names, True, fresh)
+    catalog = read_catalog(session, reader, names, True, session.max_age)
     damages, matches = catalog.damages(names, artifacts=True), catalog.query(question, names)
     if export is not None:
         count = table_export.write(export, map(_fields, islice(matches, limit)))
@@ -114,14 +110,6 @@ def command(
 
 def _fields(artifact: Any) -> Row:
     return {name: getattr(artifact, name) for name in FIELDS}
-
-
-def _with_profile(question: Expression | None, profile: str | None) -> Expression | None:
-    """The question, of artifacts with a profile only."""
-    if profile is None:
-        return question
-    only = parse(f"profile = {Literal.of_text(profile).text}")
-    return only if question is None else Junction("and", (only, question))
 
 
 def _match(row: Row) -> dict[str, Any]:

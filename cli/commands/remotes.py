@@ -20,7 +20,6 @@ EXAMPLES = (
     "reg remote list",
     "reg remote remove origin",
     "reg index publish",
-    "reg index publish origin --if-changed",
     "reg index publish s3://models/team --json",
     "reg fetch-index --remote origin",
     "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
@@ -70,9 +69,6 @@ def publish(
             help="A remote's name, a path or a URL; default: the registry here.", metavar="[REMOTE]"
         ),
     ] = None,
-    if_changed: Annotated[
-        bool, typer.Option("--if-changed", help="Write nothing if no model changed since the last one.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
@@ -81,21 +77,18 @@ def publish(
     old it is. It is meant for one job, such as cron: a push never waits for it. Only index files that changed
     since the last catalog are read. A model that cannot be read is listed, and the exit status is 4.
 
-    With --json: {time, models, artifacts, changed, size, damages}; changed counts models; size is the bytes of the
-    file, null if none was written; damages are texts.
+    With --json: {time, models, artifacts, size, damages}; size is the bytes of the file, damages are texts.
     """
     from onnxreg.registry.search.catalogs import publish as publish_catalog
 
     registry, opened = session.with_remote(remote)
     store = opened or registry.store
     with reading_steps(session) as progress:
-        result = publish_catalog(store, _copy(session, store, opened is None), if_changed, progress)
-    if result.size is None:
-        outcome = f"nothing to do: the catalog of {result.time} is up to date with {store.url}"
-    else:
-        amount = f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}"
-        changes = f"{counted(result.changed, 'changed model')}, {size(result.size)}"
-        outcome = f"published the catalog of {store.url}: {amount}, {changes}"
+        result = publish_catalog(store, _copy(session, store, opened is None), progress)
+    amount = (
+        f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}, {size(result.size)}"
+    )
+    outcome = f"published the catalog of {store.url}: {amount}"
     session.show(result._asdict(), outcome)
     fail(result.damages, store)
 

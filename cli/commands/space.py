@@ -144,14 +144,14 @@ def du(
         registry.check_logs(remote=store)
     usage = space.usage(store or registry.store, names or ())
     rows = [
-        (item.name, item.versions, size(item.unique), size(item.shared), size(item.size))
-        for item in usage.models
+        (item["name"], item["versions"], *(size(item[key]) for key in ("unique", "shared", "bytes")))
+        for item in usage["models"]
     ]
     session.show(
-        usage.to_json(),
+        usage,
         table(("NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"), rows),
         *(
             f"{label}: {counted(part['blobs'], 'blob')}, {size(part['bytes'])}"
-            for label, part in (("unreferenced", usage.unreferenced), ("all", usage.total))
+            for label, part in (("unreferenced", usage["unreferenced"]), ("all", usage["total"]))
         ),
     )

@@ -70,7 +70,6 @@ MaxAge = Annotated[
         metavar="DURATION",
     ),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Read every index file of the remote, not its catalog.")]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
 License = Annotated[
     str | None,

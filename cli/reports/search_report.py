@@ -20,15 +20,15 @@ MAX_NAMED_DAMAGES = 5
 
 
 def read_catalog(
-    session: Session, reader: RegistryReader, pattern: str, artifacts: bool, fresh: bool
+    session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """The catalog of a registry here, or of a remote (`fresh`: from its index files); see `LocalCatalog.refresh`."""
+    """The catalog of a registry here, or of a remote; see `LocalCatalog.refresh` and `read_remote`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
         if isinstance(reader, DirectoryRegistry):
             return LocalCatalog(DirectoryRegistry(reader.root)).refresh(pattern, artifacts, progress)
-        return read_remote(reader, session.warn, pattern, artifacts, progress, fresh, session.max_age)
+        return read_remote(reader, session.warn, pattern, artifacts, progress, max_age)
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
@@ -43,7 +43,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
     from onnxreg.registry.search.catalogs import age_of
 
     age = output.age(age_of(time))
-    session.warn(f"catalog: {reader.url} as it was {age} ago; --fresh reads every index file")
+    session.warn(f"catalog: {reader.url} as it was {age} ago; --max-age 0s reads every index file")
     return {"snapshot": time}
 
 

@@ -30,13 +30,13 @@ class Diagnosis:
 
 
 def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
-    """Run every check of the registry at a URL or path. Only scratch of its probes changes, and is removed."""
+    """Run every check of the registry at a URL or path. Nothing is changed."""
     checks: dict[str, Callable[[RegistryStore, str], Iterable[Diagnosis]]] = {
         "registry.json": _identity,
         "files": _files,
     }
     if isinstance(remote, DirectoryRegistry):
-        checks |= {"disk": _disk, "remotes": _remotes}
+        checks["remotes"] = _remotes
     findings: list[Diagnosis] = []
     for name, check in checks.items():
         try:
@@ -97,13 +97,6 @@ def _unknown_owner(remote: RegistryStore, file: TreeFile) -> str | None:
     if match is None or (match[1] == "intents" and not remote.is_mirror):
         return None
     return OWNERS[match[1]] if match[2] is None or remote.is_alive(match[2]) is None else None
-
-
-def _disk(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Scratch space, which is made and locked as each writing command does."""
-    assert isinstance(remote, DirectoryRegistry)
-    with remote.staging():
-        yield Diagnosis("disk", True, "files can be written and locked")
 
 
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from io import BytesIO
 from typing import NamedTuple
 
-from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob, read_log
@@ -94,25 +93,24 @@ class _Repair:
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
         """Try everything that was not tried before; of a blob with several bad copies, one each time."""
-        needed, unneeded = dict[Digest, Damage](), dict[BlobKey, Damage]()
-        for item in damages:
-            if item.key is not None and item.reference is None and item.kind != "unreadable":
-                unneeded[item.key] = item
-            elif item.key is not None and item.reference is not None and item.key not in self.tried:
-                needed[item.key.digest] = item
-        self._fetch({item.key: item for item in needed.values() if item.key})
+        needed = {
+            item.key.digest: (item.key, item)
+            for item in damages
+            if item.key is not None and item.reference is not None and item.key not in self.tried
+        }
+        self._fetch(dict(needed.values()))
         for name in sorted({item.name for item in damages if item.kind in LOGS} - self.tried):
             self.tried.add(name)
             try:
                 self.repaired.append(Damage("log", name, self._rewrite(name)))
             except RegError as error:
                 self.failed[name] = error.message
-        if unneeded:
-            self._delete(unneeded)
 
     def explain(self, damage: Damage) -> Damage:
         """The damage, with the reason if its repair failed."""
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
+        if damage.key is not None and damage.reference is None:
+            reason = "nothing readable refers to it: if all logs can be read, `reg gc` deletes it"
         reason = self.failed.get(damage.key or damage.name, reason)
         return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
@@ -146,18 +144,6 @@ class _Repair:
             if key not in self.failed:
                 detail = f"blob {key.digest} was fetched from {source.url}"
                 self.repaired.append(damages[key]._replace(detail=detail))
-
-    def _delete(self, damages: dict[BlobKey, Damage]) -> None:
-        """Delete bad blobs that no log refers to, as the collector does: only if every log can be read."""
-        try:
-            freed = collect(self.remote, only={key.digest for key in damages}).freed
-        except RegError as error:
-            reason = f"not deleted, since what refers to it is not known: {error.message}"
-            self.failed |= dict.fromkeys(damages, reason)
-            return
-        for key in damages.keys() & freed.keys():
-            detail = f"blob {key.digest} was deleted: nothing refers to it"
-            self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
         """Rebuild an index file from the local lines if they are complete, else with those of a copy; return a description."""

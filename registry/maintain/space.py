@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import (
@@ -24,61 +25,37 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.events import Expire
 
 
-class ModelUsage(NamedTuple):
-    """One model: versions whose files are here, blobs, all their bytes, the bytes that only it refers to, and the rest."""
+def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
+    """The document of `reg du --json`: each model (or only those of these names), the one with most bytes of its own first.
 
-    name: str
-    versions: int
-    blobs: int
-    size: int
-    unique: int
-    shared: int
-
-
-class Usage(NamedTuple):
-    """Usage of a registry: the requested models, unreferenced blobs, and all blobs; in bytes, of blobs alone."""
-
-    models: list[ModelUsage]
-    unreferenced: dict[str, int]
-    total: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        models = [model._asdict() for model in self.models]
-        for model in models:
-            model["bytes"] = model.pop("size")
-        return self._asdict() | {"models": models}
-
-
-def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
-    """Measure each model (or only those of these names), the one with most bytes of its own first.
-
-    Every log is read, since a blob is unique only if no other model has it. NotFoundError for an unknown
+    A model has `versions` whose files are here, `blobs`, all their `bytes`, `unique` ones that only it refers to, and the
+    `shared` rest. Every log is read, since a blob is unique only if no other model has it. NotFoundError for an unknown
     name; IntegrityError if a log or manifest cannot be read.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
     for key, size in keys.items():
         sizes[key.digest] += size
-    needs: dict[str, set[Digest]] = {}
-    versions: dict[str, int] = {}
-    for log in (load(remote, name) for name in list(remote.names())):
-        needs[log.name] = {reference.digest for reference in references(log)}
-        versions[log.name] = len(list(present_versions(log)))
+    logs = {name: load(remote, name) for name in list(remote.names())}
+    needs = {name: {reference.digest for reference in references(log)} for name, log in logs.items()}
     if unknown := set(names) - needs.keys():
         raise lookup.unknown_model(min(unknown), remote)
     users = Counter(digest for digests in needs.values() for digest in digests)
     models = []
-    for name in set(names or needs):
+    for name in sorted(names or needs):
         size = sum(sizes[digest] for digest in needs[name])
         unique = sum(sizes[digest] for digest in needs[name] if users[digest] == 1)
-        blobs = len(needs[name] & sizes.keys())
-        models.append(ModelUsage(name, versions[name], blobs, size, unique, size - unique))
+        counts = {
+            "versions": len(list(present_versions(logs[name]))),
+            "blobs": len(needs[name] & sizes.keys()),
+        }
+        models.append({"name": name, **counts, "bytes": size, "unique": unique, "shared": size - unique})
     unreferenced = [size for key, size in keys.items() if key.digest not in users]
-    return Usage(
-        sorted(models, key=lambda model: (-model.unique, model.name)),
-        {"blobs": len(unreferenced), "bytes": sum(unreferenced)},
-        {"blobs": len(keys), "bytes": sum(keys.values())},
-    )
+    return {
+        "models": sorted(models, key=itemgetter("unique"), reverse=True),
+        "unreferenced": {"blobs": len(unreferenced), "bytes": sum(unreferenced)},
+        "total": {"blobs": len(keys), "bytes": sum(keys.values())},
+    }
 
 
 def gc(

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError
-from onnxreg.registry.log.lookup import find, log_of, read_log, unknown_model
+from onnxreg.registry.log.lookup import find, log_of, unknown_model
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.archive_reader import POLICIES, TRUST, ArchiveRegistry
+from onnxreg.registry.store.archive_reader import POLICIES
 from onnxreg.registry.store.layout import CATALOG, NOTE, BlobKey, is_system_path, model_of
 from onnxreg.registry.store.protocol import (
     IndexFile,
@@ -128,7 +128,8 @@ def verify(
 
     if ref is not None and store.read_index(ref.name) is None and reader.read_index(ref.name) is None:
         raise unknown_model(ref.name, store)
-    names, carried = list(store.names()) if ref is None else [ref.name], store.carried
+    carried = store.carried
+    names = sorted({*store.names(), *(carried or ())}) if ref is None else [ref.name]
     models: dict[str, Collection[Version] | None]
     models = {name: None if carried is None else carried.get(name, ()) for name in names}
     if ref is not None and not ref.is_bare:
@@ -148,12 +149,13 @@ def verify(
         if ref is None:
             report.unreferenced = sum(key.digest not in needed for key in keys)
             report.damages += stray_files(tree)
+            if carried is not None and report.unreferenced:
+                detail = f"{report.unreferenced} blobs that no carried version and no log refers to"
+                report.damages.append(Damage("stray", store.url, detail))
         else:
             keys = {key: size for key, size in keys.items() if key.digest in needed}
     _check_blobs(open_key, needed, keys, report, progress)
     _settle(store, models, report)
-    if ref is None and isinstance(store, ArchiveRegistry):
-        report.damages += _archive_damages(store, report)
     if ref is None and known_heads is not None:
         for model in sorted({*known_heads.models(store.registry_id)} - models.keys()):
             try:
@@ -167,29 +169,6 @@ def verify(
     except RegError as error:
         report.add("policy", POLICIES, error)
     return report
-
-
-def _archive_damages(archive: ArchiveRegistry, report: VerifyReport) -> Iterator[Damage]:
-    """Contradictions between `archive.json` and the logs, and blobs that no carried version needs."""
-    try:
-        archive.store.get(TRUST)
-    except RegError as error:
-        yield Damage("archive", TRUST, error.message)
-    if not any(archive.carried.values()):
-        yield Damage("archive", archive.url, "it carries no version")
-    for name, versions in archive.carried.items():
-        try:
-            entries = read_log(archive, name).versions
-        except RegError as error:
-            yield Damage("archive", name, f"it says that it carries {name}: {error.message}")
-            continue
-        for version in sorted(versions):
-            if version not in entries or entries[version].gone is not None:
-                detail = "it says that it carries what its log does not have"
-                yield Damage("archive", f"{name}:{version}", detail)
-    if report.unreferenced:
-        detail = f"{report.unreferenced} blobs that no carried version and no log refers to"
-        yield Damage("stray", archive.url, detail)
 
 
 def _check_models(
@@ -214,6 +193,9 @@ def _check_models(
             for kind, detail in audit(log, index) if audit else ():
                 faults = report.unpromoted if kind == "unpromoted" else report.damages
                 faults.append(Damage(kind, name, detail))
+            for version in sorted({*(only or ())} - {version for version, _ in present_versions(log)}):
+                detail = "it says that it carries what its log does not have"
+                report.damages.append(Damage("archive", f"{name}:{version}", detail))
         for version, entry in present_versions(log):
             if only is None or version in only:
                 report.versions += 1

@@ -109,8 +109,6 @@ class Piece(msgspec.Struct, omit_defaults=True, gc=False):
     gaps: list[str] = []
 
 
-_UNKNOWN = ("family", "license", "min_recall", "opset", "ort_format", "profile", "task")
-"""The fields that may be unknown."""
 _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), (str, msgspec.NODEFAULT)),
     **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), (Count, msgspec.NODEFAULT)),
@@ -120,7 +118,8 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
 }
 """The type and the default of a field that is never unknown."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
-_FIELDS |= {name: (_FIELDS[name][0] | None, None) for name in _UNKNOWN}
+for _name in ("family", "license", "min_recall", "opset", "ort_format", "profile", "task"):
+    _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
 _FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
 _FIELDS |= {"name": (str, ""), "held": (bool, True)}
 Artifact: Any = msgspec.defstruct(
@@ -144,8 +143,11 @@ class Catalog:
         self.time = time
         self.models: dict[str, ModelLine] = {}
         self.pieces: dict[str, list[Piece]] = {}
+        self.touch()
+
+    def touch(self) -> None:
+        """Say that the lines changed: `revision` is a number that no other lines in this process have."""
         self.revision = next(REVISIONS)
-        """A number that no other lines in this process have."""
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
@@ -202,7 +204,13 @@ class Catalog:
         """The reasons why models cannot be read; with `artifacts` also those of versions."""
         fitting = self.fitting(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
-        return damages + [gap for model in fitting if artifacts for gap in self._gaps(model.name)]
+        return damages + [
+            gap
+            for model in fitting
+            if artifacts
+            for piece in self.pieces.get(model.name, ())
+            for gap in piece.gaps
+        ]
 
     def query(self, expression: Expression | None = None, pattern: str = "*") -> Iterator[Any]:
         """The artifacts that an expression is true of (None: all), by name, then version, then path."""
@@ -217,9 +225,6 @@ class Catalog:
             for artifact in _ARTIFACTS.decode(piece.artifacts):
                 artifact.name = name
                 yield artifact
-
-    def _gaps(self, name: str) -> list[str]:
-        return [gap for piece in self.pieces.get(name, ()) for gap in piece.gaps]
 
     def update(
         self,
@@ -238,7 +243,7 @@ class Catalog:
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
             self.pieces.pop(name, None)
-            self.revision = next(REVISIONS)
+            self.touch()
         complete = {name for name in tokens if artifacts and fnmatchcase(name, pattern)}
         stale = [
             name for name in sorted(tokens) if not self._is_current(name, tokens[name], name in complete)
@@ -274,14 +279,10 @@ class Catalog:
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
         if line != before or pieces not in (None, self.pieces.get(line.name)):
-            self.revision = next(REVISIONS)
+            self.touch()
         self.models[line.name] = line
         if pieces is not None:
             self.pieces[line.name] = pieces
-
-    def marks(self) -> dict[str, object]:
-        """The history and the damages of each model, to compare with those of another time."""
-        return {name: (line.head, line.damage, self._gaps(name)) for name, line in self.models.items()}
 
 
 Contents = dict[str, list[dict[str, Any]]]

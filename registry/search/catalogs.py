@@ -30,7 +30,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.registry.support.disk import open_regular, read_bounded, replace_file
 from onnxreg.schema.core.bounds import MAX_CATALOG_BYTES, MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
+from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 
@@ -39,8 +39,6 @@ MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 COPY = "catalog"
 """The copy of a published catalog, in `local/`: a line with its origin, then the file."""
 MAX_LOCAL_BYTES = 2**30
-MAX_SILENT_MODELS = 50
-"""Models whose index files are read without a word that there is no catalog."""
 
 
 class LocalCatalog:
@@ -88,7 +86,6 @@ def read_remote(
     pattern: str = "*",
     artifacts: bool = False,
     progress: Progress = SILENT,
-    fresh: bool = False,
     max_age: int | None = None,
 ) -> Catalog:
     """The published catalog of a remote, or if that cannot be used, one that is made of all its index files.
@@ -96,44 +93,37 @@ def read_remote(
     A pattern without wildcards reads this model's index file alone.
 
     Args:
-        tell: takes a sentence for people.
+        tell: takes a sentence for people: why the published catalog cannot be used.
         artifacts: read those of the models whose name fits, too.
-        fresh: read every index file.
-        max_age: the most seconds that the published catalog may be old, None for any.
+        max_age: the most seconds that the published catalog may be old, 0 for not to read it, None for any.
     """
-    catalog, problem = Catalog(reader.registry_id), ""
+    catalog, problem = Catalog(reader.registry_id), None
     if is_name(pattern):
         catalog.update(reader, [pattern], artifacts=artifacts, progress=progress)
         return catalog
     copies = (layer.copy.local_path(COPY) for layer in layers(reader) if isinstance(layer, RemoteReader))
     copy = next(copies, None)
-    failure: RegError | None = None
-    is_absent = False
-    if not fresh:
+    if max_age != 0:
         try:
             stored = _fetch(reader, copy)
-            is_absent = stored is None
-            published = _decoded(stored, reader.registry_id, artifacts)
-            if max_age is not None and age_of(published.time) > max_age:
+            published = None if stored is None else _decoded(stored, reader.registry_id, artifacts)
+            if published is not None and max_age is not None and age_of(published.time) > max_age:
                 raise CatalogError("is older than allowed")
-            return published
+            if published is not None:
+                return published
         except RegError as error:
-            failure, problem = error, error.message
+            problem = error
         except CatalogError as error:
-            problem = f"the catalog of {reader.url} {error}"
+            problem = RemoteError(f"the catalog of {reader.url} {error}")
             if copy is not None:
                 with suppress(OSError):
                     copy.unlink()
     try:
         catalog.update(reader, pattern=pattern, artifacts=artifacts, progress=progress)
     except UnlistedError as error:
-        if failure is not None:
-            raise failure from error
-        if is_absent or not problem:
-            raise
-        raise UnlistedError(f"{error.message}, and {problem}", error.hint) from error
-    if problem and not (is_absent and len(catalog.models) <= MAX_SILENT_MODELS):
-        tell(f"{problem}; every index file is read instead")
+        raise problem or error from error
+    if problem is not None:
+        tell(f"{problem.message}; every index file is read instead")
     return catalog
 
 
@@ -162,10 +152,8 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
     return stored
 
 
-def _decoded(stored: StoredObject | None, registry_id: str, artifacts: bool = True) -> Catalog:
+def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
     """Decode the file of a published catalog, its artifacts too if wanted. CatalogError if it cannot be used."""
-    if stored is None:
-        raise CatalogError("is not there")
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
@@ -189,54 +177,43 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """The catalog after a run: its time, models and artifacts, the models that `changed`, and the damages of the others.
-
-    `size` is in bytes, None if nothing was written.
-    """
+    """The catalog that was published: its time, models, artifacts and bytes, and the damages that it leaves out."""
 
     time: str
     models: int
     artifacts: int
-    changed: int
-    size: int | None
+    size: int
     damages: list[str]
 
 
-def publish(
-    store: RegistryStore, copy: Path | None, if_changed: bool = False, progress: Progress = SILENT
-) -> CatalogPublication:
-    """Publish the catalog of a registry; with `if_changed` only if a model changed since the last one.
+def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
+    """Publish the catalog of a registry.
 
-    Only index files whose token changed since then are read (a directory, S3 and the Hub list tokens), and only new manifests.
-    `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError for a mirror, or a
-    place that is only read; LostRaceError if another run was faster.
+    Only index files whose token changed since the last one are read (a directory, S3 and the Hub list tokens), and only
+    new manifests. `copy` is the file of this machine's copy of the last catalog, None if nothing can be kept. InputError
+    for a mirror, or a place that is only read; LostRaceError if another run was faster.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")
-    stored = _fetch(store, copy)
-    try:
-        catalog = _decoded(stored, store.registry_id)
-    except LaterFormatError as error:
-        raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
-    except CatalogError:
-        catalog = Catalog(store.registry_id)
-    before = catalog.marks()
+    stored, catalog = _fetch(store, copy), Catalog(store.registry_id)
+    if stored is not None:
+        try:
+            catalog = _decoded(stored, store.registry_id)
+        except LaterFormatError as error:
+            raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
+        except CatalogError:
+            pass
     catalog.update(store, artifacts=True, progress=progress)
-    after = catalog.marks()
-    changed = sum(before.get(name) != after.get(name) for name in before | after)
-    time, size = catalog.time, None
-    if time is None or changed or not if_changed:
-        time = datetime.now(UTC).strftime(TIME_FORMAT)
-        lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
-        packed = gzip.compress(lines, 6, mtime=0)
-        size = len(packed)
-        if size > MAX_DOCUMENT_BYTES or len(lines) > MAX_CATALOG_BYTES:
-            raise InputError(
-                f"the catalog has {len(lines):,} bytes, {size:,} compressed; readers take {MAX_CATALOG_BYTES:,} and "
-                f"{MAX_DOCUMENT_BYTES:,}",
-                "split the registry by organisation",
-            )
-        if not store.swap_file(CATALOG, packed, stored[1] if stored else None):
-            raise LostRaceError("another run published a catalog meanwhile", "run one job")
+    time = datetime.now(UTC).strftime(TIME_FORMAT)
+    lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
+    packed = gzip.compress(lines, 6, mtime=0)
+    if len(packed) > MAX_DOCUMENT_BYTES or len(lines) > MAX_CATALOG_BYTES:
+        raise InputError(
+            f"the catalog has {len(lines):,} bytes, {len(packed):,} compressed; readers take {MAX_CATALOG_BYTES:,} and "
+            f"{MAX_DOCUMENT_BYTES:,}",
+            "split the registry by organisation",
+        )
+    if not store.swap_file(CATALOG, packed, stored[1] if stored else None):
+        raise LostRaceError("another run published a catalog meanwhile", "run one job")
     artifacts, damages = sum(1 for _ in catalog.query()), catalog.damages(artifacts=True)
-    return CatalogPublication(time, len(catalog.models), artifacts, changed, size, damages)
+    return CatalogPublication(time, len(catalog.models), artifacts, len(packed), damages)

@@ -4,10 +4,8 @@ A page follows from its URL and the index files of its models, so rendered pages
 the digest of the page. The pages have their own search, so that apps never wait for their queries.
 """
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
@@ -29,7 +27,6 @@ from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.search import releases
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.listing import total_size
-from onnxreg.registry.search.releases import FILTERS
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, environment
 from onnxreg.registry.server.pages.snippets import Snippet, file_path, snippets
@@ -69,7 +66,6 @@ POLICY = (
 )
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
-_WORDS = re.compile(r"[\w][\w ./-]*")
 
 
 class Standing(NamedTuple):
@@ -245,21 +241,6 @@ class ModelPage:
         except RegError:
             return {}
 
-    def parent_recalls(self, manifest: Manifest | None) -> Mapping[Digest, Mapping[str, float]]:
-        """The recall of full precision by label, for each artifact with a report about exactly its bytes that states it."""
-        recalls: dict[Digest, dict[str, float]] = {}
-        for artifact in () if manifest is None else manifest.artifacts:
-            recalls[artifact.digest] = {}
-            evidence = artifact.certification.evidence
-            if evidence is not None and evidence.report is not None:
-                with suppress(RegError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                    report = json.loads(read_blob(self._registry, evidence.report))
-                    values = (report["fp_parent_per_label_recall"] or {}).items()
-                    if report["artifact"]["int8_model_digest"] == str(artifact.digest):
-                        figures = {str(label): float(value) for label, value in values if value is not None}
-                        recalls[artifact.digest] = figures
-        return recalls
-
 
 def _named(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
@@ -321,16 +302,15 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """An error as a page; an expression that cannot be parsed is shown in its search field, or searched as words."""
+        """An error as a page; an expression that cannot be parsed is shown in its search field."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
-            instead = query if _WORDS.fullmatch(query) else None
-            html = self._page("search.html", query=query, error=error, instead=instead)
+            html = self._page("search.html", query=query, error=error)
         return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
     async def _models(self, request: Request) -> bytes:
-        typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after", "q")}
+        typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
         if query := typed.pop("q"):
             page = partial(self._search_page, query, parse(query))
             return await self._search.ask(page, artifacts=True)
@@ -338,15 +318,13 @@ class Pages:
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
         words, after, limit = typed["words"], typed["after"], MODELS_PER_PAGE + 1
-        models, count = releases.find(search, self._registry, words, typed, after, limit)
+        models, count = releases.find(search, self._registry, words, after, limit)
         return self._page(
             "models.html",
             typed=typed,
-            is_filtered=any(typed[key] for key in ("words", *FILTERS)),
             count=count,
             models=models[:MODELS_PER_PAGE],
             more=models[MODELS_PER_PAGE - 1].name if len(models) > MODELS_PER_PAGE else None,
-            facets=releases.facets(search),
             damages=search.damages(),
         )
 
@@ -383,7 +361,6 @@ class Pages:
                 name=name,
                 newest=model.row(newest) if newest else None,
                 manifest=manifest,
-                parents=model.parent_recalls(manifest),
                 rows=[model.row(version) for version in remaining[:VERSIONS_PER_PAGE]],
                 older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
                 log=log,
@@ -408,7 +385,6 @@ class Pages:
                 name=ref.name,
                 row=row,
                 manifest=manifest,
-                parents=model.parent_recalls(manifest),
                 proofs=model.proofs(manifest, row.entry.manifest) if manifest else {},
                 snippets=self._snippets(model, row, manifest, base) if manifest else [],
                 updates=[(files[delta.new], delta) for delta in deltas if delta.new in files],

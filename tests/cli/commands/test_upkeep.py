@@ -109,7 +109,7 @@ def test_doctor_of_a_healthy_registry_and_of_a_remote(reg: Reg, home: Path, copi
     assert found.status == 0
     assert (found.json["registry"], found.json["ok"]) == (str(copied), True)
     assert all(item.keys() == {"check", "ok", "detail", "fix"} for item in found.json["findings"])
-    assert [item["check"] for item in found.json["findings"]] == ["registry.json", "files", "disk"]
+    assert [item["check"] for item in found.json["findings"]] == ["registry.json", "files"]
 
 
 def test_the_worst_finding_decides_the_exit_status(

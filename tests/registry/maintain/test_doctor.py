@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from onnxreg.registry.read.remotes import remotes_file
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.disk import READ_ONLY, replace_file
+from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -50,7 +48,6 @@ def test_a_healthy_registry_has_no_findings_and_is_not_changed(
     assert [finding.check for finding in examine(registry.store, "here")] == [
         "registry.json",
         "files",
-        "disk",
     ]
     assert faults(registry.store) == {} and tree(registry.store.root) == before
     remote = memory_remote()
@@ -106,38 +103,6 @@ def test_what_the_next_command_or_collection_takes_away_is_no_finding(filled: Re
         filled.store.add_note("condemned", push.id, b"")
         filled.store.add_note("intents", f"{push.id}-{'0' * 16}", b'{"name":"acme/pii"}')
         assert faults(filled.store) == {}
-
-
-MOUNTED_READ_ONLY = (
-    "unshare",
-    "-rm",
-    "sh",
-    "-c",
-    'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"',
-    "sh",
-)
-
-
-def test_a_file_system_that_is_mounted_read_only(filled: Registry) -> None:
-    root = str(filled.store.root)
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*MOUNTED_READ_ONLY, root, "true"], check=False).returncode
-    ):
-        pytest.skip("needs a mount namespace of its own")
-    command = [sys.executable, "-m", "onnxreg.cli", "--registry", root]
-    doctor = subprocess.run(
-        [*MOUNTED_READ_ONLY, root, *command, "doctor", "--json"], check=False, capture_output=True
-    )
-    fixes = {each["check"]: each["fix"] for each in json.loads(doctor.stdout)["findings"] if not each["ok"]}
-    assert fixes == {"disk": READ_ONLY}
-    tag = subprocess.run(
-        [*MOUNTED_READ_ONLY, root, *command, "tag", "acme/pii", "beta"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert (tag.returncode, tag.stderr.splitlines()[1]) == (9, f"hint: {READ_ONLY}")
 
 
 def test_remotes_that_are_gone_or_another_registry(filled: Registry, tmp_path: Path) -> None:

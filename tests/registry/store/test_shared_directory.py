@@ -5,6 +5,8 @@ import fcntl
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from filelock import FileLock
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
 from onnxreg.registry.store.directory import scratch
+from onnxreg.registry.support.disk import READ_ONLY
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -330,3 +333,31 @@ def test_files_of_the_system_in_an_output_directory(
         (output / name).touch()
         assert main([*words, str(output)]) == status
     assert (output / "notes.txt").exists()
+
+
+MOUNTED_READ_ONLY = (
+    "unshare",
+    "-rm",
+    "sh",
+    "-c",
+    'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"',
+    "sh",
+)
+
+
+def test_a_file_system_that_is_mounted_read_only(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    root = str(registry.store.root)
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*MOUNTED_READ_ONLY, root, "true"], check=False).returncode
+    ):
+        pytest.skip("needs a mount namespace of its own")
+    command = [sys.executable, "-m", "onnxreg.cli", "--registry", root]
+    tag = subprocess.run(
+        [*MOUNTED_READ_ONLY, root, *command, "tag", "acme/pii", "beta"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (tag.returncode, tag.stderr.splitlines()[1]) == (9, f"hint: {READ_ONLY}")
