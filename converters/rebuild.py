@@ -19,10 +19,10 @@ from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.location import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.compare.rebuild_outcome import differences
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.record import convert
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

@@ -19,7 +19,7 @@ from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, pip_command
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
@@ -58,7 +58,7 @@ def plan_deltas(
     tables = {ledger.versions[version].deltas for version in versions} if sizes else set()
     deltas = [delta for table in tables for delta in read_deltas(ledger.fetch, table)]
     if deltas and importlib.util.find_spec("numpy") is None:
-        reason = f"deltas need numpy, which is not installed: {pip_command('onnx')}"
+        reason = "deltas need numpy, which is not installed (extra onnx)"
         return DeltaPlan({}, reason, is_doubt=True)
     present = has({old for delta in deltas for old in delta.old}) if deltas else set()
     return DeltaPlan(choose_deltas(deltas, sizes, present), "no delta from a file that is here")

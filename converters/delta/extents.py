@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
+from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import Count, convert
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5

@@ -11,7 +11,7 @@ from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.schema.core.errors import InputError, about, suggest
-from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
 
 GOLDEN_PREFIX = "golden-"

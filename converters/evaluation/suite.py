@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
-from onnxreg.schema.core.record import convert
 
 MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")

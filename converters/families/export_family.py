@@ -38,8 +38,8 @@ from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject, Sample
 from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, suggest
-from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

@@ -29,7 +29,7 @@ from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.paths import check_path
+from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
 from onnxreg.schema.manifest.manifest import is_number, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1

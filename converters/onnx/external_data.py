@@ -13,7 +13,7 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
-from onnxreg.schema.core.paths import check_path
+from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18
 """The most digits of an offset or length in bytes: below 2**63."""

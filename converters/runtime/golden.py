@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.record import convert
 
 ROLE = "golden"
 FORMAT = "onnxreg-golden"

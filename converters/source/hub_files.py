@@ -37,7 +37,7 @@ from onnxreg.schema.core.errors import (
     about,
     hub_library,
 )
-from onnxreg.schema.core.paths import check_distinct, check_path
+from onnxreg.schema.core.ref import check_distinct, check_path
 
 MAX_LISTING_BYTES, MAX_PAGES = 64 * 2**20, 10_000
 SHA256_DIGITS = 64

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from onnxreg.registry.support.disk import read_bounded, replace_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.given_file import FileState
-from onnxreg.schema.core.record import Record
 
 MAX_KNOWN_FILES = 10_000
 

@@ -22,6 +22,7 @@ from onnxreg.registry.support.disk import host_errors, read_bounded, replace_fil
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,
@@ -31,7 +32,6 @@ from onnxreg.schema.core.errors import (
     about,
     suggest,
 )
-from onnxreg.schema.core.record import Record
 from onnxreg.schema.core.ref import REGISTRY_ID
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

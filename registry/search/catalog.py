@@ -31,10 +31,10 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
+from onnxreg.schema.core.canonical import Count, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.record import Count, decode_json
 from onnxreg.schema.core.ref import Version, is_name
 from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary, effective_state, summarize

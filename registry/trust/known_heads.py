@@ -26,6 +26,7 @@ from onnxreg.registry.support.disk import refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
@@ -36,7 +37,6 @@ from onnxreg.schema.core.errors import (
     RegError,
     fault,
 )
-from onnxreg.schema.core.record import Count, Record
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 

@@ -1,17 +1,27 @@
-"""JSON: the one canonical encoder (RFC 8785), and the one strict decoder. They refuse the same values."""
+"""JSON: the one canonical encoder (RFC 8785), the one strict decoder, and records.
+
+A record is a JSON document that only this program writes: a frozen struct of msgspec, whose bytes are canonical. What
+people and other programs write are models of pydantic (see `document`).
+"""
 
 import json
 import re
 from collections import Counter
+from functools import cache
 from math import inf
-from typing import Any
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
 from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_RECORD_BYTES
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, value_error
 
 MAX_INTEGER = 2**53 - 1
+MAX_FAULT_LETTERS = 200
+"""An error may quote a key of any length."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+"""A whole number of at least 0."""
+T = TypeVar("T")
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FIRST_BEYOND_BMP = 0xF0
@@ -60,16 +70,6 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
     return value
 
 
-def check_canonical(data: bytes, label: str = "document") -> None:
-    """InputError, naming `label`, unless these bytes, which msgspec decoded before, are what `encode` writes."""
-    try:  # it did not look at the keys that a record ignores
-        value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"{label} is malformed: {error}") from error
-    if encode(value, label) != data:
-        raise InputError(f"{label} is not canonical JSON")
-
-
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
     """InputError, naming `label`, for a document larger than `decode` reads; writers check before they write."""
     if len(data) > max_bytes:
@@ -111,11 +111,11 @@ def _check_tree(value: Any, label: str) -> bool:
             kind = item.__class__
             if kind is str or kind is bool or item is None:
                 continue
-            if kind is dict or kind is list or kind is tuple:
-                containers.append(((*path, key), item))
-            elif isinstance(item, int | float):
+            if isinstance(item, int | float):
                 if -MAX_INTEGER <= item <= MAX_INTEGER:
-                    is_plain = is_plain and (kind is int or _is_written_alike(item))
+                    # neither whole nor with an exponent: every writer of JSON writes it as ECMA-262 does
+                    is_fraction = kind is not int and 1e-3 < abs(item) < 1e15 and item % 1 != 0
+                    is_plain = is_plain and (kind is int or is_fraction)
                 elif isinstance(item, float) and 1e21 <= abs(item) < inf:
                     is_plain = False
                 else:
@@ -123,13 +123,88 @@ def _check_tree(value: Any, label: str) -> bool:
                     keys = ".".join(ascii(key).strip("'")[:80] for key in (*path, key)[1:])
                     location = f" at {keys[:200]}" if keys else ""
                     raise InputError(f"{label} holds a number out of range: {number}{location}")
+            elif isinstance(item, dict | list | tuple):
+                is_plain = is_plain and kind in (dict, list, tuple)
+                containers.append(((*path, key), item))
             else:
                 is_plain = False
-                if isinstance(item, dict | list | tuple):
-                    containers.append(((*path, key), item))
     return is_plain
 
 
-def _is_written_alike(number: float) -> bool:
-    """True for a float that every JSON writer writes as ECMA-262 does: neither whole nor with an exponent."""
-    return 1e-3 < abs(number) < 1e15 and not number.is_integer()
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A document, or a part of one. Subclasses declare its keys; a class `forbid_unknown_fields` or ignores other keys.
+
+    A field may be of a class with a method `parse` that takes its text, such as `Digest`. A field that has its default
+    is left out.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value."""
+        value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of))
+        return value
+
+    def encode(self) -> bytes:
+        """The canonical bytes. InputError for a number or text that JSON does not have."""
+        return encode(self.to_json(), type(self).__name__)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values of some fields."""
+        return msgspec.structs.replace(self, **changes)
+
+    @classmethod
+    def decode(cls, data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Self:
+        """Read a canonical document. InputError, naming `label` and the field, if it is malformed."""
+        check_size(data, label, max_bytes)
+        record = decode_json(data, cls, label)
+        try:  # it did not look at the keys that a record ignores
+            value = msgspec.json.decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise _malformed(label, error) from error
+        if encode(value, label) != data:
+            raise InputError(f"{label} is not canonical JSON")
+        return record
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """Read a JSON value. InputError, naming the field, if it is malformed."""
+        return convert(value, cls, cls.__name__)
+
+
+def decode_json(data: bytes, kind: type[T], label: str) -> T:
+    """Read JSON, canonical or not, as a type. InputError, naming `label` and the field, if it is malformed."""
+    try:
+        data.decode("utf-8")  # msgspec does not look at what it skips
+        value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(label, error) from error
+    return value
+
+
+def convert(value: Any, kind: type[T], label: str = "value") -> T:
+    """Read a decoded JSON value as a type. InputError, naming `label` and the field, if it is malformed."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_parse, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _malformed(label, error) from error
+
+
+def text_of(value: Any) -> str:
+    """The text of a value that JSON has as a text, for msgspec."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _malformed(label: str, error: Exception) -> InputError:
+    problem, _, path = str(error).partition(" - at `$")
+    location = f" at {path.strip('.`')[:MAX_FAULT_LETTERS]}" if path else ""
+    return InputError(f"{label} is malformed{location}: {problem[:MAX_FAULT_LETTERS]}")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=_parse)
+
+
+def _parse(kind: Any, value: Any) -> Any:
+    return value_error(kind.parse)(value)

@@ -1,20 +1,19 @@
 """Names of bytes: digests, and descriptors, the facts that are needed to fetch and check some bytes."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from onnxreg.schema.core.bounds import MAX_PIECES
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.errors import InputError, value_error
-from onnxreg.schema.core.record import Count, Record
 
 PIECE_BYTES = 8 * 2**20
 """A file with more bytes than this has digests of its pieces."""
-
-_HEX = "[0-9a-f]{64}"
-PATTERN = f"^sha256:{_HEX}$"
+PATTERN = "^sha256:[0-9a-f]{64}$"
 """A digest in JSON Schema."""
-_matches = re.compile(f"sha256:{_HEX}").fullmatch
+_matches = re.compile(PATTERN[1:-1]).fullmatch
 
 
 class Digest(str):
@@ -24,10 +23,7 @@ class Digest(str):
 
     def __new__(cls, hex: str) -> Self:
         """InputError for anything but 64 lower-case hex digits."""
-        text = f"sha256:{hex}"
-        if not _matches(text):
-            raise InputError(f"not a digest: {hex[:80]!r}", "expected 64 lower-case hex digits")
-        return str.__new__(cls, text)
+        return cls.parse(f"sha256:{hex}")
 
     def __getnewargs__(self) -> tuple[str]:
         return (self.hex,)
@@ -42,7 +38,7 @@ class Digest(str):
         return self[7:19]
 
     @classmethod
-    def parse(cls, text: object) -> "Digest":
+    def parse(cls, text: object) -> Self:
         """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
         if isinstance(text, str) and _matches(text):
             return str.__new__(cls, text)
@@ -52,8 +48,6 @@ class Digest(str):
     @classmethod
     def of(cls, data: bytes) -> "Digest":
         """The digest of bytes held in memory."""
-        import hashlib
-
         return cls(hashlib.sha256(data).hexdigest())
 
     @classmethod
@@ -97,11 +91,8 @@ class Pieces(Record, frozen=True, forbid_unknown_fields=True):
 
     def spans(self, total: int) -> tuple[Piece, ...]:
         """The pieces of a file with this many bytes, in order."""
-        starts = range(0, total, self.size)
-        return tuple(
-            Piece(start, min(start + self.size, total), digest)
-            for start, digest in zip(starts, self.digests, strict=True)
-        )
+        pairs = zip(range(0, total, self.size), self.digests, strict=True)
+        return tuple(Piece(start, min(start + self.size, total), digest) for start, digest in pairs)
 
 
 def piece_size(total: int) -> int:

@@ -14,10 +14,9 @@ from pydantic import (
 )
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError, nearest, value_error
-from onnxreg.schema.core.paths import PATTERN, check_path
-from onnxreg.schema.core.record import convert
-from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 UNKNOWN_KEY = "extra_forbidden"
 """Pydantic's error type for an unknown key of a strict document."""
@@ -38,7 +37,7 @@ RelPath = Annotated[
     AfterValidator(value_error(check_path)),
     WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
 ]
-"""A path inside a manifest, see `paths.check_path`."""
+"""A path inside a manifest, see `ref.check_path`."""
 Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
 """A JSON array. The first wrong element ends the reading, so that a hostile one cannot cost a million messages."""
 Table = Mapping[str, T]

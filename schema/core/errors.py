@@ -8,16 +8,14 @@ T = TypeVar("T")
 
 
 class RegError(Exception):
-    """A failure that the user can act on.
+    """A failure that the user can act on: what happened, to which file or name, and what to do next.
 
-    Args:
-        message: what happened, to which file or name.
-        hint: what to do next, as a sentence for a reader of Python and of the shell alike.
+    `hint` is a sentence for a reader of Python and of the shell alike. `drawing` are lines that show the place of the
+    mistake in the input.
     """
 
     family = "internal"
     drawing: tuple[str, ...] = ()
-    """Lines that show the place of the mistake in the input."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -128,8 +126,11 @@ def fault(kind: str, error: RegError) -> tuple[str, str]:
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """The one line that a verb prints when the library it needs is not installed."""
-    return HostError(f"{purpose} needs {module}, which is not installed", pip_command(extra))
+    """The error of a verb whose library is not installed. On an index the name `onnxreg` may belong to somebody else."""
+    hint = (
+        f"install onnxreg from where it came with its extra {extra}: in a checkout pip install '.[{extra}]'"
+    )
+    return HostError(f"{purpose} needs {module}, which is not installed", hint)
 
 
 @contextmanager
@@ -138,44 +139,17 @@ def hub_library(purpose: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        module = (error.name or "huggingface_hub").partition(".")[0]
-        raise missing_extra(module, "hf", purpose) from error
+        raise missing_extra("huggingface_hub", "hf", purpose) from error
     except ValueError as error:
         raise InputError(f"HF_ENDPOINT is not a URL: {why(error)}", "write https://HOST") from error
-
-
-def pip_command(extra: str) -> str:
-    """The command that adds an extra to this installation, from the place that it came from (PEP 610).
-
-    On an index the name `onnxreg` may belong to somebody else, unless this program came from there.
-    """
-    from importlib.metadata import PackageNotFoundError, distribution
-    from json import loads
-    from shlex import quote
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        origin = loads(distribution("onnxreg").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return f"in the checkout: pip install '.[{extra}]'"
-    url, directory, vcs = origin.get("url"), origin.get("dir_info"), origin.get("vcs_info")
-    if directory is not None:
-        option = "-e " if directory.get("editable") else ""
-        return f"pip install {option}{quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
-    if vcs is not None:
-        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
-    return f"pip install {quote(f'onnxreg[{extra}]' + (f' @ {url}' if url else ''))}"
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
     """The most similar names, the best first; case does not matter. `least` is a similarity from 0 to 1."""
     from difflib import get_close_matches
 
-    folded: dict[str, list[str]] = {}
-    for candidate in names:
-        folded.setdefault(candidate.lower(), []).append(candidate)
-    matches = get_close_matches(name.lower(), folded, most, least)
-    return [candidate for match in matches for candidate in folded[match]][:most]
+    folded = {candidate.lower(): candidate for candidate in names}
+    return [folded[match] for match in get_close_matches(name.lower(), folded, most, least)]
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:

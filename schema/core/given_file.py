@@ -4,7 +4,6 @@ import os
 import re
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, why
@@ -22,12 +21,12 @@ WRITTEN_BACK_NANOSECONDS = 60 * 10**9
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
     """Check a file that the user named. NotFoundError if it does not exist, InputError if it is not a regular file."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory", "name a file")
     if not path.exists():
         raise NotFoundError(f"there is no {label} {path}", hint)
     if not path.is_file():
-        raise InputError(f"{path} is not a regular file", "save its content to a file, and name that")
+        raise InputError(
+            f"{path} is {'a directory' if path.is_dir() else 'not a regular file'}", "name a file"
+        )
 
 
 def read_given(
@@ -35,8 +34,8 @@ def read_given(
 ) -> bytes:
     """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
 
-    NotFoundError with `hint` if it does not exist, InputError if it is not a regular file or is too large,
-    HostError if it cannot be read. `label` names the kind of file in the messages.
+    Errors as `check_given`; InputError too if it is too large, HostError if it cannot be read. `label` names the kind of
+    file in the messages.
     """
     check_given(path, label, hint)
     try:
@@ -77,11 +76,6 @@ class FileState:
     @classmethod
     def of(cls, status: os.stat_result) -> "FileState":
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-    @classmethod
-    def from_json(cls, value: Any) -> "FileState":
-        """Read a state from JSON. ValueError or TypeError if it is malformed."""
-        return cls(*map(int, value))
 
     def to_json(self) -> list[str]:
         """In decimal digits: not every reader of JSON keeps integers of this size."""

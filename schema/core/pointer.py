@@ -9,8 +9,6 @@ EACH = "*"
 """The token of a pattern that means every item of a list or every key of an object."""
 ABSENT: Any = object()
 """The result for a place that does not exist."""
-_RELATIVE = re.compile(r"(0|[1-9][0-9]*)(#|(?:/.*)?)", re.DOTALL)
-_INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
 def child(pointer: str, token: str | int) -> str:
@@ -25,15 +23,17 @@ def tokens(pointer: str) -> list[str]:
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
+def _children(value: Any) -> dict[str, Any]:
+    """The items of an object or a list by their keys or indexes; keys in ascending order."""
+    if isinstance(value, dict):
+        return dict(sorted(value.items()))
+    return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
+
+
 def find(value: Any, pointer: str) -> Any:
     """The value at a place; `ABSENT` if there is none."""
     for token in tokens(pointer):
-        if isinstance(value, dict):
-            value = value.get(token, ABSENT)
-        elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
-            value = value[int(token)]
-        else:
-            return ABSENT
+        value = _children(value).get(token, ABSENT)
     return value
 
 
@@ -44,16 +44,10 @@ def expand(value: Any, pattern: str) -> list[str]:
         locations = [
             (child(location, key), inside)
             for location, item in locations
-            for key in (_keys(item) if token == EACH else [token])
-            if (inside := find(item, child("", key))) is not ABSENT
+            for key, inside in _children(item).items()
+            if token in (EACH, key)
         ]
     return [location for location, _ in locations]
-
-
-def _keys(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return sorted(value)
-    return list(map(str, range(len(value)))) if isinstance(value, list) else []
 
 
 def relative(pointer: str, text: str) -> tuple[str, bool]:
@@ -61,7 +55,7 @@ def relative(pointer: str, text: str) -> tuple[str, bool]:
 
     InputError if it is malformed, or goes above the document, which has no key itself.
     """
-    match = _RELATIVE.fullmatch(text)
+    match = re.fullmatch(r"(0|[1-9][0-9]*)(#|(?:/.*)?)", text, re.DOTALL)
     parts = pointer.split("/")
     levels = int(match[1]) if match else len(parts)
     if match is None or levels >= len(parts) - (match[2] == "#"):

@@ -19,9 +19,7 @@ class Progress:
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that
-        moved since the last call; a store that sends files together may call it late.
-        """
+        """Follow one file of `size` bytes, if known; a store that sends files together may report late."""
         yield lambda count: None
 
 

@@ -1,10 +1,13 @@
-"""Versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), and refs to them: `name[:tag][@sha256:...]`."""
+"""Names: of versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs to them (`name[:tag][@sha256:...]`), and paths."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
+from unicodedata import category, normalize
 
+from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
@@ -79,18 +82,11 @@ class Version(str):
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod
-    def nearest(cls, text: str) -> str | None:
-        """The version that a text such as `v1.4.0` or `1.4` comes close to, if any."""
-        start = text.removeprefix("v")
-        return next((near for near in (start, f"{start}.0", f"{start}.0.0") if cls.is_version(near)), None)
-
-    @classmethod
     @lru_cache(1024)
     def parse(cls, text: str) -> "Version":
         match = _SEMVER.fullmatch(text) if len(text) <= 128 else None
         if match is None:
-            near = cls.nearest(text)
-            hint = f"did you mean {near}?" if near else "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1"
+            hint = "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1"
             raise InputError(f"not a version: {text[:80]!r}", hint)
         major, minor, patch, pre, build = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else (), build or "")
@@ -108,16 +104,10 @@ def check_name(text: str) -> str:
     A part may not end in `.jsonl` (an index file is called so) nor be a device name of Windows, since both name
     files in every backend's tree.
     """
-    if is_name(text):
-        return text
-    hint = "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small"
-    name, _, version = text.partition(":")
-    if Version.is_version(version) and is_name(name):
-        hint = (
-            f"the name alone is {name}; `reg show {name}:{version}` shows the version; "
-            f"a new one gets its number with --version {version}"
-        )
-    raise InputError(f"not a model name: {text[:80]!r}", hint)
+    if not is_name(text):
+        hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"
+        raise InputError(f"not a model name: {text[:80]!r}", hint)
+    return text
 
 
 def is_name(text: str) -> bool:
@@ -175,3 +165,78 @@ class Ref:
         tagged, at, digest = text.partition("@")
         name, colon, tag = tagged.partition(":")
         return cls(name, tag if colon else None, Digest.parse(digest) if at else None)
+
+
+_FORBIDDEN = r'\x00-\x1f\x7f<>:"|?*\\'
+_REFUSALS = {
+    re.compile(f"[{_FORBIDDEN}]"): "holds a control or reserved character",
+    re.compile(r"(^|/)\.{0,2}(/|\Z)"): "is absolute or has an empty, '.' or '..' part",
+    re.compile(r"(^|/)\s|[\s.](/|\Z)"): "has a part that begins or ends with a blank or ends with a dot",
+    re.compile(r"(^|/)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])\s*(\.|/|\Z)", re.IGNORECASE): (
+        "has a part that is a device name"
+    ),
+    re.compile(
+        r"(^|/)[^./]{1,6}~[0-9]+(\.[^./]{0,3})?(/|\Z)"
+    ): "has a part that may be another file's short name",
+}
+_LONG_PART = re.compile(rb"[^/]{256}")
+
+PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
+"""The part of `check_path` that a regular expression of JSON Schema can express."""
+
+
+@lru_cache(1024)
+def check_path(path: str) -> str:
+    """Return a path unchanged, or raise InputError with the reason that a manifest must not have it.
+
+    Allowed are paths that POSIX, Windows and object stores all distinguish: relative, at most 32 parts with `/` between
+    them, at most 1,024 bytes and 255 in a part, no empty, `.` or `..` part, no control, invisible or reserved
+    character, no device name and no short name (`OPENME~1.JSO`) of Windows, no trailing dot or blank.
+    """
+    data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
+    if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PATH_PARTS or _LONG_PART.search(data):
+        limits = f"{MAX_PATH_CHARS} bytes, {MAX_PATH_PARTS} parts or 255 bytes in a part"
+        raise InputError(f"path is empty or longer than {limits}: {path[:80]!r}")
+    for pattern, reason in _REFUSALS.items():
+        if pattern.search(path):
+            raise InputError(f"path {reason}: {path[:80]!r}")
+    if not path.isascii() and any(category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in path):
+        raise InputError(f"path holds an invisible character or is not valid Unicode: {path[:80]!r}")
+    return path
+
+
+def check_sorted_paths(paths: tuple[str, ...] | None) -> None:
+    """InputError unless these are paths that `check_path` allows, ascending, each once, and at least one; or None."""
+    if paths is not None and (not paths or list(paths) != sorted(set(map(check_path, paths)))):
+        raise InputError("not a sorted list of different paths")
+
+
+class DistinctPaths:
+    """Paths, one after the other, that do not collide on a file system that folds case or normalizes Unicode.
+
+    Compared by canonical caseless matching (Unicode 16, definition D145).
+    """
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._files: dict[str, str] = {}
+        self._directories: set[str] = set()
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: str) -> None:
+        """Add a path. InputError if it collides with another, or if one of them is a directory above the other."""
+        key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
+        if (existing := self._files.get(key)) is not None:
+            collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"
+            raise InputError(f"two files are called {path[:80]!r}" if existing == path else collision)
+        above = [key[:index] for index, character in enumerate(key) if character == "/"]
+        file = path if key in self._directories else next(filter(None, map(self._files.get, above)), None)
+        if file is not None:
+            raise InputError(f"path is both a file and a directory: {file[:80]!r}")
+        self._files[key] = path
+        self._directories.update(above)
+
+
+def check_distinct(paths: Iterable[str]) -> None:
+    """InputError if two paths collide; see `DistinctPaths`."""
+    DistinctPaths(paths)

@@ -24,9 +24,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
     import tomllib
 
     if len(data) > MAX_TEXT_BYTES:
-        raise InputError(
-            f"{label} is larger than {MAX_TEXT_BYTES} bytes", "split it, or remove what is not needed"
-        )
+        raise InputError(f"{label} is larger than {MAX_TEXT_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
         for number, line in enumerate(text.split("\n"), 1):
@@ -38,9 +36,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
                     raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
         return tomllib.loads(text)
     except RecursionError:
-        raise InputError(
-            f"{label} is nested too deeply", "no value in it needs more than three levels"
-        ) from None
+        raise InputError(f"{label} is nested too deeply") from None
     except ValueError as error:
         raise InputError(f"{label} is not TOML: {error}") from error
 
@@ -63,30 +59,20 @@ def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
-        reason = " ".join(str(problem).split())[:200]
         raise InputError(
-            f"{label}{position} is neither YAML nor JSON: {reason}",
+            f"{label}{position} is neither YAML nor JSON: {' '.join(str(problem).split())[:200]}",
             "look there and in the line above for a bracket, quote or colon that is missing, and for tabs",
         ) from error
 
 
 def strict_loader(yaml: Any) -> Any:
-    """A loader class of PyYAML, given its module."""
+    """A loader class of PyYAML, given its module: safe, without repeated keys and aliases."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Safe loader without repeated keys and aliases."""
-
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                raise self._refused("aliases are not allowed", self.peek_event())
+                raise refused("aliases are not allowed", self.peek_event())
             return super().compose_node(parent, index)
-
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
-            try:
-                return super().construct_object(node, deep)
-            except VALUE_ERRORS as error:
-                kind = node.tag.rpartition(":")[2]
-                raise self._refused(f"the value is not of the type {kind}", node) from error
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = set()
@@ -95,13 +81,13 @@ def strict_loader(yaml: Any) -> Any:
                 if not isinstance(key, Hashable):
                     break
                 if key in keys:
-                    raise self._refused(f"the key {key!r} occurs twice", key_node)
+                    raise refused(f"the key {key!r} occurs twice", key_node)
                 keys.add(key)
             return super().construct_mapping(node, deep)
 
-        def _refused(self, reason: str, node_or_event: Any) -> Exception:
-            error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
-            return error
+    def refused(reason: str, node_or_event: Any) -> Exception:
+        error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
+        return error
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     return Loader

@@ -8,31 +8,28 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-SIZE_UNITS: dict[str, int] = {"B": 1} | {
-    f"{prefix}{suffix}": base**power
-    for suffix, base, prefixes in (("B", 1000, "kMGT"), ("iB", 1024, "KMGT"))
-    for power, prefix in enumerate(prefixes, 1)
-}
+_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+SIZE_UNITS: dict[str, int] = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for prefix, power in _POWERS.items()},
+} | {f"{prefix}iB": 1024**power for prefix, power in _POWERS.items() if prefix != "k"}
 MAX_SIZE_BYTES = 2**53 - 1
 """The largest whole number that every language's floating point has exactly."""
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_SIZE = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)")
-_DURATION = re.compile(r"([0-9]{1,9})([A-Za-z]*)")
-
 
 def parse_size(text: str) -> int:
     """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError. KB is kB."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
-    digits, part, unit = match[1], match[2] or "", match[3].replace("KB", "kB")
-    if unit and unit not in SIZE_UNITS:
-        spelling = next((name for name in SIZE_UNITS if name.lower() == unit.lower()), None)
-        hint = f"write {spelling}" if spelling else f"units are {', '.join(SIZE_UNITS)}"
-        raise InputError(f"{unit[:40]} is not a unit of size", hint)
-    scale: int = 10 ** len(part)
-    count, remainder = divmod(int(digits + part) * SIZE_UNITS.get(unit, 1), scale)
+    match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
+    if match is None or match[3] not in SIZE_UNITS:
+        units = ", ".join(filter(None, SIZE_UNITS))
+        raise InputError(
+            f"not a size: {text[:40]!r}", f"write 30MB, 28.5MiB or a number of bytes; units are {units}"
+        )
+    decimals = match[2] or ""
+    scale: int = 10 ** len(decimals)
+    count, remainder = divmod(int(match[1] + decimals) * SIZE_UNITS[match[3]], scale)
     if remainder or count > MAX_SIZE_BYTES:
         raise InputError(f"{text[:40]} is not a whole number of bytes below 2^53")
     return count
@@ -46,7 +43,7 @@ def size(value: Any) -> int:
 
 def parse_duration(text: str) -> int:
     """DURATION = DIGITS UNIT: whole seconds; anything else is an InputError."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
     if match is None or match[2] not in DURATION_UNITS:
         units = ", ".join(DURATION_UNITS)
         raise InputError(f"not a length of time: {text[:40]!r}", f"write 12h or 7d; units are {units}")

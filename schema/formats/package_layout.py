@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.paths import check_path
+from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
 

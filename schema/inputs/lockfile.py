@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.canonical import Record, convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.record import Record, convert
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.resolve import ResolveRequest

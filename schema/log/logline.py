@@ -14,9 +14,9 @@ import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_LINE_BYTES, MAX_SIGNATURE_BYTES
+from onnxreg.schema.core.canonical import Count, Record, decode_json, text_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.record import Count, Record, decode_json, text_of
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.log.events import (
     KINDS,

@@ -20,11 +20,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
-from onnxreg.schema.core.paths import check_sorted_paths
-from onnxreg.schema.core.record import Count, Record
-from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_tag
+from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_sorted_paths, check_tag
 from onnxreg.schema.log.summary import VersionSummary, effective_state
 
 SEGMENT_LINES = 64
@@ -223,7 +222,7 @@ def version_of(state: State, tag: str) -> Version:
     """The version that a tag means, known or not. Raise NotFoundError if it is neither a version nor a channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
-    if tag not in state.channels and Version.nearest(tag):
+    if tag not in state.channels and tag[:1].isdigit():
         raise no_version(state.name, f"version {tag}", state.versions, "a version has three numbers; ")
     if tag not in state.channels:
         raise no_channel(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_METRICS
+from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.paths import check_path
-from onnxreg.schema.core.record import Count, Record
+from onnxreg.schema.core.ref import check_path
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest

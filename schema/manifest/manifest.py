@@ -30,7 +30,7 @@ from onnxreg.schema.core.document import (
     Text,
 )
 from onnxreg.schema.core.errors import InputError, value_error
-from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.manifest.family import Member, ModelFamily
 from onnxreg.schema.manifest.parts import (
     ArtifactCertification,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.record import Count, convert
 
 Types = Mapping[str, frozenset[str]]
 """The element types at a position, such as `{"0": {"float"}}`."""

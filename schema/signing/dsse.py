@@ -18,9 +18,9 @@ from msgspec import Meta, Struct, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES, MAX_SIGNATURES
+from onnxreg.schema.core.canonical import Record, convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import Record, convert
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 

@@ -342,9 +342,12 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
         (("promote", "stable", "acme/pii"), "the version comes first: reg promote acme/pii stable"),
         (
             ("log", "acme/pii:0.2.0"),
-            "the name alone is acme/pii; `reg show acme/pii:0.2.0` shows the version; a new one gets its number with --version 0.2.0",
+            "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version",
         ),
-        (("add", "x.onnx", "--name", "x", "--version", "v1.0.0"), "did you mean 1.0.0?"),
+        (
+            ("add", "x.onnx", "--name", "x", "--version", "v1.0.0"),
+            "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1",
+        ),
         (("search", "pii"), "did you mean query or ls?"),
         (("trust", "list"), "did you mean show?"),
         (

@@ -25,8 +25,8 @@ from onnxreg.converters.evaluation.scores import (
     percentiles,
 )
 from onnxreg.converters.evaluation.suite import Fixture
+from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import Count, convert
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)

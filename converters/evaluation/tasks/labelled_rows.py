@@ -17,9 +17,9 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.tasks.onnx_file import text_files_of
 from onnxreg.converters.tasks.task import LABELS
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.core.record import convert
 
 TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 """The inputs that a tokenizer makes."""

@@ -15,8 +15,8 @@ from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.tokens import TextTokenizer
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.core.record import convert
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]

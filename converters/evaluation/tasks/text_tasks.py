@@ -19,8 +19,8 @@ from onnxreg.converters.evaluation.tasks.task_evaluator import (
 from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.record import convert
 
 MAX_ANSWER_TOKENS = 30
 """Tokens of the longest answer, as in the example scripts of Transformers."""

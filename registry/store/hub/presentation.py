@@ -26,11 +26,10 @@ from onnxreg.registry.store.hub.hub_client import (
 )
 from onnxreg.registry.store.layout import index_path, keys_of
 from onnxreg.registry.store.protocol import MissingBlobError, TreeFile
+from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.paths import check_path
-from onnxreg.schema.core.record import Record, decode_json
-from onnxreg.schema.core.ref import POLICY_LOG, Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version, check_path
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.formats import hub_layout

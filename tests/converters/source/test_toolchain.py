@@ -6,7 +6,7 @@ import pytest
 
 from onnxreg.converters.source import toolchain
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import HostError, pip_command
+from onnxreg.schema.core.errors import HostError, missing_extra
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
     [
         (
             ModuleNotFoundError("No module", name="onnx_ir.passes"),
-            ("x needs onnx_ir, which is not installed", pip_command("export")),
+            ("x needs onnx_ir, which is not installed", missing_extra("", "export", "").hint),
         ),
         (
             ModuleNotFoundError("No module", name="einops"),

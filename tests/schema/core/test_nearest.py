@@ -14,7 +14,3 @@ def test_a_near_name_goes_before_the_list_of_all() -> None:
     assert suggest("zzz", NAMES) == "one of: OnnxConversion, OrtFormat, GoldenVectors"
     assert suggest("zzz", NAMES, "look elsewhere") == "look elsewhere"
     assert suggest("aab", ["aaa", "aac"]) == "did you mean aac or aaa?"
-
-
-def test_names_that_differ_in_capitals_are_all_suggested() -> None:
-    assert nearest("stabel", ["Stable", "stable"]) == ["Stable", "stable"]

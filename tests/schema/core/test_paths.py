@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.processor import no_quadratic_time
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.paths import check_distinct, check_path
+from onnxreg.schema.core.ref import check_distinct, check_path
 
 HOSTILE: dict[str, str | Callable[[], str]] = {
     "empty": "",

@@ -28,14 +28,6 @@ def test_the_jvm_client_has_the_same_table() -> None:
     assert {need: (int(major), int(minor)) for need, major, minor in rows} == FIRST_RELEASES
 
 
-def test_the_rows_of_the_docs_are_those_of_the_table() -> None:
-    text = (ROOT / "docs/resolve.md").read_text("utf-8")
-    rows = re.findall(r"^\| (`.*`.*) \| 1\.(\d+) \|$", text, re.MULTILINE)
-    stated = {need: (1, int(minor)) for needs, minor in rows for need in re.findall(r"`([^`]+)`", needs)}
-    assert len(stated) > 35
-    assert stated == {need: FIRST_RELEASES[need] for need in stated}
-
-
 def test_every_release_is_one_that_the_other_table_has() -> None:
     assert set(FIRST_RELEASES.values()) <= RELEASES.keys()
 
