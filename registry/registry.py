@@ -16,8 +16,7 @@ from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_paths
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
-from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader
-from onnxreg.registry.read.remotes import Remotes, check_distinct
+from onnxreg.registry.read.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hub import check_layout
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
@@ -327,51 +326,49 @@ class Registry:
         ref, home, remotes = _ref(ref), self.store, self.remotes
         if not home.is_there:
             home.check_not_foreign()
-        remote = remotes.reach(source)
+        remote = remotes.open(source)
         check_distinct(remote, home)
-        reader = RemoteReader(remote, self.heads, RemoteCopy(remote.registry_id, remote.url))
+        reader = RemoteReader(remote, self.heads)
         own = load_own(home, ref.name, reader) if home.is_there else None
-        with reader.copy.doubted(ref.name):
 
-            def choose(log: Log) -> tuple[Log, list[Version]]:
-                located = log.check().find(ref)
-                present = own.versions if own else ()
-                versions = [located.version, *_held_by(log, channels, located.version)]
-                is_new = any(version not in present for version in versions)
-                tags = [(Ref(log.name, tag), log.find(Ref(log.name, tag), yanked=True)) for tag in channels]
-                for target, version in [(ref, located), *tags]:
-                    check_version_trust(reader, target, version, log.index, self.heads, is_new)
-                return log, versions
+        def choose(log: Log) -> tuple[Log, list[Version]]:
+            located = log.check().find(ref)
+            present = own.versions if own else ()
+            versions = [located.version, *_held_by(log, channels, located.version)]
+            is_new = any(version not in present for version in versions)
+            tags = [(Ref(log.name, tag), log.find(Ref(log.name, tag), yanked=True)) for tag in channels]
+            for target, version in [(ref, located), *tags]:
+                check_version_trust(reader, target, version, log.index, self.heads, is_new)
+            return log, versions
 
-            log, versions = lookup.consult(reader, ref.name, choose, home)
-            if not home.is_there:
-                selected_paths(log, versions, selection)  # the selection fits before anything is created
-                DirectoryRegistry.create(home.root, home.disk)
-            remotes.remember(source, remote)
-            request = ExchangeRequest(
-                log.name,
-                versions,
-                selection,
-                channels,
-                self._restore(restore),
-                actor=self.actor,
-                deltas=deltas,
-            )
-            result = exchange(reader, home, request, progress, log=log, own=own)
-            with suppress(*_LATE_ERRORS):
-                reader.copy.keep_log(log, _evidence(log))
-            return result
+        log, versions = lookup.consult(reader, ref.name, choose, home)
+        if not home.is_there:
+            selected_paths(log, versions, selection)  # the selection fits before anything is created
+            DirectoryRegistry.create(home.root, home.disk)
+        request = ExchangeRequest(
+            log.name,
+            versions,
+            selection,
+            channels,
+            self._restore(restore),
+            actor=self.actor,
+            deltas=deltas,
+        )
+        result = exchange(reader, home, request, progress, log=log, own=own)
+        with suppress(*_LATE_ERRORS):
+            reader.copy.keep_log(log, _evidence(log))
+        return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Keep the index files and whole logs of a remote's models (none: of all) for offline use.
 
         Returns their states. A name may be a pattern such as `acme/*`. HostError if they cannot be written here.
         """
-        reader = self.remotes.read(source, self.heads)
+        reader = RemoteReader(self.remotes.open(source), self.heads)
 
         states = []
         for name in lookup.matching(reader, names) if names else reader.names():
-            with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
+            with host_errors(f"remembering {name}", MACHINE_ERRNOS):
                 log = lookup.load(reader, name, self.store)
                 if log.index is not None:
                     reader.copy.keep(name, log.index)

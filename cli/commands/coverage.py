@@ -18,7 +18,6 @@ EXAMPLES = (
     "reg coverage acme/pii-small:1.4.0 --devices fleet.json --certified --json",
 )
 
-UPDATE_COLUMNS = ("UPDATE", "1 MBIT/S", "10 MBIT/S")
 COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
@@ -45,14 +44,13 @@ def command(
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
     With --from also what the update costs a device that has what that version gives it: the bytes, with
-    deltas if there are any (docs/delta.md), their share of the files, and the time at 1 and 10 Mbit/s.
+    deltas if there are any (docs/delta.md), and their share of the files.
 
     If a device gets nothing, the exit status is 8, so the command can guard a promotion.
 
     With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
     stranded is a count, member is the stage of a pipeline, with one entry each; the rest is as in `reg
-    resolve --json`, null for a device that gets nothing. With --from also update: {from, bytes, whole,
-    seconds: {"1", "10"}, files: [{path, bytes, of, deltas}]}.
+    resolve --json`, null for a device that gets nothing. With --from also update: {bytes, whole}.
     """
     fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:
@@ -62,8 +60,8 @@ def command(
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     staged = any(item.member for item in coverages)
-    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(UPDATE_COLUMNS if since else ()))
-    rows = [(*_row(item, staged), *(_update_of(item) if since else ())) for item in coverages]
+    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(["UPDATE"] if since else []))
+    rows = [(*_row(item, staged), *([_update_of(item)] if since else [])) for item in coverages]
     session.show(
         {"ref": ref, "stranded": len(stranded), "devices": [item.to_json() for item in coverages]},
         output.table(heading, rows),
@@ -76,13 +74,12 @@ def command(
         )
 
 
-def _update_of(covered: DeviceCoverage) -> tuple[str, ...]:
-    """The columns of an update; empty for a device that gets nothing."""
-    update = covered.update
-    if update is None:
-        return ("",) * len(UPDATE_COLUMNS)
-    share = f" ({update.size / update.whole:.0%})" if update.whole else ""
-    return (f"{output.size(update.size)}{share}", *map(output.duration, update.seconds.values()))
+def _update_of(covered: DeviceCoverage) -> str:
+    """The bytes of an update; empty for a device that gets nothing."""
+    if covered.update is None:
+        return ""
+    size, whole = covered.update
+    return output.size(size) + (f" ({size / whole:.0%})" if whole else "")
 
 
 def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:

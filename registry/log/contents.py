@@ -1,8 +1,7 @@
 """The contents of versions: the artifacts that a registry holds, those a user selects, and the blobs that a log needs.
 
 A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the
-companions that all share. Artifacts are named by path; None means all of them. Copy, verify, the collector and `du`
-use `references`.
+companions that all share. Artifacts are named by path; None means all of them.
 """
 
 from __future__ import annotations
@@ -81,9 +80,9 @@ EVERYTHING = Selection()
 def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
     """The paths of a member's artifacts. NotFoundError if there is no such member, or it has none."""
     family = manifest.model_family
+    member = None if family is None else family.member(name)
     if family is None:
         raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
-    member = family.member(name)
     if member is None:
         listed = f"`reg show {ref} --json` lists them under model_family"
         hint = suggest(name, [member.name for member in family.members], listed)
@@ -200,16 +199,9 @@ def check_held(source: Log, destination: Log, version: Version, selection: Selec
         return
     manifest, ref = source.manifest(version), f"{source.name}:{version}"
     if join(manifest, offered, present, selection.of(manifest, ref)) != join(manifest, offered, present):
-        artifacts = held_artifacts(manifest, offered)
-        parts = [f"--format {artifacts[0].format} --precision {artifacts[0].precision}"]
-        if manifest.model_family is not None:
-            paths = {item.path for item in artifacts}
-            members = (item for item in manifest.model_family.members if item.artifacts)
-            parts = [f"--member {item.name}" for item in members if {*item.artifacts} <= paths]
-        take = f"; or take a part that it has: reg pull {ref} {parts[0]}" if parts else ""
         raise NotFoundError(
-            f"only {_listed(artifacts)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest{take}",
+            f"only {_listed(held_artifacts(manifest, offered))} of {ref} is held by the registry that it comes from",
+            f"reg pull {ref} there fetches the rest; or take a part that it has, with --format, --precision or --member",
         )
 
 

@@ -3,8 +3,9 @@
 Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Light, for `resolve`.
 """
 
+import fnmatch
 from collections.abc import Callable, Collection, Sequence
-from fnmatch import fnmatchcase
+from contextlib import suppress
 from typing import TypeVar
 
 from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
@@ -105,22 +106,19 @@ def read_consistently(
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
-    is_copy = reader.is_mirror  # NotFoundError if the registry is gone
-    if Version.is_version(name):
-        return NotFoundError(
-            f"there is no model {name} in {reader.url}", f"a version follows its model: NAME:{name}"
-        )
-    try:
+    hint, location = "check the name: that place does not list its models", reader.url
+    if reader.is_mirror:  # NotFoundError if the registry is gone
+        location += f", {named_copy(reader)}"
+    with suppress(UnlistedError):
         names = list(reader.names())
-    except UnlistedError:
-        hint: str = "check the name: that place does not list its models"
-    else:
-        hint = suggest(name, names, FINISH if is_copy else _few(names))
-    location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
+        hint = suggest(name, names, FINISH if reader.is_mirror else listed(names))
+    if Version.is_version(name):
+        hint = f"a version follows its model: NAME:{name}"
     return NotFoundError(f"there is no model {name} in {location}", hint)
 
 
-def _few(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names of the models of a registry, for a hint."""
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
     return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}" if names else EMPTY
 
@@ -135,17 +133,18 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
     NotFoundError, with the nearest names, if a pattern means none. A name may be that of no model.
     """
-    exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
-    chosen = set(exact)
-    all_names = list(reader.names()) if len(exact) < len(patterns) else []
-    for pattern in sorted(set(patterns) - exact):
-        names = {name for name in all_names if fnmatchcase(name, pattern)}
-        if not names:
+    chosen, names = set[str](), None
+    for pattern in patterns:
+        if not PATTERN & set(pattern):
+            chosen.add(check_name(pattern))
+            continue
+        names = list(reader.names()) if names is None else names
+        if not (fitting := fnmatch.filter(names, pattern)):
             plain = "".join(char for char in pattern if char not in PATTERN)
             raise NotFoundError(
-                f"no model matches {pattern} in {reader.url}", suggest(plain, all_names, _few(all_names), 0.4)
+                f"no model matches {pattern} in {reader.url}", suggest(plain, names, listed(names), 0.4)
             )
-        chosen |= names
+        chosen.update(fitting)
     return sorted(chosen)
 
 
@@ -166,15 +165,15 @@ def fetcher(*sources: BlobReader) -> Fetch:
     blobs: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:
-        failed: list[IntegrityError | NotFoundError] = []
+        failure: IntegrityError | NotFoundError | None = None
         for source in ordered if digest not in blobs else ():
             try:
                 blobs[digest] = read_blob(source, digest)
-                break
+                return blobs[digest]
             except (IntegrityError, NotFoundError) as error:
-                failed.append(error)
-        if digest not in blobs:
-            raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
+                failure = failure if isinstance(failure, IntegrityError) else error
+        if failure is not None:
+            raise failure
         return blobs[digest]
 
     return fetch

@@ -2,29 +2,30 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult, load, read_blob
-from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.support.disk import regular_size
+from onnxreg.registry.support.disk import read_bounded, regular_size, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.given_file import FileState
+from onnxreg.schema.core.record import Record
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.state import VersionEntry
@@ -33,6 +34,7 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
 FIRST_VERSION = Version(0, 1, 0)
+MAX_KNOWN_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,10 @@ class Publisher:
         with self.store.push() as push:
             known_files = KnownFiles(state_directory() / "known-files" / f"{self.store.registry_id}.json")
             files = _DraftFiles(self.store, push, draft, known_files)
-            refused = {item.verdict.report for item in draft.artifacts if item.verdict.state == "refused"}
-            paths = sorted(draft.root / path for path in refused if path is not None)
-            reports = [path.read_bytes() for path in paths if path.is_file()]  # before the files move away
             manifest = draft.manifest(files.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
-            published = self._publish(push, manifest, data, files.bring, reports)
+            published = self._publish(push, manifest, data, files.bring)
         known_files.save()
         return published
 
@@ -103,17 +102,10 @@ class Publisher:
             bring(files - push.has(files))
             return self._publish(push, manifest, data, bring)
 
-    def _publish(
-        self,
-        push: Push,
-        manifest: Manifest,
-        data: bytes,
-        bring: Bring | None = None,
-        reports: Iterable[bytes] = (),
-    ) -> Release:
+    def _publish(self, push: Push, manifest: Manifest, data: bytes, bring: Bring | None = None) -> Release:
         name, digest = manifest.name, Digest.of(data)
         version, is_new = FIRST_VERSION, False  # until the log is known
-        documents = [data, *filter(None, map(operator_set, manifest.artifacts)), *reports]
+        documents = [data, *filter(None, map(operator_set, manifest.artifacts))]
 
         def change(log: Log) -> Collection[Digest] | None:
             nonlocal version, is_new
@@ -197,6 +189,54 @@ def _published_as(log: Log, manifest: Digest) -> Version | None:
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
     """The newest version by SemVer precedence, then by the line that published it, usable or not."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)
+
+
+class KnownFile(Record, frozen=True):
+    """The state of a file when it was read (see `FileState.to_json`), and its descriptor."""
+
+    path: str
+    state: list[str]
+    file: Descriptor
+
+
+class _KnownFilesFile(Record, frozen=True):
+    files: list[KnownFile]
+
+
+class KnownFiles:
+    """Descriptors of files by their path and state."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new: dict[str, KnownFile] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, KnownFile]:
+        with suppress(OSError, RegError):
+            data = read_bounded(self._path, MAX_DOCUMENT_BYTES)
+            files = _KnownFilesFile.decode(data, "it", MAX_DOCUMENT_BYTES).files
+            return {item.path: item for item in files}
+        return {}
+
+    def find(self, path: Path, state: FileState) -> Descriptor | None:
+        entry = self._known.get(_key(path))
+        return entry.file if entry is not None and entry.state == state.to_json() else None
+
+    def note(self, path: Path, state: FileState, file: Descriptor) -> None:
+        """Record a file that had this state before and after it was read; call `save` at the end."""
+        self._new[_key(path)] = KnownFile(_key(path), state.to_json(), file)
+
+    def save(self) -> None:
+        """Write the new records; earlier states of the same files are forgotten."""
+        if self._new:
+            earlier = [item for path, item in self._known.items() if path not in self._new]
+            latest = [*earlier, *self._new.values()][-MAX_KNOWN_FILES:]
+            with suppress(OSError, RegError):
+                replace_file(self._path, _KnownFilesFile(latest).encode())
+
+
+def _key(path: Path) -> str:
+    return os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,195 @@
-"""Other registries, by the names that this user gave them here.
+"""Other registries: by the names that this user gave them, checked when they are read, and copied for work offline.
 
 All of it is the user's own, in the user's state directory: another writer of a shared registry does not decide where
 `origin` is. `remotes.json` has the names by the path of the registry that they are used in, and for each URL that was
 ever used the first registry id that it had: another id under the same URL later is an integrity error.
+`tracking/<registry id>/` is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed
+parts of their logs. It is the proof behind `via`, and with the token of an index file, the remote sends the next one
+only if it changed.
 """
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from shlex import quote
+from typing import BinaryIO, cast
 
-from onnxreg.registry.read.remote_reader import RemoteCopy, RemoteReader, TellAge
+from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import other_registry
+from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+<<<<<<< HEAD
 from onnxreg.schema.core.canonical import Record
+=======
+from onnxreg.schema.core.digest import Digest
+>>>>>>> 8e26f912 (Keep remotes, known files and lookup in fewer modules)
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,
     InputError,
     IntegrityError,
     NotFoundError,
+    RegError,
     about,
     suggest,
 )
+<<<<<<< HEAD
 from onnxreg.schema.core.ref import REGISTRY_ID
+=======
+from onnxreg.schema.core.record import Record
+from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
+>>>>>>> 8e26f912 (Keep remotes, known files and lookup in fewer modules)
 
+MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
+"""Documents of a remote that a reader keeps in memory, and bytes of each."""
+TellAge = Callable[[str, float], None]
+"""Gets a model's name and the age of its index file in seconds."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+class RemoteCopy:
+    """The copy of one registry's documents, as it was last read at a URL."""
+
+    def __init__(self, registry_id: str, url: str) -> None:
+        self._id, self.url = registry_id, url
+        self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
+
+    def read_index(self, name: str) -> IndexFile | None:
+        """The last index file of a model, with the token that it had at the remote; None if there is none.
+
+        The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own tokens.
+        """
+        index = self.store.read_index(name)
+        if index is None:
+            return None
+        try:
+            value = canonical.decode(self.store.read_local(f"tokens/{name}.json") or b"{}", "token")
+        except InputError:
+            value = {}
+        same = isinstance(value, dict) and (value.get("index"), value.get("url")) == (index.token, self.url)
+        return IndexFile(index.data, str(value.get("token", "")) if same else "")
+
+    def age(self, name: str) -> float:
+        """Seconds since the registry last confirmed the index file. NotFoundError if it never did.
+
+        A time in the future (a clock was turned back) counts by its distance from now.
+        """
+        try:
+            return abs(time.time() - self._token(name).stat().st_mtime)
+        except OSError:
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
+
+    def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
+        """Keep an index file that the remote has now; `former` is the one that is here, if it was just read."""
+        if index == (former or self.read_index(name)):
+            with host_errors(f"remembering the index of {name}"):
+                os.utime(self._token(name))
+            return
+        token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self.url}
+        self._create()
+        self.store.write_local(f"tokens/{name}.json", canonical.encode(token))
+        self.store.write_file(index_path(name), index.data)
+
+    def keep_log(self, log: Log, documents: Collection[Digest] = ()) -> None:
+        """Verify the chain of a log and keep its sealed parts, and more small documents."""
+        for _ in log.lines():
+            pass
+        blobs = {Digest.of(blob): blob for blob in log.blobs}
+        digests = {*log.segments, *([log.checkpoint] if log.checkpoint else []), *documents}
+        if missing := digests - self.store.has(digests):
+            self._create()
+            with self.store.push() as push:
+                for digest in sorted(missing):
+                    push.put(BytesIO(blobs.get(digest) or log.fetch(digest)), digest)
+                push.flush()
+
+    def local_path(self, name: str) -> Path | None:
+        """The place of a file about the remote, which may be deleted at any time; None if nothing can be kept here."""
+        with suppress(RegError, OSError):
+            self._create()
+            self.store.make_scratch()
+            return self.store.root / "local" / name
+        return None
+
+    def _create(self) -> None:
+        DirectoryRegistry.create(self.store.root, mirror_of=self._id)
+
+    def _token(self, name: str) -> Path:
+        return self.store.root / "local" / "tokens" / f"{name}.json"
+
+
+class _Document(BufferedReader):
+    """A blob of a remote, which is kept if it is small and one `read` gives all of it."""
+
+    def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
+        super().__init__(cast(RawIOBase, stream))
+        self._digest, self._documents = digest, documents
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data, documents = super().read(size), self._documents
+        if len(data) <= MAX_KEPT_BYTES and len(documents) < MAX_KEPT and Digest.of(data) == self._digest:
+            documents[self._digest] = data
+        return data
+
+
+class RemoteReader(ReaderWrapper):
+    """A remote whose index files are compared with the known heads and the trust file, and kept in a copy here."""
+
+    def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
+        super().__init__(source)
+        self._known_heads = known_heads
+        self.copy = RemoteCopy(source.registry_id, source.url)
+        self._documents: dict[Digest, bytes] = {}
+
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        """The current index file, checked. It is kept if it can be written here."""
+        former = self.copy.read_index(name)
+        index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
+        if index is not None:
+            with suppress(RegError, OSError):
+                self.copy.keep(name, index, former)
+        return index
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """A document of the copy if it is intact, or one that was read before; else the remote's blob."""
+        with suppress(RegError):
+            return BytesIO(read_blob(self.copy.store, digest)[start:])
+        if digest in self._documents:
+            return BytesIO(self._documents[digest][start:])
+        return _Document(self.source.open_blob(digest, start), digest, self._documents)
+
+
+class OfflineReader(ReaderWrapper):
+    """The copy of a remote, read without a request. `tell` gets the age of each index file."""
+
+    def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
+        super().__init__(copy.store)
+        self._remote, self._copy, self._tell = remote, copy, tell
+
+    @property
+    def url(self) -> str:
+        return self._remote.url
+
+    def blob_url(self, digest: Digest) -> str:
+        return self._remote.blob_url(digest)
+
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        index = self._copy.read_index(name)
+        if index is not None and name != POLICY_LOG:
+            self._tell(name, self._copy.age(name))
+        return index
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +226,7 @@ class Remotes:
     @classmethod
     def load(cls, registry: DirectoryRegistry) -> "Remotes":
         file = _RemotesFile.load()
-        return cls(registry, dict(file.names.get(_key(registry), {})), dict(file.pins))
+        return cls(registry, dict(file.names.get(str(registry.root.resolve()), {})), dict(file.pins))
 
     def add(self, name: str, url: str) -> None:
         """Remember a URL or path under a name. ConflictError if the name has another URL."""
@@ -108,13 +263,12 @@ class Remotes:
         """Read the file under a lock, yield it, and write it back at the end."""
         from onnxreg.registry.store.directory.scratch import exclusive
 
-        file, key = remotes_file(), _key(self.registry)
+        file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
             remotes = Remotes.load(self.registry)
             yield remotes
-            names = {**_RemotesFile.load().names, key: remotes.urls}
-            names = {path: urls for path, urls in names.items() if urls}
-            data = _RemotesFile(names, remotes.pins).encode()
+            names = {**_RemotesFile.load().names, str(self.registry.root.resolve()): remotes.urls}
+            data = _RemotesFile({path: urls for path, urls in names.items() if urls}, remotes.pins).encode()
             _RemotesFile.decode(data, str(file))
             replace_file(file, data)
         self.urls, self.pins = remotes.urls, remotes.pins
@@ -126,14 +280,11 @@ class Remotes:
                 return next(iter(self.urls.values()))
             if "origin" in self.urls:
                 return self.urls["origin"]
-            if not self.urls:
-                raise InputError(
-                    "no remote is named, and none is known here",
-                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
-                )
             raise InputError(
-                "no remote is named, and none of several is called origin",
-                f"name one of them: {', '.join(sorted(self.urls))}",
+                "no remote is named, and none here is called origin",
+                f"name one of them: {', '.join(sorted(self.urls))}"
+                if self.urls
+                else "name a path or URL, or give one a name: reg remote add origin PATH|URL",
             )
         if remote in self.urls:
             return self.urls[remote]
@@ -153,12 +304,14 @@ class Remotes:
         return self.pins.get(url) or open_url(url).registry_id
 
     def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that it is the same registry as before; a new one is recorded.
+        """Open a remote and check that it is the same registry as before; the id of a new one is recorded, if possible.
 
         A registry that was there before and is gone is not created again: perhaps its disk is not mounted.
         """
-        store = self.reach(remote, create, mirror_of)
-        self.remember(remote, store)
+        store, url = self.reach(remote, create, mirror_of), self.url_of(remote)
+        if url not in self.pins:
+            with suppress(InputError, HostError, OSError), self._changing() as remotes:
+                remotes.pins[url] = store.registry_id
         return store
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
@@ -178,21 +331,12 @@ class Remotes:
             raise other_registry(store.url, store.registry_id, pinned)
         return store
 
-    def remember(self, remote: str | None, store: RegistryStore) -> None:
-        """Record the id of a remote. If this cannot be written, nothing fails."""
-        url = self.url_of(remote)
-        if url not in self.pins:
-            with suppress(InputError, HostError, OSError), self._changing() as remotes:
-                remotes.pins[url] = store.registry_id
-
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
-    ) -> RemoteReader:
-        """Open a remote to read from; with `offline` without a request, see `RemoteReader`."""
-        known_heads = known_heads or KnownHeads()
+    ) -> RemoteReader | OfflineReader:
+        """Open a remote to read from; with `offline` without a request."""
         if offline is None:
-            store: RegistryReader = self.open(remote)
-            return RemoteReader(store, known_heads, RemoteCopy(store.registry_id, store.url))
+            return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)
         copy = RemoteCopy(self.pins.get(url, ""), url)
         if url not in self.pins or not copy.store.is_there:
@@ -202,20 +346,16 @@ class Remotes:
             )
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)
-        return RemoteReader(store, known_heads, copy, offline)
-
-
-def _key(registry: DirectoryRegistry) -> str:
-    return str(registry.root.resolve())
+        return OfflineReader(store, copy, offline)
 
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     """ConflictError if both are the same registry."""
-
-    def whereabouts(registry: RegistryStore) -> str | Path:
-        return registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
-
-    if whereabouts(remote) == whereabouts(store):
+    places = [
+        registry.root.resolve() if isinstance(registry, DirectoryRegistry) else registry.url
+        for registry in (remote, store)
+    ]
+    if places[0] == places[1]:
         raise ConflictError(
             "that remote is this registry itself",
             "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",

@@ -64,15 +64,12 @@ def test_a_member_without_what_is_asked_for_is_named(
     assert done.artifacts == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
 
 
-def test_a_partial_holder_names_a_part_that_can_be_pulled(
-    crops: Registry, other: Registry, tmp_path: Path
-) -> None:
+def test_a_part_can_be_pulled_from_a_partial_holder(crops: Registry, other: Registry, tmp_path: Path) -> None:
     held = Selection(members=("head:species001",))
     other.pull(ONE, str(crops.store.root), selection=held)
     third, url = Registry(tmp_path / "third"), str(other.store.root)
-    with pytest.raises(NotFoundError) as caught:
+    with pytest.raises(NotFoundError, match="is held by the registry that it comes from"):
         third.pull(ONE, url)
-    assert caught.value.hint.endswith(f": reg pull {ONE} --member head:species001")
     assert third.pull(ONE, url, selection=held).artifacts
 
 

@@ -341,11 +341,8 @@ def test_pulling_from_where_only_a_part_is(other: Registry, pull: Pull, tmp_path
     pull("onnx-int8")
     source, third = str(other.store.root), Registry(tmp_path / "third")
     for selection in (Selection(("onnx-android",)), Selection()):
-        with pytest.raises(
-            NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"
-        ) as caught:
+        with pytest.raises(NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"):
             third.pull(ONE, source, selection=selection)
-        assert f"reg pull {ONE} --format onnx-int8" in caught.value.hint
     assert third.names() == []
     third.pull(ONE, source, selection=Selection(("onnx-int8",)))
     assert held(third) == (INT8,)

@@ -12,7 +12,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.publish import add as publishing
-from onnxreg.registry.publish.known_files import KnownFiles
+from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryPush
 from onnxreg.registry.store.layout import blob_path
@@ -205,7 +205,7 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 def test_it_does_not_grow_without_end(
     registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onnxreg.registry.publish.known_files.MAX_KNOWN_FILES", 2)
+    monkeypatch.setattr("onnxreg.registry.publish.add.MAX_KNOWN_FILES", 2)
     add(registry, folder)
     assert cache(registry).read_text().count('"path"') == 2
 
