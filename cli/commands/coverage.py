@@ -78,8 +78,8 @@ def _update_of(covered: DeviceCoverage) -> str:
     """The bytes of an update; empty for a device that gets nothing."""
     if covered.update is None:
         return ""
-    size, whole = covered.update
-    return output.size(size) + (f" ({size / whole:.0%})" if whole else "")
+    size, total = covered.update
+    return output.size(size) + (f" ({size / total:.0%})" if total else "")
 
 
 def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
