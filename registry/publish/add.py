@@ -22,10 +22,10 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.given_file import FileState
-from onnxreg.schema.core.record import Record
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.state import VersionEntry

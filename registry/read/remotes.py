@@ -30,11 +30,8 @@ from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-<<<<<<< HEAD
 from onnxreg.schema.core.canonical import Record
-=======
 from onnxreg.schema.core.digest import Digest
->>>>>>> 8e26f912 (Keep remotes, known files and lookup in fewer modules)
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,
@@ -45,12 +42,7 @@ from onnxreg.schema.core.errors import (
     about,
     suggest,
 )
-<<<<<<< HEAD
-from onnxreg.schema.core.ref import REGISTRY_ID
-=======
-from onnxreg.schema.core.record import Record
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
->>>>>>> 8e26f912 (Keep remotes, known files and lookup in fewer modules)
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
 """Documents of a remote that a reader keeps in memory, and bytes of each."""
