@@ -1,9 +1,7 @@
 """Files by deltas: a blob that arrives as its difference from a blob that is here (docs/delta.md).
 
-`plan_deltas` chooses the delta of each file of a transfer; `open_made` gives its bytes, made from an old file and the
-delta, a few blocks in memory. If there is any doubt, the whole file is fetched (`transfer.blobs`).
-Which deltas a version offers is in `registry/log/delta_log.py`, the format is `onnxreg.schema.delta`, making is
-`onnxreg.converters.delta`.
+If there is any doubt, the whole file is fetched (`transfer.blobs`). Which deltas a version offers is in
+`registry/log/delta_log.py`, the format is `onnxreg.schema.delta`, making is `onnxreg.converters.delta`.
 """
 
 import importlib.util
@@ -83,15 +81,13 @@ def open_made(
                 header = DeltaHeader.read_from(stream)
                 if (header.new, tuple(old.digest for old in header.old)) != (new, delta.old):
                     raise InputError("it is for other files than its table says")
-                paths = {digest: find(digest) for digest in delta.old}
-                if lost := [digest for digest, path in paths.items() if path is None]:
-                    raise InputError(f"blob {lost[0].short}... is not here any more")
-                old = [stack.enter_context(path.open("rb")) for path in paths.values() if path is not None]
+                paths = [path for path in map(find, delta.old) if path is not None]
+                if len(paths) < len(delta.old):
+                    raise InputError("an old file is not here any more")
+                old = [stack.enter_context(path.open("rb")) for path in paths]
                 yield from apply(stream, header, old, start)
-            except (InputError, IntegrityError, NotFoundError, RemoteError) as error:
-                raise IntegrityError(f"the delta did not fit: {error.message}") from error
-            except OSError as error:
-                raise IntegrityError(f"the delta did not fit: an old file cannot be read: {error}") from error
+            except (InputError, IntegrityError, NotFoundError, RemoteError, OSError) as error:
+                raise IntegrityError(f"the delta did not fit: {error}") from error
 
     return cast(BinaryIO, _GeneratedStream(parts()))
 

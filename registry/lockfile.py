@@ -1,12 +1,7 @@
-"""Lock files for app builds: `lock` resolves and records artifacts, `pull_locked` fetches exactly these.
-
-A lock has the digests of all bytes, so any registry with the versions can serve it, and a false registry is
-detected; see `schema/inputs/lockfile.py` and `docs/lock.md`.
-"""
+"""Lock files for app builds: `lock` resolves and records artifacts, `pull_locked` fetches exactly these (docs/lock.md)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry.deliver.resolution import resolve
@@ -39,13 +34,13 @@ def lock(
 
     NoAnswerError if nothing answers; IntegrityError if the index file contradicts the manifest of a version.
     """
-    entries = []
-    for request in requests:
+
+    def locked(request: ResolveRequest) -> LockedArtifact:
         answer = resolve(reader, request.ref, request.query, request.device, verify=True)
         for warning in answer.warnings:
             warn(warning)
         artifact = answer.artifact
-        entry = LockedArtifact(
+        return LockedArtifact(
             name=request.ref.name,
             question=request.to_json(),
             registry=reader.registry_id,
@@ -54,8 +49,8 @@ def lock(
             artifact=ChosenArtifact(artifact.format, artifact.precision, artifact.path, artifact.contract),
             files=tuple(sorted((file for file, _ in answer.files), key=lambda file: (file.path, file.role))),
         )
-        entries.append(entry)
-    return entries
+
+    return list(map(locked, requests))
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
@@ -109,22 +104,18 @@ def pull_locked(
     return fetched
 
 
-def check_folders(names: Iterable[str], output: Path, registry: Path) -> None:
+def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
     """InputError if the directory of a model, `output/<name>`, would destroy other files."""
-    folders = sorted(f"{name}/" for name in names)
-    for first, second in pairwise(folders):
-        if second.startswith(first):
-            raise InputError(
-                f"the files of {second[:-1]} would be among those of {first[:-1]}", "lock them apart"
-            )
-    for folder in folders:
-        check_target(output / folder, registry)
+    for name in names:
+        if (above := name.partition("/")[0]) != name and above in names:
+            raise InputError(f"the files of {name} would be among those of {above}", "lock them apart")
+        check_target(output / name, registry)
 
 
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
     """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
-    check_folders((item.entry.name for item in fetched), output, registry.store.root)
+    check_folders([item.entry.name for item in fetched], output, registry.store.root)
     for item in fetched:
         materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

@@ -1,15 +1,11 @@
-"""`Registry`: everything but conversion, in Python.
-
-Methods import the modules that only they need, so that a push does not wait for promotion, repair and
-packages.
-"""
+"""`Registry`: everything but conversion, in Python. Methods import the modules that only they need."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load_own
@@ -29,7 +25,7 @@ from onnxreg.registry.transfer.exchange import (
     exchange_possible,
     record_push,
 )
-from onnxreg.registry.transfer.merge import ExchangeRequest, MakeRestore
+from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RemoteError
@@ -61,8 +57,7 @@ class Registry:
         root: its directory; default: `REG_HOME`, else the user's data directory.
         create: create an empty registry if none exists; False: NotFoundError; None: neither, to work on
             remotes only.
-        actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else the user's setting,
-            else `user@host` of this machine; see `support.actor`.
+        actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else `user@host`.
 
     `heads` are the newest states that this user saw of each log.
     """
@@ -241,14 +236,8 @@ class Registry:
         record_push(home, log, versions, remote.registry_id)
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
-        request = ExchangeRequest(
-            log.name,
-            versions,
-            channels=channels,
-            restore=self._restore(restore),
-            heal=heal or isinstance(remote, DirectoryRegistry),
-            actor=self.actor,
-        )
+        heal = heal or isinstance(remote, DirectoryRegistry)
+        request = self._request(log, versions, restore, heal=heal, channels=channels)
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
@@ -282,14 +271,7 @@ class Registry:
             tags = [tag for tag in channels if tag in log.channels]
             releases = [version for version in newest_of(log.versions) if not version.is_prerelease][:1]
             newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
-            return ExchangeRequest(
-                log.name,
-                log.versions if every else newest,
-                channels=tags,
-                restore=self._restore(restore),
-                heal=heal,
-                actor=self.actor,
-            )
+            return self._request(log, log.versions if every else newest, restore, heal=heal, channels=tags)
 
         def remember(log: Log, versions: Collection[Version]) -> None:
             record_push(self.store, log, versions, remote.registry_id)
@@ -345,15 +327,7 @@ class Registry:
         if not home.is_there:
             selected_paths(log, versions, selection)  # the selection fits before anything is created
             DirectoryRegistry.create(home.root, home.disk)
-        request = ExchangeRequest(
-            log.name,
-            versions,
-            selection,
-            channels,
-            self._restore(restore),
-            actor=self.actor,
-            deltas=deltas,
-        )
+        request = self._request(log, versions, restore, selection=selection, channels=channels, deltas=deltas)
         result = exchange(reader, home, request, progress, log=log, own=own)
         with suppress(*_LATE_ERRORS):
             reader.copy.keep_log(log, _evidence(log))
@@ -376,8 +350,12 @@ class Registry:
             states.append(log.state)
         return states
 
-    def _restore(self, is_wanted: bool) -> MakeRestore | None:
-        return Decisions(self.store, self.actor).restore if is_wanted else None
+    def _request(
+        self, log: Log, versions: Collection[Version], restore: bool, **more: Any
+    ) -> ExchangeRequest:
+        """A request by this registry's author, which may bring back what expired."""
+        bring_back = Decisions(self.store, self.actor).restore if restore else None
+        return ExchangeRequest(log.name, versions, restore=bring_back, actor=self.actor, **more)
 
     def _destination(self, to: str | None) -> RegistryStore:
         """Open a remote to write to; create it if it does not exist."""

@@ -1,8 +1,7 @@
 """This user's keys, and what they sign: lines of logs, releases, and rotations, by which an old key vouches for a new one.
 
 A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
-`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). Ed25519 and ECDSA P-256 are done by
-`cryptography`, which is imported when a key is used, because every write asks for one. What a reader accepts is in `trust`.
+`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). What a reader accepts is in `trust`.
 """
 
 import os
@@ -177,20 +176,14 @@ def signing_key(name: str | None = None) -> PrivateKey:
     keys, configured, pem = Keystore(), environment.read(SIGNING_KEY) or "", ""
     if not name and configured.lstrip().startswith("-----BEGIN"):
         pem = configured.strip()
-    elif not name and configured:
-        if not keys.has(configured):
-            raise InputError(
-                f"{SIGNING_KEY} is neither the name of a key nor a PEM",
-                "`reg key list` shows the names; a PEM begins with -----BEGIN",
-            )
-        name = configured
-    elif not name:
-        names = list(keys.list())
-        if len(names) != 1:
-            problem = "there are several keys" if names else "there is no key"
-            raise InputError(f"{problem} to sign with", "name one with --key; `reg key new NAME` makes one")
-        name = names[0]
-    return _unlocked(name or "", pem, environment.read(PASSPHRASE), str(keys.directory))
+    elif not name and configured and not keys.has(configured):  # which may be a secret
+        raise InputError(
+            f"{SIGNING_KEY} is neither the name of a key nor a PEM", "`reg key list` shows the names"
+        )
+    elif not name and not configured and len(keys.list()) != 1:
+        raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
+    name = "" if pem else name or configured or next(iter(keys.list()))
+    return _unlocked(name, pem, environment.read(PASSPHRASE), str(keys.directory))
 
 
 @lru_cache(maxsize=8)
@@ -224,12 +217,9 @@ def generate(kind: str) -> PrivateKey:
     if kind not in SPKI:
         raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(SPKI)}")
     used = library("signing")
-    is_edwards = kind == "ed25519"
-    return PrivateKey.of(
-        used.ed25519.Ed25519PrivateKey.generate()
-        if is_edwards
-        else used.ec.generate_private_key(used.ec.SECP256R1())
-    )
+    if kind == "ed25519":
+        return PrivateKey.of(used.ed25519.Ed25519PrivateKey.generate())
+    return PrivateKey.of(used.ec.generate_private_key(used.ec.SECP256R1()))
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:

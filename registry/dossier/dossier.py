@@ -32,6 +32,7 @@ from onnxreg.schema.log.logline import LogLine
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
 """The name of the owner's file in the directory of a dossier."""
+FILES = frozenset({DOCUMENT, PAGE, FACTS_FILE})
 HERE = Path(__file__).parent
 MAX_VALUE_CHARS = 240
 """Characters of a value on the page; `dossier.json` has all."""
@@ -140,11 +141,8 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
         for section in form.sections
     ]
     heads = {name: version.lines[-1:], POLICY_LOG: version.policies.lines[-1:]}
-    keys = {
-        key.name or key_id: str(key.key)
-        for key_id, key in version.trust.keys.items()
-        if key_id in version.keyids
-    }
+    trusted = version.trust.keys.items()
+    keys = {key.name or key_id: str(key.key) for key_id, key in trusted if key_id in version.keyids}
     dossier = {
         "format": "onnxreg-dossier",
         "format_version": 1,
@@ -221,16 +219,6 @@ def write_dossier(bundle: DossierBundle, target: Path) -> None:
             (fresh / path).write_bytes(data)
 
 
-def written_files(directory: Path) -> set[str]:
-    """The files of an earlier dossier in a directory; empty if there is none."""
-    try:
-        dossier = canonical.decode((directory / DOCUMENT).read_bytes(), DOCUMENT)
-        is_dossier = dossier["format"] == "onnxreg-dossier"
-        return {DOCUMENT, PAGE, FACTS_FILE} if is_dossier else set()
-    except (OSError, InputError, KeyError, TypeError):
-        return set()
-
-
 def render(dossier: dict[str, Any]) -> bytes:
     """The page, UTF-8. HostError that names the extra if jinja2 is not installed."""
     try:
@@ -299,16 +287,11 @@ class _VersionTables:
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)
         located = self.ledger.find(ref, yanked=True, gone=True)
-        self.version, self.entry, self.digest = located.version, located.entry, located.entry.manifest
+        self.version, self.digest = located.version, located.entry.manifest
         self.lines = list(self.ledger.lines())
         self.policies, self.trust = read_policies(reader), load_trust()
         self.keyids: set[str | None] = set()
-        self.published = next(
-            line
-            for line in reversed(self.lines)
-            if isinstance(line.event, Publish)
-            and (line.event.version, line.event.manifest) == (self.version, self.digest)
-        )
+        self.published = self.lines[located.entry.seq - 1]
         pointed = {
             line.event.tag
             for line in self.lines
@@ -336,7 +319,15 @@ class _VersionTables:
             case "published":
                 sources = [Source.of_line(self.published)]
             case _:
-                sources = self._log(field)
+                sources = [
+                    source
+                    for source in map(Source.of_line, self.lines)
+                    if (not field.kinds or source.value["event"]["kind"] in field.kinds)
+                    and (not field.this or source.value["event"].get("manifest") == str(self.digest))
+                    and (
+                        field.having is None or pointer.find(source.value, field.having) is not pointer.ABSENT
+                    )
+                ]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
             return [Table(((cell,),)) for cell in quotes if cell is not BLANK]
@@ -346,16 +337,6 @@ class _VersionTables:
         if field.rows == "/source" and checkpoint and checkpoint.public_id(self.ledger.name) is None:
             rows = [(BLANK, *row[1:]) for row in rows]  # the id of local files is the model's own name
         return table(labels, rows)
-
-    def _log(self, field: ProfileField) -> list[Source]:
-        """The lines of the log that a field chooses."""
-        return [
-            source
-            for source in map(Source.of_line, self.lines)
-            if (not field.kinds or source.value["event"]["kind"] in field.kinds)
-            and (not field.this or source.value["event"].get("manifest") == str(self.digest))
-            and (field.having is None or pointer.find(source.value, field.having) is not pointer.ABSENT)
-        ]
 
     def _signatures(self) -> list[Table]:
         """Every signature on the version, oldest first."""

@@ -16,7 +16,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.support.disk import read_bounded, regular_size, replace_file
+from onnxreg.registry.support.disk import is_regular, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -275,7 +275,8 @@ class _DraftFiles:
         is_settled = _check_unchanged(file, path, recorded_state)
         earlier = self.known_files.find(file, recorded_state)
         is_stored = earlier is not None and bool(self.push.has([earlier.digest]))
-        if earlier and is_stored and regular_size(self.store.blob_path(earlier.digest)) == earlier.size:
+        blob = self.store.blob_path(earlier.digest) if earlier and is_stored else None
+        if earlier and blob and is_regular(blob) and blob.stat().st_size == earlier.size:
             self.skipped[earlier.digest] = file
             return earlier
         descriptor = _put(self.push, file)

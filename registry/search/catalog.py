@@ -1,12 +1,11 @@
 """The catalog of a registry: everything that `ls` and `query` say of its models, as lines of JSON.
 
 The first line is a `Header`. Then follows one `ModelLine` for each model, and then the artifacts of the models in pieces
-(`Piece`), so that a list of models reads only the first part. A catalog is a hint, as old as its time: nothing that decides
-about a version reads it. Lines from elsewhere are bounded, and their types checked; docs/query.md has the format.
+(`Piece`), so that a list of models reads only the first part; docs/query.md has the format. A catalog is a hint: nothing
+that decides about a version reads it. Lines from elsewhere are bounded, and their types checked.
 
-An index file with the same token as before need not be read again. The token of a file here is its stat. An index file is
-replaced by a rename, so its inode changes with it. A file system's clock may tick coarsely: a file that changed just before
-the stat may change once more and look the same (git calls such a file racy), so it has no token yet.
+An index file with the same token as before need not be read again. The token of a file here is its stat; one that changed
+just before may change once more within a tick of the clock and look the same (git calls it racy), so it has none yet.
 """
 
 import os
@@ -90,7 +89,6 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     task: str | None = None
     license: str | None = None
     size: Count | None = None
-    formats: list[str] = []
     published: str | None = None
     description: Annotated[str, msgspec.Meta(max_length=MAX_DESCRIPTION_BYTES)] | None = None
     words: str | None = None
@@ -258,10 +256,8 @@ class Catalog:
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
         model, pieces = self.models.get(name), self.pieces.get(name)
-        if model is None or not token or model.token != token:
-            return False
-        if not with_artifacts:
-            return True
+        if model is None or not token or model.token != token or not with_artifacts:
+            return model is not None and token != UNSETTLED and model.token == token
         return pieces is not None and all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
@@ -336,7 +332,6 @@ def read_model(
         if newest is not None and (summary := state.summary(newest)) is not None:
             paths, line.manifest = entries[newest].held, str(summary.manifest)
             line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-            line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
         if name not in contents:
             return line, None
         pieces = _read_pieces(reader, state, entries, contents[name])
@@ -442,10 +437,7 @@ def _scan(directory: Path | str, prefix: str, now: int) -> dict[str, str]:
 
 
 def mark(status: os.stat_result) -> str:
-    """A text that changes with a file.
-
-    It includes the time of change (ctime): a copy can keep the time of modification, but not that one.
-    """
+    """A text that changes with a file. A copy can keep the time of modification, but not the time of change (ctime)."""
     return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
 
 

@@ -20,17 +20,13 @@ SYNCFS_THRESHOLD = 32
 """From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
-_NO_SPACE = (
-    "free some space on that disk, then run the command again; a large download continues where it stopped"
-)
-_MANY_FILES = "raise the limit of open files (ulimit -n)"
+_NO_SPACE = "free some space there, then run the command again; a large download continues where it stopped"
+_ONE_DISK = "blobs, index and local of a registry must be on one file system: mount the whole registry"
 _HINTS = {
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: _NO_SPACE,
     errno.EROFS: READ_ONLY,
-    errno.EXDEV: "blobs, index and local of a registry must be on one file system: mount the whole registry",
-    errno.EMFILE: _MANY_FILES,
-    errno.ENFILE: _MANY_FILES,
+    errno.EXDEV: _ONE_DISK,
 }
 
 
@@ -272,24 +268,12 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 def is_regular(path: Path) -> bool:
     """True for a regular file; False for anything else, a link to one, or nothing."""
-    return regular_size(path) is not None
-
-
-def regular_size(path: Path) -> int | None:
-    """A regular file's size in bytes; None if the path is something else, or nothing."""
-    try:
-        status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+    return not path.is_symlink() and path.is_file()
 
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file; IntegrityError for a FIFO, device or symlink."""
-    refused = IntegrityError(
-        f"{path.name} is not a regular file",
-        "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place",
-    )
+    refused = IntegrityError(f"{path.name} is not a regular file", "`reg doctor` says what to do")
     flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
     try:
         descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
