@@ -1,7 +1,6 @@
-"""All verbs as one typer application, grouped by task, with their help and with usage errors in our words.
+"""All verbs as one typer application, from one table, with their help and with usage errors in our words.
 
-Help has filled paragraphs, plain words for kinds of values, and examples that can be copied. rich is imported only
-if help is shown, because every verb comes through here.
+A line of `reg --help` is in the table, so that neither this help nor a verb imports the modules of other verbs.
 """
 
 import inspect
@@ -13,8 +12,7 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
-from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,101 +24,108 @@ from onnxreg.cli.options.completion import join_words
 from onnxreg.registry import support
 from onnxreg.schema.core.errors import InputError, nearest
 
-PANELS: dict[str, tuple[str, ...]] = {
-    "Make a version": ("export", "import", "add", "passes"),
-    "Move it": ("push", "pull", "mirror", "publish", "fetch-index"),
-    "Deliver it": ("lock", "package", "run", "serve"),
-    "Find and compare": (
-        "ls",
-        "show",
-        "resolve",
-        "query",
-        "coverage",
-        "devices",
-        "diff",
-        "history",
-        "certify",
-        "prove",
-        "sbom",
-        "dossier",
-        "rebuild",
-    ),
-    "Decide what is in use": ("tag", "attest", "promote", "untag", "sign", "yank", "pin"),
-    "Make room": ("gc", "drop", "purge"),
-    "Keep it healthy": ("verify", "log", "doctor", "du"),
-    "Set up": ("config", "schema"),
+
+class Verb(NamedTuple):
+    """A verb's line in `reg --help`, its module, and its function there; or the functions of its own verbs."""
+
+    summary: str
+    module: str
+    functions: str | Mapping[str, str] = "command"
+
+
+GROUPS: dict[str, dict[str, Verb]] = {
+    "Every day": {
+        "export": Verb("Make a version from a checkpoint, and measure it", "export"),
+        "add": Verb("Make a version from .onnx or .ort files", "add", "add"),
+        "show": Verb("Show what a version is, and how to get it", "show"),
+        "ls": Verb("List models, or the versions of one", "ls"),
+        "diff": Verb("Show what changed between two versions, and got worse", "diff"),
+        "push": Verb("Copy versions to a remote", "push"),
+        "pull": Verb("Copy a version from a remote, and verify it", "pull"),
+        "resolve": Verb("Pick the best artifact for a device", "resolve"),
+        "run": Verb("Run an artifact here", "run"),
+        "tag": Verb("Move a channel to a version", "decide", "tag"),
+        "rollout": Verb(
+            "Give a version to a share of a channel's devices first",
+            "channels",
+            {"start": "start", "advance": "advance", "halt": "halt", "finish": "finish", "status": "status"},
+        ),
+    },
+    "Release": {
+        "promote": Verb("Move a channel if the version meets its policy", "channels", "promote"),
+        "policy": Verb(
+            "State what channels demand of versions", "channels", {"show": "show_policy", "set": "set_policy"}
+        ),
+        "yank": Verb("Withdraw a version", "decide", "yank"),
+        "untag": Verb("Remove a channel", "decide", "untag"),
+        "pin": Verb("Keep a version from expiring", "decide", "pin"),
+        "attest": Verb("Record a later evaluation of an artifact", "evidence", "attest"),
+        "lock": Verb("Write down the exact artifacts of an app's build", "lock"),
+    },
+    "Audit": {
+        "log": Verb("Show who did what, when and why", "history", "log"),
+        "history": Verb("Show size, a figure and the verdict of each version", "history", "history"),
+        "verify": Verb("Read every byte and line again; repair", "health", "verify"),
+        "certificates": Verb("List the certificates of a version", "evidence", "certificates"),
+        "prove": Verb("Prove that quantized files are their parents, rounded", "evidence", "prove"),
+        "sign": Verb("Sign a version", "decide", "sign"),
+        "dossier": Verb("Write a version's documentation for auditors", "documents", "dossier"),
+        "sbom": Verb("Print a version's bill of materials", "documents", "sbom"),
+        "rebuild": Verb("Run a version's recipe again, and compare the files", "rebuild"),
+    },
+    "Places": {
+        "import": Verb("Make a version from the Hub, OpenMed or OCI", "add", "import_"),
+        "mirror": Verb("Copy everything from one registry to another", "mirror"),
+        "archive": Verb(
+            "Write versions into one file, or an ORT package",
+            "packaging",
+            {"create": "create", "verify": "verify", "package": "package"},
+        ),
+        "serve": Verb("Serve the registry over HTTP, read-only", "serve"),
+        "delta": Verb("Make updates small", "delta", {"make": "make", "ls": "ls"}),
+        "remote": Verb(
+            "Name registries elsewhere",
+            "remotes",
+            {"add": "add", "list": "list_remotes", "remove": "remove"},
+        ),
+        "index": Verb(
+            "Publish the catalog; store what a remote says",
+            "remotes",
+            {"publish": "publish", "fetch": "fetch_index"},
+        ),
+    },
+    "Lookup": {
+        "query": Verb("Find artifacts by an expression", "query"),
+        "coverage": Verb("Show what each device of a fleet gets", "coverage"),
+        "builtin": Verb(
+            "List passes, profiles, devices and schemas",
+            "built_in",
+            {"passes": "passes", "profiles": "profiles", "devices": "devices", "schemas": "schemas"},
+        ),
+    },
+    "Health": {
+        "du": Verb("Show the space of each model", "space", "du"),
+        "gc": Verb("Delete what no version refers to", "space", "gc"),
+        "drop": Verb("Take back a version that nobody else has", "decide", "drop"),
+        "purge": Verb("Delete a version's bytes now and for ever", "space", "purge"),
+        "doctor": Verb("Check a registry and its surroundings", "health", "doctor"),
+        "config": Verb("Show where everything is", "config"),
+        "key": Verb(
+            "The keys that you sign with",
+            "trust",
+            {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show_key"},
+        ),
+        "trust": Verb(
+            "Trusted keys, required signatures, known heads",
+            "trust",
+            {"show": "show", "add": "add", "reset": "reset"},
+        ),
+    },
 }
+"""All verbs. The first group is the one that `reg --help` explains."""
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
+EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
-Group = tuple[str, str, Mapping[str, str]]
-GROUPS: dict[str, Group] = {
-    "delta": (
-        "Deliver it",
-        "Make updates small: differences between the files of versions.",
-        {"make": "make", "ls": "ls"},
-    ),
-    "archive": (
-        "Move it",
-        "Write versions into one file, for a site without network.",
-        {"create": "create", "verify": "verify"},
-    ),
-    "profiles": (
-        "Make a version",
-        "The recipes that come with the program.",
-        {"list": "list_profiles", "show": "show_profile"},
-    ),
-    "rollout": (
-        "Decide what is in use",
-        "Give a channel's next version to a share of its devices first.",
-        {"start": "start", "advance": "advance", "halt": "halt", "finish": "finish", "status": "status"},
-    ),
-    "remote": (
-        "Set up",
-        "Give registries elsewhere a name.",
-        {"add": "add", "list": "list_remotes", "remove": "remove"},
-    ),
-    "key": (
-        "Set up",
-        "The keys that you sign with.",
-        {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show_key"},
-    ),
-    "index": (
-        "Find and compare",
-        "Publish what can be searched, so that readers ask for one file.",
-        {"publish": "publish"},
-    ),
-    "policy": (
-        "Decide what is in use",
-        "State what channels demand of versions.",
-        {"show": "show_policy", "set": "set_policy"},
-    ),
-    "trust": (
-        "Set up",
-        "Trusted keys, required signatures, and known heads.",
-        {"show": "show", "add": "add", "reset": "reset"},
-    ),
-}
-"""Verbs with verbs of their own: panel, help, commands and their functions."""
-MODULES = {
-    "fetch-index": "remotes:fetch_index",
-    "import": "add:import_",
-    "promote": "channels:promote",
-    **dict.fromkeys(("policy", "rollout"), "channels"),
-    **dict.fromkeys(("remote", "index"), "remotes"),
-    "archive": "packaging",
-    "key": "trust",
-    "profiles": "built_in",
-    **{verb: f"built_in:{verb}" for verb in ("passes", "devices", "schema")},
-    **{verb: f"decide:{verb}" for verb in ("tag", "untag", "pin", "yank", "drop", "sign")},
-    **{verb: f"documents:{verb}" for verb in ("sbom", "dossier")},
-    **{verb: f"evidence:{verb}" for verb in ("attest", "prove", "certify")},
-    **{verb: f"health:{verb}" for verb in ("verify", "doctor")},
-    **{verb: f"history:{verb}" for verb in ("log", "history")},
-    **{verb: f"packaging:{verb}" for verb in ("package", "publish")},
-    **{verb: f"space:{verb}" for verb in ("gc", "purge", "du")},
-    "add": "add:add",
-}
-"""Modules that do not have the name of their verb, with the verb's function if several verbs share the module."""
-HEADING = "[bold]Examples[/bold]"
 KINDS = {
     "bool": "",
     "boolean": "",
@@ -135,13 +140,17 @@ SYNONYMS = {
     **dict.fromkeys(("search", "find"), ("query", "ls")),
     **dict.fromkeys(("list", "ls"), ("ls", "list", "show")),
     **dict.fromkeys(("delete", "remove", "rm"), ("remove", "yank", "drop", "purge")),
+    "certify": ("certificates",),
+    "fetch-index": ("index fetch",),
+    "package": ("archive package",),
+    "publish": ("push REF oci://...",),
+    **{verb: (f"builtin {verb}",) for verb in ("devices", "passes", "profiles")},
+    "schema": ("builtin schemas",),
     "download": ("pull",),
     "info": ("show",),
     "upload": ("push",),
 }
-"""The verbs that other programs call so, as far as a group has them."""
-MARGIN = 4
-"""The columns beside an example, and those of the backslash at its end."""
+"""The verbs that other programs call so, as far as a group has them; and former names."""
 LATE = ("--registry", "--quiet")
 """The global options, which people write behind the verb."""
 
@@ -149,6 +158,11 @@ LATE = ("--registry", "--quiet")
 def run_app(words: list[str]) -> None:
     """Parse and run a command line. A usage error is an InputError like any other."""
     completes = COMPLETES in os.environ
+    if words[:1] == ["help"] and not completes:
+        if len(words) == 2 and (group := words[1].capitalize()) in GROUPS:
+            print(group_help(group))
+            return
+        words = [*words[1:], "--help"]
     verb = next(iter(_from_verb(join_words() if completes else words)), None)
     command: Any = typer.main.get_command(build(verb))
     if completes:
@@ -171,57 +185,31 @@ def _from_verb(words: Sequence[str]) -> list[str]:
         if word == "--registry":
             next(remaining, None)
         elif word != "--quiet" and not word.startswith("--registry="):
-            verbs = set(GROUPS).union(*PANELS.values())
-            return [word, *remaining] if word in verbs else []
+            return [word, *remaining] if word in VERBS else []
     return []
 
 
 def build(alone: str | None = None) -> typer.Typer:
     """The application with every verb, or with one alone: to import them all takes longer than most of them work."""
-    app = typer.Typer(
-        name="reg",
-        help="Export, prove and deliver ONNX models.",
-        epilog=epilog(
-            ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
-        ),
-        cls=VerbGroup,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-    )
+    app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
-    for panel, names in PANELS.items():
-        for name in names:
-            if alone in (None, name):
-                _add_verb(app, name, panel)
-    for name, group in GROUPS.items():
-        if alone in (None, name):
-            _add_group(app, name, group)
+    for name, verb in VERBS.items():
+        if alone not in (None, name):
+            continue
+        module = import_module(f"onnxreg.cli.commands.{verb.module}")
+        examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
+        if isinstance(verb.functions, str):
+            function = _of_context(getattr(module, verb.functions))
+            app.command(name, cls=VerbCommand, epilog="\n".join(examples))(function)
+            continue
+        inner = typer.Typer(epilog="\n".join(examples), cls=VerbGroup, rich_markup_mode=None)
+        for word, attribute in verb.functions.items():
+            own = "\n".join(line for line in examples if f" {name} {word}" in line)
+            function = _of_context(getattr(module, attribute))
+            line = re.split(r"[.;:]\s", flowing(function.__doc__ or ""))[0].rstrip(".")
+            inner.command(word, cls=VerbCommand, epilog=own, short_help=line)(function)
+        app.add_typer(inner, name=name, help=f"{verb.summary}.")
     return app
-
-
-def _module(verb: str) -> tuple[ModuleType, str]:
-    """The module of a verb, and the name of the verb's function in it."""
-    module, _, function = MODULES.get(verb, verb).partition(":")
-    return import_module(f"onnxreg.cli.commands.{module}"), function or "command"
-
-
-def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
-    module, function = _module(name)
-    examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
-    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(examples))(
-        _of_context(getattr(module, function))
-    )
-
-
-def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
-    panel, text, functions = group
-    module, _ = _module(verb)
-    examples: Sequence[str] = [line for line in module.EXAMPLES if f" {verb} " in f"{line} "]
-    inner = typer.Typer(epilog=epilog(examples), cls=VerbGroup)
-    for name, function in functions.items():
-        own = [line for line in examples if f" {name}" in line]
-        inner.command(name, cls=VerbCommand, epilog=epilog(own))(_of_context(getattr(module, function)))
-    app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
@@ -261,7 +249,29 @@ def _globals(
     session = Session(registry, quiet, as_json=context.obj is JSON)
     context.obj, support.tell = session, session.warn
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(root_help())
+
+
+def root_help() -> str:
+    """The screen of `reg --help`."""
+    everyday, *others = GROUPS
+    lines = [
+        "Usage: reg [--registry PATH] [--quiet] VERB ...",
+        "",
+        "Export, prove and deliver ONNX models.",
+        "",
+    ]
+    lines += [group_help(everyday), ""]
+    lines += [f"  {group:<9} {' '.join(GROUPS[group])}" for group in others]
+    lines += ["", "`reg help GROUP` explains its verbs, `reg VERB --help` options, with examples;"]
+    lines += ["`reg --install-completion` completes words in your shell."]
+    return "\n".join([*lines, "", *(f"  $ {line}" for line in EXAMPLES)])
+
+
+def group_help(group: str) -> str:
+    """A line for each verb of a group."""
+    width = max(map(len, GROUPS[group]))
+    return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
 
 class VerbCommand(TyperCommand):
@@ -271,17 +281,23 @@ class VerbCommand(TyperCommand):
         with usage_of(ctx):
             return super().parse_args(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        examples = _prepare(self, ctx)
-        super().format_help(ctx, formatter)
-        _print(examples)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.get_params(ctx):
+            if not any(opt.strip() for opt in parameter.opts):
+                parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
+            if parameter.param_type_name == "option":
+                parameter.metavar = value_name(parameter, ctx)
+        super().format_options(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(self.epilog, formatter)
 
 
 class VerbGroup(TyperGroup):
     """The same of a group."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        meant = [verb for verb in SYNONYMS.get(args[0], ()) if verb in self.commands]
+        meant = [verb for verb in SYNONYMS.get(args[0], ()) if verb.split()[0] in self.commands]
         if meant and args[0] not in self.commands:
             raise InputError(f"no such command '{args[0]}'", f"did you mean {' or '.join(meant)}?")
         return super().resolve_command(ctx, args)
@@ -290,55 +306,26 @@ class VerbGroup(TyperGroup):
         with usage_of(ctx):
             return super().parse_args(ctx, args)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(self.epilog, formatter)
+
+
+class RootGroup(VerbGroup):
+    """The program itself, whose help is one screen."""
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        examples = _prepare(self, ctx)
-        for command in self.commands.values():
-            command.help = _plain(command.help)
-        super().format_help(ctx, formatter)
-        _print(examples)
+        formatter.write(root_help())
 
 
-def epilog(examples: Sequence[str]) -> str:
-    """The examples as typer keeps them, one in a paragraph; `VerbCommand` and `VerbGroup` show them."""
-    return "\n\n".join((HEADING, *(f"$ {line}" for line in examples)))
-
-
-def _prepare(command: Any, context: Any) -> list[str]:
-    """Put everything into our form, and take the examples out: typer would fold them, and fill their lines with blanks."""
-    from rich.markup import escape
-
-    command.help = _plain(command.help)
-    for parameter in command.get_params(context):
-        parameter.help = escape(parameter.help or "")
-        if not any(opt.strip() for opt in parameter.opts):
-            parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
-        if parameter.param_type_name == "option":
-            parameter.metavar = value_name(parameter, context)
-    examples = (command.epilog or HEADING).split("\n\n")[1:]
-    command.epilog = None
-    return examples
-
-
-def _plain(text: str | None) -> str:
-    from rich.markup import escape
-
-    return escape(flowing(text or ""))
+def _write_examples(epilog: str | None, formatter: Any) -> None:
+    formatter.write("\nExamples:\n")
+    for example in (epilog or "").splitlines():
+        formatter.write(f"{folded(f'  $ {example}', formatter.width - 2)}\n")
 
 
 def flowing(text: str) -> str:
-    """Paragraphs without the line breaks of the source: the terminal folds them where it ends."""
+    """Paragraphs without the line breaks of the source."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
-
-
-def _print(examples: Sequence[str]) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(f" {HEADING}\n")
-    for example in examples:
-        for line in folded(example, console.width - MARGIN).splitlines():
-            console.print(f" {line}", markup=False, no_wrap=True, overflow="ignore")
-    console.print()
 
 
 def folded(example: str, width: int) -> str:

@@ -153,7 +153,7 @@ def test_the_verbs_that_need_no_library(bare: Path, origin: Path, tmp_path: Path
         ["tag", "acme/pii", "stable"],
         ["push", "acme/pii", "./share"],
         ["remote", "list"],
-        ["schema", "manifest-v2"],
+        ["builtin", "schemas", "manifest-v2"],
     ):
         done = reg(bare, tmp_path, *words)
         assert (done.returncode, done.stderr) == (0, ""), words

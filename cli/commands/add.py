@@ -183,7 +183,7 @@ def import_(
     Or import what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the
     same manifest digest, and a changed file is an integrity error.
 
-    Or import what `reg publish` put into an OCI registry, by tag or @digest: the same manifest digest, with
+    Or import what `reg push` put into an OCI registry, by tag or @digest: the same manifest digest, with
     signatures and evaluations. Its name and version are kept. See docs/oci.md.
 
     Digests, sizes, contracts and operators are read again; differences from the claims are listed.

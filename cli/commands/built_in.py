@@ -1,4 +1,4 @@
-"""`reg passes`, `profiles`, `devices`, `schema`: what comes with the program."""
+"""`reg builtin`: passes, profiles, devices and schemas, which come with the program."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 EXAMPLES = (
-    "reg passes",
-    "reg passes OnnxFloatToFloat16 --json",
-    "reg passes --json",
-    "reg profiles list",
-    "reg profiles show android",
-    "reg profiles show android --json",
-    "reg devices",
-    "reg devices --json",
-    "reg schema",
-    "reg schema manifest-v2 > manifest-v2.json",
+    "reg builtin passes",
+    "reg builtin passes OnnxFloatToFloat16 --json",
+    "reg builtin passes --json",
+    "reg builtin profiles",
+    "reg builtin profiles android",
+    "reg builtin profiles android --json",
+    "reg builtin devices",
+    "reg builtin devices --json",
+    "reg builtin schemas",
+    "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
 
 
@@ -56,24 +56,39 @@ def passes(
     session.show({"passes": descriptions}, output.table(("PASS", "VERSION", "SUMMARY"), rows))
 
 
-def list_profiles(session: Session, as_json: Json = False) -> None:
-    """List all profiles, including those of other packages.
+def profiles(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The profile; default: list all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List all profiles, including those of other packages, or show the recipe of one, to start your own from.
 
-    With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths.
+    Comments below a recipe list further parameters.
+
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths. Of one
+    profile the recipe, see `reg builtin schemas recipe-file`.
     """
-    with needs("export", "reg profiles"):
+    with needs("export", "reg builtin profiles"):
         from onnxreg.converters.profiles import profile_catalog
 
-        recipes = [(name, profile_catalog.find(name).recipe()) for name in profile_catalog.names()]
+        names = profile_catalog.names() if name is None else [name]
+        chosen = {item: profile_catalog.find(item) for item in names}
+        recipes = {item: profile.recipe() for item, profile in chosen.items()}
+    if name is not None:
+        choices = (f"# {line}".rstrip() for line in _choices(recipes[name]))
+        session.show(recipes[name].to_json(), chosen[name].text(), choices)
+        return
     documents = [
         {
-            "name": name,
+            "name": item,
             "version": recipe.profile_version,
             "task": recipe.task,
             "steps": [step.name for step in recipe.steps],
             "outputs": [item.path or item.step for item in recipe.outputs],
         }
-        for name, recipe in recipes
+        for item, recipe in recipes.items()
     ]
     rows = [
         [" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in documents
@@ -81,23 +96,6 @@ def list_profiles(session: Session, as_json: Json = False) -> None:
     session.show(
         {"profiles": documents}, output.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), rows)
     )
-
-
-def show_profile(
-    session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile.")],
-    as_json: Json = False,
-) -> None:
-    """Show the recipe of a profile, to start your own from; comments list further parameters.
-
-    With --json: the recipe, see `reg schema recipe-file`.
-    """
-    with needs("export", "reg profiles"):
-        from onnxreg.converters.profiles import profile_catalog
-
-        profile = profile_catalog.find(name)
-        recipe = profile.recipe()
-    session.show(recipe.to_json(), profile.text(), (f"# {line}".rstrip() for line in _choices(recipe)))
 
 
 def _choices(recipe: "RecipeFile") -> Iterator[str]:
@@ -143,7 +141,7 @@ def devices(session: Session, as_json: Json = False) -> None:
     session.show({"devices": documents}, output.table(header, rows))
 
 
-def schema(
+def schemas(
     session: Session,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The document; default: list all.")

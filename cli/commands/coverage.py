@@ -28,7 +28,7 @@ def command(
     devices: Annotated[
         list[str],
         typer.Option(
-            help="A preset (see `reg devices`) or a JSON file of one device or an array; may be repeated."
+            help="A preset (see `reg builtin devices`) or a JSON file of one device or an array; may be repeated."
         ),
     ],
     query: Query = query_options.ANYTHING,
@@ -54,7 +54,9 @@ def command(
     """
     fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:
-        raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
+        raise InputError(
+            "no device is described", "name presets (see `reg builtin devices`) or files with devices"
+        )
     version = None if since is None else Version.parse(since)
     coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet, version)
     without = {id(item.device) for item in coverages if item.is_stranded}

@@ -67,7 +67,7 @@ def command(
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen with positions in
-    changes (reg schema diff-overview); if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
+    changes (reg builtin schemas diff-overview); if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
     from onnxreg.registry.read.versions import read_version
 

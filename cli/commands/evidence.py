@@ -29,9 +29,9 @@ EXAMPLES = (
     "reg prove acme/pii-small:1.2.0 --artifact onnx-int8/model_int8.onnx --strict",
     "reg prove acme/imported --artifact model_quantized.onnx --parent model.onnx",
     "reg prove acme/pii-small:1.2.0 --attest --key release",
-    "reg certify acme/pii-small",
-    "reg certify acme/pii-small:1.2.0 --recompute",
-    "reg certify acme/pii-small --remote origin --json",
+    "reg certificates acme/pii-small",
+    "reg certificates acme/pii-small:1.2.0 --recompute",
+    "reg certificates acme/pii-small --remote origin --json",
 )
 
 
@@ -108,7 +108,7 @@ def prove(
     (with the largest error in steps) or `not-provable` (with the reason). Nothing is run, and no
     checkpoint is needed. A proof says nothing about the parent itself.
 
-    With --json: {ref, proofs: [{path, parent, report}]}; report is `reg schema faithfulness`.
+    With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services.prove_service import prove_version
     from onnxreg.registry.read.versions import read_version
@@ -178,7 +178,7 @@ CERTIFICATE_COLUMNS = (
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
-def certify(
+def certificates(
     session: Session,
     ref: RefArgument,
     remote: RemoteOption = None,
@@ -271,7 +271,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
 def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:
     from onnxreg.registry.log.lookup import read_blob
 
-    with needs("evaluate", "reg certify --recompute"):
+    with needs("evaluate", "reg certificates --recompute"):
         from onnxreg.converters.evaluation.certificate import recompute
 
         return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))

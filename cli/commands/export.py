@@ -82,7 +82,7 @@ def command(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
+        str | None, typer.Option(help="A built-in recipe: see `reg builtin profiles`.", show_default=False)
     ] = None,
     task: Annotated[
         str | None,

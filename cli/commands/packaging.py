@@ -1,4 +1,4 @@
-"""`reg archive`, `package`, `publish`: versions in one file, as a package of ONNX Runtime, in an OCI registry."""
+"""`reg archive`: versions in one file, or one version as a package of ONNX Runtime."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import FormatsOnly, Json, Precision, RefArgument, RemoteOption
 from onnxreg.cli.render import output
@@ -21,11 +20,8 @@ EXAMPLES = (
     "reg archive create everything.onnxreg --all",
     "reg archive verify pii.onnxreg",
     "reg archive verify pii.onnxreg --trust ./trust.toml",
-    "reg package acme/pii-small:1.2.0 ./pii-small.ortpackage",
-    "reg package acme/pii-small ./pii-small.ortpackage --format onnx-int8",
-    "reg publish acme/pii-small:1.2.0 oci://ghcr.io/acme/pii-small",
-    "reg publish acme/pii-small:1.2.0 oci://localhost:5000/acme/pii-small:latest-tested",
-    "reg publish acme/pii-small oci://harbor.example/ml/pii --mount-from ml/base",
+    "reg archive package acme/pii-small:1.2.0 ./pii-small.ortpackage",
+    "reg archive package acme/pii-small ./pii-small.ortpackage --format onnx-int8",
 )
 
 
@@ -186,51 +182,4 @@ def package(
         output.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows),
         [left_out] if layout.left_out else [],
         f"written to {directory}: component {layout.component}, {output.size(layout.size)}",
-    )
-
-
-def publish(
-    session: Session,
-    ref: RefArgument,
-    url: Annotated[
-        str,
-        typer.Argument(
-            help="oci://host[:port]/repository[:tag]; default tag: the version.", metavar="OCI-URL"
-        ),
-    ],
-    mount_from: Annotated[
-        str | None,
-        typer.Option(help="Another repository of this server: blobs that it has are mounted, not sent."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Publish a version into an OCI registry, for skopeo, oras and other programs that read such registries.
-
-    One CNCF ModelPack manifest, under the tag, has every file of the version; `reg import` brings it back.
-    Signatures, evaluations and the bill of materials become referrers. What is there already is not sent
-    again. A tag that names another manifest is a conflict. A yanked version is not published. Credentials
-    are those of docker, skopeo and oras. See docs/oci.md.
-
-    With --json: {ref, url, digest, blobs, bytes, mounted, referrers}: digest is that of the manifest, blobs
-    and bytes are what was sent, referrers are the statements there.
-    """
-    from onnxreg.registry.oci.client import OciTarget
-    from onnxreg.registry.oci.versions import publish as send
-
-    target = OciTarget.parse(url)
-    with resumable(), session.progress(f"publishing {ref}") as progress:
-        result = send(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())
-    document = {
-        "ref": str(result.version.ref),
-        "url": str(OciTarget(target.host, target.repository, result.target.tag)),
-        "digest": str(result.target.digest),
-        "blobs": result.blobs,
-        "bytes": result.size,
-        "mounted": result.mounted,
-        "referrers": result.referrers,
-    }
-    session.show(
-        document,
-        f"published {result.version.ref} to {result.target}",
-        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted",
     )

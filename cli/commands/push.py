@@ -35,8 +35,9 @@ EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
     "reg push acme/pii-small hf://acme/models --tag stable",
     "reg push acme/pii-small hf://acme/pii-small --layout hub",
-    "reg push 'acme/*' --to origin",
-    "reg push --all --to /mnt/share/models",
+    "reg push 'acme/*' --remote origin",
+    "reg push --all --remote /mnt/share/models",
+    "reg push acme/pii-small:1.2.0 oci://ghcr.io/acme/pii-small",
 )
 
 
@@ -51,7 +52,7 @@ def command(
         ),
     ] = None,
     remote: RemoteArgument = None,
-    to: Annotated[str | None, typer.Option("--to", help="The remote, if there is no REF.")] = None,
+    to: Annotated[str | None, typer.Option("--remote", help="The remote, if there is no REF.")] = None,
     every: Annotated[
         bool,
         typer.Option("--all", help="Every version: of all models, or of those that match."),
@@ -98,16 +99,27 @@ def command(
 
     --tag publishes a channel with its version: an event of the remote's own log, in the same step.
 
+    oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry: one CNCF ModelPack manifest, under the tag (default:
+    the version), has every file, for skopeo, oras and other programs; `reg import` brings the version back.
+    Signatures, evaluations and the bill of materials become referrers. A tag that names another manifest is a
+    conflict; a yanked version is not sent. Credentials are those of docker (docs/oci.md).
+
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
     {channels: [{name, tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref,
     versions, events, blobs, bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also
-    {yanked: [{version, of, reason}]}.
+    {yanked: [{version, of, reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, mounted, referrers};
+    digest is that of the manifest, referrers are the statements there.
     """
     if to is not None and remote is not None:
-        raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
+        raise InputError(f"two remotes are named: {remote} and {to}", "leave --remote away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
+    if destination is not None and destination.startswith("oci://"):
+        if ref is None or every or channels or restore or heal or layout or deltas or yanked_bytes:
+            raise InputError("an OCI registry takes one version", f"reg push REF {destination}")
+        _push_to_oci(session, ref, destination)
+        return
     if layout is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
@@ -121,6 +133,29 @@ def command(
     report_transfer(session, "pushed", result, url, watch, channels, heal=heal)
     if deltas:
         _offer_deltas(session, registry, [result], destination)
+
+
+def _push_to_oci(session: Session, ref: str, url: str) -> None:
+    from onnxreg.registry.oci.client import OciTarget
+    from onnxreg.registry.oci.versions import publish
+
+    target = OciTarget.parse(url)
+    with resumable(), session.progress(f"pushing {ref}") as progress:
+        result = publish(session.reader(), Ref.parse(ref), target, None, progress, session.heads())
+    document = {
+        "ref": str(result.version.ref),
+        "url": str(OciTarget(target.host, target.repository, result.target.tag)),
+        "digest": str(result.target.digest),
+        "blobs": result.blobs,
+        "bytes": result.size,
+        "mounted": result.mounted,
+        "referrers": result.referrers,
+    }
+    session.show(
+        document,
+        f"pushed {result.version.ref} to {result.target}",
+        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}",
+    )
 
 
 def _offer_deltas(
@@ -146,10 +181,12 @@ def _push_many(
     from onnxreg.registry.transfer.exchange import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
-        raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
+        raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --remote")
     registry = session.open()
     if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
-        raise InputError(f"{glob} is a remote, not a model", f"name it with --to: reg push --all --to {glob}")
+        raise InputError(
+            f"{glob} is a remote, not a model", f"name it with --remote: reg push --all --remote {glob}"
+        )
     watch = Stopwatch()
     with resumable(), session.progress("pushing") as progress:
         sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)

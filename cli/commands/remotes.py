@@ -1,4 +1,4 @@
-"""`reg remote`, `index publish`, `fetch-index`: registries elsewhere, their catalogs and index files."""
+"""`reg remote`, `index`: registries elsewhere, their catalogs and index files."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +20,10 @@ EXAMPLES = (
     "reg remote list",
     "reg remote remove origin",
     "reg index publish",
-    "reg index publish s3://models/team --json",
-    "reg fetch-index --remote origin",
-    "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
-    "reg fetch-index acme/pii-small --remote origin --json",
+    "reg index publish --remote s3://models/team --json",
+    "reg index fetch --remote origin",
+    "reg index fetch acme/pii-small 'lab/*' --remote s3://models/prod",
+    "reg index fetch acme/pii-small --remote origin --json",
 )
 
 
@@ -64,10 +64,7 @@ def remove(session: Session, name: Name) -> None:
 def publish(
     session: Session,
     remote: Annotated[
-        str | None,
-        typer.Argument(
-            help="A remote's name, a path or a URL; default: the registry here.", metavar="[REMOTE]"
-        ),
+        str | None, typer.Option(help="The remote's name, a path or a URL; default: the registry here.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -50,7 +50,7 @@ def command(
     With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; a warning on
     stderr says which artifact a later evaluation refused. `reg ls NAME --json` has the held artifacts and
     their states. With --benchmark: {ref, benchmarks: [document]}, oldest
-    first; see `reg schema benchmark`.
+    first; see `reg builtin schemas benchmark`.
     """
     from onnxreg.registry.read.versions import read_version
 

@@ -74,7 +74,7 @@ OneDevice = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="The device it must run on: a preset (see `reg devices`) or a JSON file of one device.",
+        help="The device it must run on: a preset (see `reg builtin devices`) or a JSON file of one device.",
     ),
 ]
 
@@ -181,7 +181,7 @@ def read_devices(word: str) -> "list[Device]":
         if path.suffix == ".json" or "/" in word:
             raise NotFoundError(
                 f"there is no device file {word}",
-                "check the path; `reg devices` lists presets that need none",
+                "check the path; `reg builtin devices` lists presets that need none",
             )
         return [preset(word)]
     document = canonical.decode(read_given(path).removeprefix(BOM_UTF8), word)

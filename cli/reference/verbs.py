@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from onnxreg.cli.app import PANELS, build, flowing, value_name
+from onnxreg.cli.app import GROUPS, build, flowing, value_name
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
@@ -52,15 +52,15 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 def examples(command: Any) -> tuple[str, ...]:
     """The example command lines of a command's help."""
-    return tuple(line[2:] for line in command.epilog.split("\n\n") if line.startswith("$ "))
+    return tuple(command.epilog.splitlines())
 
 
 def describe() -> list[Verb]:
     """All verbs, in the order of `reg --help`."""
-    application = root()
-    order = list(PANELS)
-    verbs = [_verb(application, name, command) for name, command in commands(application)]
-    return sorted(verbs, key=lambda verb: order.index(verb.panel))
+    panels = {name: group for group, verbs in GROUPS.items() for name in verbs}
+    order = list(panels)
+    verbs = [_verb(panels[name.partition(" ")[0]], name, command) for name, command in commands(root())]
+    return sorted(verbs, key=lambda verb: order.index(verb.name.partition(" ")[0]))
 
 
 def global_options() -> tuple[Parameter, ...]:
@@ -76,12 +76,12 @@ def exit_statuses() -> dict[int, str]:
     return {0: "Success.", 1: "A bug in reg: please report the traceback.", **meanings}
 
 
-def _verb(application: Any, name: str, command: Any) -> Verb:
+def _verb(panel: str, name: str, command: Any) -> Verb:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     pieces = [_in_usage(argument) for argument in arguments]
     return Verb(
         name,
-        application.commands[name.partition(" ")[0]].rich_help_panel,
+        panel,
         " ".join(("reg", name, "[OPTIONS]", *pieces)),
         tuple(flowing(command.help).split("\n\n")),
         tuple(Parameter(_placeholder(parameter), flowing(parameter.help)) for parameter in arguments),

@@ -48,7 +48,7 @@ class RecipeDocument:
         kind of document.
         """
         hint = (
-            "check the path; `reg profiles show android` prints one to begin with"
+            "check the path; `reg builtin profiles android` prints one to begin with"
             if label == RECIPE
             else "check the path"
         )

@@ -1,5 +1,5 @@
 /**
- * The presets of `reg devices`: stock releases of ONNX Runtime, each with its platform and providers.
+ * The presets of `reg builtin devices`: stock releases of ONNX Runtime, each with its platform and providers.
  *
  * `registry.update(name, { device: preset('ort-web-1.30') })`; more keys describe this device: `{ ...preset(...), ram }`.
  */

@@ -26,7 +26,7 @@ from onnxreg.schema.core.ref import Ref, Version, check_name
 EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
-FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
+FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
 """The characters that make a name a pattern."""
 Value = TypeVar("Value")

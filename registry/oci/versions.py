@@ -187,7 +187,7 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Publish here what `reg publish` published at an `oci://` URL, under the version that its manifest states.
+    """Publish here what `reg push` published at an `oci://` URL, under the version that its manifest states.
 
     Args:
         statements: record the statements about the version, too. None: unless a key here would sign their lines.

@@ -81,7 +81,7 @@ class RemoteCopy:
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
     def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
         """Keep an index file that the remote has now; `former` is the one that is here, if it was just read."""
@@ -334,7 +334,7 @@ class Remotes:
         if url not in self.pins or not copy.store.is_there:
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
-                f"fetch what is needed offline: reg fetch-index --remote {quote(remote or url)}",
+                f"fetch what is needed offline: reg index fetch --remote {quote(remote or url)}",
             )
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)

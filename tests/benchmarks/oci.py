@@ -130,7 +130,7 @@ def _publish(made: Input, count: int) -> Iterator[Row]:
     """Each into a new repository of one server. Ours sends an index, two manifests and the bill of materials too."""
     reg_publish = replace(
         reg(made, "reg publish", dict(os.environ)),
-        push=lambda place: [REG, "--registry", made.home, "publish", NAME, f"oci://{place}"],
+        push=lambda place: [REG, "--registry", made.home, "push", NAME, f"oci://{place}"],
     )
     with registry() as server:
         yield from pushes(reg_publish, skopeo(made), lambda: image(server), made, "<= 1", count)

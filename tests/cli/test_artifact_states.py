@@ -150,8 +150,8 @@ def badges(html: str) -> set[str]:
 
 
 def certificate_states(reg: Reg, name: str) -> set[str]:
-    """The word of `reg certify --json`; a version without a certificate has none."""
-    done = reg("certify", name, "--json")
+    """The word of `reg certificates --json`; a version without a certificate has none."""
+    done = reg("certificates", name, "--json")
     certificates = done.json["certificates"] if done.status == 0 else []
     return {item["state"] for item in certificates} or {WORDS[name]}
 

@@ -135,7 +135,7 @@ MISTAKES = (
     (["--registry", "HOME", "pull", "acme/pii", "./absent"], 3),
     (["--registry", "HOME", "tag", "tiny", "1.0.0"], 2),
     (["--registry", "HOME", "remote", "remove", "origin"], 3),
-    (["--registry", "HOME", "schema", "manifest-v9"], 2),
+    (["--registry", "HOME", "builtin", "schemas", "manifest-v9"], 2),
 )
 
 
@@ -280,7 +280,9 @@ def test_a_bug_in_a_process_is_a_traceback_and_1(home: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["ls"], ["ls", "--json"], ["show", "tiny"], ["schema"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["ls"], ["ls", "--json"], ["show", "tiny"], ["builtin", "schemas"], ["--version"]]
+)
 def test_a_reader_that_leaves_early_is_no_error(words: list[str], home: Path) -> None:
     read, write = os.pipe()
     os.close(read)

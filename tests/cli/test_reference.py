@@ -51,5 +51,5 @@ def test_roff_takes_the_man_page_without_a_warning() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
-    for heading in ("SYNOPSIS", "MAKE A VERSION", "EXIT STATUS", "ENVIRONMENT"):
+    for heading in ("SYNOPSIS", "EVERY DAY", "EXIT STATUS", "ENVIRONMENT"):
         assert f"\n{heading}\n" in shown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.sampling import sampled
 
-from onnxreg.cli.app import MODULES
+from onnxreg.cli.app import VERBS
 
 HEAVY = (
     "numpy",
@@ -48,7 +48,7 @@ HEAVY = (
                 "--json",
             ],
             ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
-            ["devices"],
+            ["builtin", "devices"],
             ["rollout", "status", "acme/pii"],
         ],
         3,
@@ -89,7 +89,7 @@ def test_a_stock_device_needs_no_reader_of_operators(home: Path) -> None:
 def test_a_verb_loads_no_other_verb(words: list[str], home: Path, tmp_path: Path) -> None:
     found = loaded([*words[:2], str(tmp_path / "there")] if words[0] == "push" else words, home)
     verbs = {name for name in found if name.startswith("onnxreg.cli.commands.")}
-    assert verbs == {f"onnxreg.cli.commands.{MODULES.get(words[0], words[0]).partition(':')[0]}"}
+    assert verbs == {f"onnxreg.cli.commands.{VERBS[words[0]].module}"}
 
 
 @pytest.mark.parametrize("words", [["--quiet", "push", "--help"], ["--registry", "x", "push", "--help"]])

@@ -31,7 +31,7 @@ def stocked(exported: Draft, isolated_user: None, tmp_path_factory: pytest.TempP
     """A directory with the registry `home`, and a copy of its models in the registry `shared`."""
     place = tmp_path_factory.mktemp("stocked")
     given.stock(Registry(place / "home", actor="ada"), exported)
-    words = ["--quiet", "--registry", str(place / "home"), "push", "--all", "--to", str(place / "shared")]
+    words = ["--quiet", "--registry", str(place / "home"), "push", "--all", "--remote", str(place / "shared")]
     assert main([*words, "--tag", "stable"]) == 0
     return place
 

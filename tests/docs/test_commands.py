@@ -67,9 +67,9 @@ def test_commands_in_the_prose_exist(page: Path) -> None:
     [
         ("```sh\nreg ls --nowhere\n```", "nowhere"),
         ("```sh\nreg lst\n```", "lst"),
-        ("```console\n$ reg schema nothing\n```", "exit status 2"),
+        ("```console\n$ reg builtin schemas nothing\n```", "exit status 2"),
         ("```sh\nfalse\n```", "exit status 1"),
-        ("```console\n$ reg schema\nmanifest-v9\n...\n```", "but the page says"),
+        ("```console\n$ reg builtin schemas\nmanifest-v9\n...\n```", "but the page says"),
         ("```console\n$ reg --version\nerror: none\n```", "exit status 0"),
         ("```\nreg ls\n```", "say what the block is"),
         ("```text\nreg ls\n```", "a command in a block of text"),

@@ -1,4 +1,4 @@
-"""Other people's programs read what `reg publish` sent: oras pulls, olot parses, OpenSSF's model_signing verifies."""
+"""Other people's programs read what `reg push` sent: oras pulls, olot parses, OpenSSF's model_signing verifies."""
 
 import json
 import os

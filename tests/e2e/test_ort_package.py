@@ -39,7 +39,7 @@ def package(answer: Answer, tmp_path: Path) -> Path:
     """Four builds of a real export, with tokenizer, labels and an operator config."""
     files = [path for path in sorted(BERT.iterdir()) if path.name != "openmed-onnx.json"]
     answer("add", *files, "--name", "acme/bert")
-    answer("package", "acme/bert", tmp_path / "package")
+    answer("archive", "package", "acme/bert", tmp_path / "package")
     return tmp_path / "package"
 
 
@@ -57,7 +57,7 @@ needs_packages = pytest.mark.skipif(library() is None, reason="needs model packa
 
 @needs_packages
 def test_onnx_runtime_loads_it(answer: Answer, package: Path, tmp_path: Path) -> None:
-    told = answer("package", "acme/bert", package)
+    told = answer("archive", "package", "acme/bert", package)
     found = loaded(package, *told["shared_assets"])
     assert found["schema"] == 1
     names = {variant["name"]: variant["ep"] for variant in told["variants"]}
@@ -72,7 +72,7 @@ def test_onnx_runtime_loads_it(answer: Answer, package: Path, tmp_path: Path) ->
         assert Path(path).name == uri.replace(":", "-") and (Path(path) / "tokenizer.json").is_file()
     for format in ("onnx-int8", "ort"):
         out = tmp_path / format
-        answer("package", "acme/bert", out, "--format", format)
+        answer("archive", "package", "acme/bert", out, "--format", format)
         assert loaded(out)["components"]["bert"]["inputs"] == len(contract["inputs"])
 
 
@@ -88,6 +88,6 @@ def test_onnx_runtime_finds_external_data(answer: Answer, tmp_path: Path) -> Non
         (tmp_path / "w.data").unlink(missing_ok=True)
         onnx.save(model, tmp_path / name, save_as_external_data=True, location="w.data", size_threshold=0)
     answer("add", tmp_path / "a.onnx", tmp_path / "b.onnx", "--name", "two")
-    told = answer("package", "two", tmp_path / "package")
+    told = answer("archive", "package", "two", tmp_path / "package")
     assert len(list((tmp_path / "package").rglob("w.data"))) == 2 and told["shared_assets"] == []
     assert loaded(tmp_path / "package")["components"]["two"]["outputs"] == 1

@@ -86,10 +86,10 @@ def package(installed: Path, tmp_path: Path, environment: dict[str, str]) -> Pat
 
 def test_its_pass_and_its_profile_are_listed_and_run(reg: Reg, package: Path, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
-    passes = {each["name"]: each for each in json.loads(reg("passes", "--json").stdout)["passes"]}
+    passes = {each["name"]: each for each in json.loads(reg("builtin", "passes", "--json").stdout)["passes"]}
     assert passes["DropNames"]["package"] == "my_package"
     assert passes["DropNames"]["parameters"]["properties"]["keep"]["type"] == "array"
-    assert "watch" in reg("profiles", "list").stdout
+    assert "watch" in reg("builtin", "profiles").stdout
     done = reg("export", "m.onnx", "--profile", "watch", "--name", "acme/x", "--json")
     recipe = json.loads(done.stdout)["manifest"]["recipe"]
     assert (recipe["profile"], recipe["steps"][0]["pass"]) == ("watch", "DropNames")

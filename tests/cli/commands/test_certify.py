@@ -1,4 +1,4 @@
-"""`reg certify`: what a version's certificates say, and whether its item scores give the same."""
+"""`reg certificates`: what a version's certificates say, and whether its item scores give the same."""
 
 import json
 from collections.abc import Callable
@@ -71,10 +71,10 @@ def publish(
 
 def test_every_figure_is_listed(reg: Reg, publish: Callable[..., Registry]) -> None:
     publish(False)
-    shown = reg("certify", "acme/x")
+    shown = reg("certificates", "acme/x")
     assert shown.status == 0
     assert "mean_cosine v1" in shown.out and "certified" in shown.out
-    (certificate,) = reg("certify", "acme/x", "--json").json["certificates"]
+    (certificate,) = reg("certificates", "acme/x", "--json").json["certificates"]
     assert (certificate["artifact"], certificate["state"]) == ("model_int8.onnx", "certified")
     assert certificate["differences"] is None
     (metric,) = certificate["metrics"]
@@ -100,9 +100,9 @@ def test_a_query_finds_the_artifact_by_its_metric(reg: Reg, publish: Callable[..
 
 def test_item_scores_give_the_same_verdict(reg: Reg, publish: Callable[..., Registry]) -> None:
     publish(True)
-    done = reg("certify", "acme/x", "--recompute")
+    done = reg("certificates", "acme/x", "--recompute")
     assert done.status == 0 and "1 certificates as recorded" in done.out
-    assert reg("certify", "acme/x", "--recompute", "--json").json["certificates"][0]["differences"] == []
+    assert reg("certificates", "acme/x", "--recompute", "--json").json["certificates"][0]["differences"] == []
 
 
 def by_no_rule(data: bytes) -> bytes:
@@ -119,9 +119,9 @@ def test_a_later_refusal_of_the_bytes_is_said(
     value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(digest)}
     value |= {"suite": str(Digest.of(b"field")), "state": "refused"}
     owner.attest(registry, "acme/x", json.dumps(value).encode())
-    (certificate,) = reg("certify", "acme/x", "--json").json["certificates"]
+    (certificate,) = reg("certificates", "acme/x", "--json").json["certificates"]
     assert (certificate["state"], certificate["stated"]) == ("refused", "certified")
-    assert "refused" in reg("certify", "acme/x").out
+    assert "refused" in reg("certificates", "acme/x").out
     assert "refused" in reg("show", "acme/x", "--json").err
 
 
@@ -137,7 +137,7 @@ def test_item_scores_are_numbers_in_an_order_of_their_own(drafts: dict[bool, Dra
 
 def test_without_item_scores_it_says_that_it_cannot(reg: Reg, publish: Callable[..., Registry]) -> None:
     publish(False)
-    done = reg("certify", "acme/x", "--recompute")
+    done = reg("certificates", "acme/x", "--recompute")
     assert done.status == 3
     assert "no item scores" in done.err and "--item-scores" in done.err
 
@@ -177,7 +177,7 @@ def test_edits_are_noticed(
     reg: Reg, publish: Callable[..., Registry], path: str, edit: Callable[[bytes], bytes], message: str
 ) -> None:
     publish(True, path, edit)
-    done = reg("certify", "acme/x", "--recompute")
+    done = reg("certificates", "acme/x", "--recompute")
     assert done.status in (3, 4) and message in done.err
 
 
@@ -185,5 +185,5 @@ def test_a_version_without_certificates_says_so(
     reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_HOME", str(home))
-    done = reg("certify", "acme/pii:0.1.0")
+    done = reg("certificates", "acme/pii:0.1.0")
     assert done.status == 3 and "has no certificates" in done.err

@@ -134,7 +134,7 @@ def test_mistakes(
 
 def test_a_push_makes_them_at_the_remote(home: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
-    assert main(["push", NAME, "--all", "--to", "./there"]) == 0
+    assert main(["push", NAME, "--all", "--remote", "./there"]) == 0
     assert main(["push", NAME, "./there", "--deltas"]) == 0
     assert "offers 3 deltas" in capsys.readouterr().out
     listed = document(capsys, "delta", "ls", NAME, "--remote", "./there")
@@ -148,7 +148,7 @@ def test_a_push_into_a_bucket_makes_them_there(
     ministack.enter(monkeypatch)
     bucket_url = ministack.fresh()
     monkeypatch.setenv("REG_DELTAS", "1")
-    assert main(["push", NAME, "--all", "--to", bucket_url]) == 0
+    assert main(["push", NAME, "--all", "--remote", bucket_url]) == 0
     listed = document(capsys, "delta", "ls", f"{NAME}:0.1.1", "--remote", bucket_url)
     assert len(listed["deltas"]) == 3  # type: ignore[arg-type]
     assert main(["verify", "--remote", bucket_url]) == 0

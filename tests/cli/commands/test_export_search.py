@@ -78,7 +78,7 @@ def test_nothing_of_suites_and_of_this_machine_is_published(
     names = ("--candidate", "fp16", "--candidate", "int8", "--devices", "ort-android-1.22")
     done = reg("export", encoder, "--task", "pooling", "--name", "acme/x", *words, *names)
     assert done.status == 0, done.err
-    assert reg("certify", "acme/x", "--recompute").status == 0
+    assert reg("certificates", "acme/x", "--recompute").status == 0
     found = reg("show", "acme/x", "--json").json["recipe"]["parameters"]["search"]["output"]
     assert (
         reg("resolve", "acme/x", "--device", "ort-android-1.22", "--json").json["artifact"]["path"] == found

@@ -110,7 +110,7 @@ def test_push_does_not_move_a_governed_channel(reg: Reg, registry: Registry, tmp
     assert reg("--registry", free, "tag", f"{NAME}:1.0.0", "stable").status == 0
     done = reg("--registry", free, "push", f"{NAME}:1.0.0", registry.store.root, "--tag", "stable")
     assert done.status == 8
-    many = reg("--registry", free, "push", "acme/*", "--to", registry.store.root, "--tag", "stable")
+    many = reg("--registry", free, "push", "acme/*", "--remote", registry.store.root, "--tag", "stable")
     assert many.status == 8
 
 

@@ -23,7 +23,7 @@ def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "line", [line for line in remotes.EXAMPLES if " index publish" in line and "s3://" not in line]
 )
 def test_the_examples_of_the_help_run(line: str, shop: Path, tmp_path: Path, reg: Reg) -> None:
-    assert reg("push", "--all", "--to", tmp_path / "shared").status == 0
+    assert reg("push", "--all", "--remote", tmp_path / "shared").status == 0
     assert reg("remote", "add", "origin", tmp_path / "shared").status == 0
     assert reg(*shlex.split(line)[1:]).status == 0
 
@@ -81,8 +81,8 @@ def test_a_damaged_model_is_named(shop: Path, tmp_path: Path, reg: Reg) -> None:
 def test_a_place_that_is_only_read_is_refused(place: str, shop: Path, tmp_path: Path, reg: Reg) -> None:
     if place == "web":
         with serve(shop) as url:
-            done = reg("index", "publish", url)
+            done = reg("index", "publish", "--remote", url)
     else:
         assert reg("archive", "create", tmp_path / "one.zip", "tiny:0.1.0").status == 0
-        done = reg("index", "publish", tmp_path / "one.zip")
+        done = reg("index", "publish", "--remote", tmp_path / "one.zip")
     assert done.status != 0 and len(done.err.splitlines()) == 2

@@ -1,4 +1,4 @@
-"""`reg package`: what it prints, its JSON, and how it fails."""
+"""`reg archive package`: what it prints, its JSON, and how it fails."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,11 @@ def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_for_people_and_as_json(reg: Reg) -> None:
-    done = reg("package", "acme/pii:stable", "out")
+    done = reg("archive", "package", "acme/pii:stable", "out")
     assert done.status == 0
     assert done.out.splitlines()[0].split() == ["VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"]
     assert done.out.splitlines()[-1].startswith("written to out: component pii, ")
-    value = reg("package", "acme/pii:stable", "out", "--format", "onnx-int8", "--json").json
+    value = reg("archive", "package", "acme/pii:stable", "out", "--format", "onnx-int8", "--json").json
     assert list(value) == [
         *("ref", "output", "manifest", "component", "variants", "shared_assets", "bytes", "left_out"),
     ]
@@ -29,7 +29,7 @@ def test_for_people_and_as_json(reg: Reg) -> None:
     assert list(variant) == ["name", "ep", "artifact", "format", "precision", "digest", "directory"]
     assert (variant["name"], variant["artifact"]) == ("onnx-int8", "model_int8.onnx")
     assert value["bytes"] == sum(path.stat().st_size for path in Path("out").rglob("*") if path.is_file())
-    assert reg("--quiet", "package", "acme/pii", "out").out == ""
+    assert reg("--quiet", "archive", "package", "acme/pii", "out").out == ""
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_for_people_and_as_json(reg: Reg) -> None:
         (("acme/pii", "."), 2, "is the working directory"),
         (("acme/pii", "file"), 2, "file is a file"),
         (("acme/pii", "mine"), 2, "mine holds x, which no earlier package wrote"),
-        (("acme/pii",), 2, "reg package REF DIRECTORY"),
+        (("acme/pii",), 2, "reg archive package REF DIRECTORY"),
     ],
 )
 def test_refused_requests(reg: Reg, words: tuple[str, ...], status: int, message: str) -> None:
     Path("file").write_text("")
     Path("mine").mkdir()
     Path("mine/x").write_text("")
-    done = reg("package", *words)
+    done = reg("archive", "package", *words)
     assert (done.status, done.out) == (status, "")
     assert message in done.err
     assert not Path("out").exists()

@@ -1,4 +1,4 @@
-"""`reg passes`: all of them, one of them, and one that is not there."""
+"""`reg builtin passes`: all of them, one of them, and one that is not there."""
 
 import json
 import re
@@ -13,20 +13,20 @@ Reg = Callable[..., Any]
 
 
 def test_the_list_names_every_pass(reg: Reg) -> None:
-    shown = reg("passes")
+    shown = reg("builtin", "passes")
     assert shown.status == 0
     assert {"OnnxConversion", "OrtMixedPrecision", "DynamicToFixedShape"} <= set(shown.out.split())
 
 
 def test_one_pass_shows_what_its_parameters_may_be(reg: Reg) -> None:
-    lines = reg("passes", "ModelBuilder").out.splitlines()
+    lines = reg("builtin", "passes", "ModelBuilder").out.splitlines()
     assert [re.split("  +", line) for line in lines[2:]] == [
         ["PARAMETER", "TYPE", "DEFAULT"],
         ["precision", "int4 | int8 | fp16 | fp32", "required"],
         ["int4_block_size", "16 | 32 | 64 | 128 | 256", "32"],
         ["int4_accuracy_level", "1 | 2 | 3 | 4"],
     ]
-    assert reg("passes", "MobileSafeRewrite").out.splitlines()[2:] == ["no parameters"]
+    assert reg("builtin", "passes", "MobileSafeRewrite").out.splitlines()[2:] == ["no parameters"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_type_in_words(field: dict[str, Any], shown: str) -> None:
 
 
 def test_json_has_a_schema_of_the_parameters(reg: Reg) -> None:
-    (found,) = json.loads(reg("passes", "DynamicToFixedShape", "--json").out)["passes"]
+    (found,) = json.loads(reg("builtin", "passes", "DynamicToFixedShape", "--json").out)["passes"]
     assert found.keys() == {"name", "version", "summary", "package", "parameters"}
     assert list(found["parameters"]["properties"]) == ["dim_param", "dim_value", "input_name", "input_shape"]
 
@@ -54,9 +54,9 @@ def test_json_has_a_schema_of_the_parameters(reg: Reg) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["passes", "OnnxConversoin"], "did you mean OnnxConversion"),
-        (["profiles", "show", "Andriod"], "did you mean android?"),
-        (["schema", "recipie"], "did you mean recipe"),
+        (["builtin", "passes", "OnnxConversoin"], "did you mean OnnxConversion"),
+        (["builtin", "profiles", "Andriod"], "did you mean android?"),
+        (["builtin", "schemas", "recipie"], "did you mean recipe"),
         (["export", "x", "--task", "poling", "--name", "a"], "did you mean pooling?"),
         (["export", "x", "--profile", "andriod", "--name", "a"], "did you mean android?"),
         (["export", "--profle", "android"], "did you mean --profile?"),

@@ -98,7 +98,7 @@ def test_another_document_or_version_is_another_export(reg: Reg, package: Path, 
 
 
 def test_the_output_of_show_is_a_recipe(reg: Reg, tmp_path: Path) -> None:
-    shown = reg("profiles", "show", "android").out
+    shown = reg("builtin", "profiles", "android").out
     assert "# OPTION          TYPE         DEFAULT\n# max_seq_length  integer > 0  512\n" in shown
     (tmp_path / "mine.yaml").write_text(shown)
     mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()

@@ -1,4 +1,4 @@
-"""`reg publish` and `reg import oci://`, as they are typed."""
+"""`reg push` and `reg import oci://`, as they are typed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Path:
 
 def test_a_version_travels_to_another_home(reg: Reg, home: Path, server: OciServer, tmp_path: Path) -> None:
     url = server.url("cli/pii")
-    answer = reg("--registry", home, "publish", "acme/pii", url, "--json")
+    answer = reg("--registry", home, "push", "acme/pii", url, "--json")
     assert answer.status == 0, answer.err
     value = json.loads(answer.out)
     assert {**value, "digest": 0, "bytes": 0} == {
@@ -44,17 +44,17 @@ def test_a_version_travels_to_another_home(reg: Reg, home: Path, server: OciServ
     imported = reg("--registry", tmp_path / "other", "import", f"{url}@{value['digest']}", "--json")
     assert imported.status == 0, imported.err
     assert json.loads(imported.out)["digest"] == str(Registry(home).get("acme/pii").digest)
-    again = reg("--registry", home, "publish", "acme/pii", url)
+    again = reg("--registry", home, "push", "acme/pii", url)
     assert (again.status, "sent 0 blobs" in again.out) == (0, True)
 
 
 def test_exit_statuses(reg: Reg, home: Path, server: OciServer, tmp_path: Path) -> None:
     url = server.url("cli/statuses:latest")
-    assert reg("--registry", home, "publish", "acme/pii", url).status == 0
+    assert reg("--registry", home, "push", "acme/pii", url).status == 0
     Registry(home).add(write_draft(tmp_path / "more", "acme/pii", "b", 100), "2.0.0")
-    assert reg("--registry", home, "publish", "acme/pii", url).status == 5
-    assert reg("--registry", home, "publish", "acme/pii", "https://host/a").status == 2
-    assert reg("--registry", home, "publish", "acme/pii:9.9.9", url).status == 3
+    assert reg("--registry", home, "push", "acme/pii", url).status == 5
+    assert reg("--registry", home, "push", "acme/pii", "https://host/a").status == 2
+    assert reg("--registry", home, "push", "acme/pii:9.9.9", url).status == 3
     other = ("--registry", tmp_path / "other", "import")
     assert reg(*other, server.url("cli/statuses:none")).status == 3
     assert reg(*other, url, "--name", "acme/another").status == 2

@@ -14,7 +14,7 @@ Reg = Callable[..., Any]
 
 def test_everything_as_json(reg: Reg, home: Path, tmp_path: Path) -> None:
     share = tmp_path / "share"
-    done = reg("--registry", home, "push", "--all", "--to", share, "--tag", "stable", "--json")
+    done = reg("--registry", home, "push", "--all", "--remote", share, "--tag", "stable", "--json")
     assert (done.status, done.err) == (0, "")
     assert done.json.keys() == {"remote", "pushed", "skipped", "channels"}
     many, one = done.json["pushed"]
@@ -23,12 +23,12 @@ def test_everything_as_json(reg: Reg, home: Path, tmp_path: Path) -> None:
     assert one["ref"] == "tiny:0.1.0" and one["events"] == 2
     assert done.json["channels"] == [{"name": "acme/pii", "tag": "stable", "version": "0.1.0"}]
     assert str(Registry(share).find("acme/pii:stable").version) == "0.1.0"
-    again = reg("--registry", home, "push", "--all", "--to", share, "--tag", "stable", "--json")
+    again = reg("--registry", home, "push", "--all", "--remote", share, "--tag", "stable", "--json")
     assert again.json == {"remote": str(share), "pushed": [], "skipped": [], "channels": []}
 
 
 def test_everything_for_people(reg: Reg, home: Path, tmp_path: Path) -> None:
-    words = ("--registry", home, "push", "*", "--to", tmp_path / "share", "--tag", "stable")
+    words = ("--registry", home, "push", "*", "--remote", tmp_path / "share", "--tag", "stable")
     first = reg(*words).out.splitlines()
     assert first[0].split() == ["PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"]
     assert first[1].startswith("acme/pii  0.1.0, 0.2.0") and first[1].endswith("stable: 0.1.0")
@@ -41,21 +41,21 @@ def test_one_failure_gives_its_status_and_the_others_go(
 ) -> None:
     share = Registry(tmp_path / "share")
     share.add(draft(tmp_path / "w", name="acme/pii", seed="z"), "0.2.0")
-    done = reg("--registry", home, "push", "--all", "--to", share.store.root)
+    done = reg("--registry", home, "push", "--all", "--remote", share.store.root)
     assert done.status == 5
     assert "acme/pii  0.2.0  acme/pii:0.2.0 exists there" in done.out
     assert sorted(share.names()) == ["acme/pii", "tiny"]
-    as_json = reg("--registry", home, "push", "--all", "--to", share.store.root, "--json")
+    as_json = reg("--registry", home, "push", "--all", "--remote", share.store.root, "--json")
     assert as_json.status == 5 and as_json.error["family"] == "conflict"
     assert [item["ref"] for item in as_json.json["skipped"]] == ["acme/pii:0.2.0"]
 
 
 def test_a_failed_model_is_not_up_to_date(reg: Reg, home: Path, tmp_path: Path) -> None:
     share = tmp_path / "share"
-    reg("--registry", home, "push", "--all", "--to", share)
+    reg("--registry", home, "push", "--all", "--remote", share)
     for path in (home / "index").rglob("*.jsonl"):
         path.write_bytes(path.read_bytes().replace(b'"', b"'", 1))
-    done = reg("--registry", home, "push", "--all", "--to", share)
+    done = reg("--registry", home, "push", "--all", "--remote", share)
     assert done.status == 4
     assert "up to date" not in done.out
 
@@ -65,7 +65,7 @@ def test_a_version_that_conflicts_keeps_its_model_from_being_up_to_date(
 ) -> None:
     share = Registry(tmp_path / "share")
     share.add(draft(tmp_path / "w", name="acme/pii", seed="z"), "0.2.0")
-    words = ("--registry", home, "push", "acme/pii", "--all", "--to", share.store.root)
+    words = ("--registry", home, "push", "acme/pii", "--all", "--remote", share.store.root)
     assert (reg(*words).status, reg(*words).status) == (5, 5)
     assert "up to date" not in reg(*words).out
 
@@ -96,7 +96,7 @@ def test_healing_tells_that_it_reads_nothing(reg: Reg, home: Path, tmp_path: Pat
 
 
 def test_to_names_the_remote_of_one_version_too(reg: Reg, home: Path, tmp_path: Path) -> None:
-    done = reg("--registry", home, "push", "acme/pii:0.1.0", "--to", tmp_path / "share", "--json")
+    done = reg("--registry", home, "push", "acme/pii:0.1.0", "--remote", tmp_path / "share", "--json")
     assert (done.json["ref"], done.json["remote"]) == ("acme/pii:0.1.0", str(tmp_path / "share"))
 
 
@@ -104,11 +104,11 @@ def test_to_names_the_remote_of_one_version_too(reg: Reg, home: Path, tmp_path: 
     ("words", "status", "said"),
     [
         (["push"], 2, "what to push is missing"),
-        (["push", "acme/pii", "./a", "--to", "./b"], 2, "two remotes are named"),
+        (["push", "acme/pii", "./a", "--remote", "./b"], 2, "two remotes are named"),
         (["push", "--all", "s3://bucket"], 2, "a remote is named with --to"),
-        (["push", "acme/pii:0.1.0", "--all", "--to", "./a"], 2, "not a model's name or a glob"),
-        (["push", "acm?/*", "--to", "./a", "--tag", "beta"], 3, "acme/pii has no channel beta"),
-        (["push", "acme/pi[xy]", "--to", "./a"], 3, "did you mean acme/pii"),
+        (["push", "acme/pii:0.1.0", "--all", "--remote", "./a"], 2, "not a model's name or a glob"),
+        (["push", "acm?/*", "--remote", "./a", "--tag", "beta"], 3, "acme/pii has no channel beta"),
+        (["push", "acme/pi[xy]", "--remote", "./a"], 3, "did you mean acme/pii"),
         (["push", "acme/pii", "./a", "--tag", "beta"], 3, "has no channel beta"),
         (["push", "acme/pii", "./a", "--tag", "1.0.0"], 2, "is a version, not a channel"),
     ],
@@ -129,5 +129,5 @@ def test_a_remote_in_the_place_of_a_model_is_named_with_to(reg: Reg, home: Path,
     assert reg("--registry", home, "remote", "add", "origin", tmp_path / "share").status == 0
     done = reg("--registry", home, "push", "--all", "origin", "--json")
     assert done.status == 2
-    assert done.error["hint"] == "name it with --to: reg push --all --to origin"
-    assert reg("--registry", home, "push", "--all", "--to", "origin").status == 0
+    assert done.error["hint"] == "name it with --to: reg push --all --remote origin"
+    assert reg("--registry", home, "push", "--all", "--remote", "origin").status == 0

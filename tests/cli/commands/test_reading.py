@@ -213,9 +213,9 @@ def test_verify(reg: Reg) -> None:
 
 @pytest.mark.parametrize("name", json_schema.MODELS)
 def test_schema(reg: Reg, name: str) -> None:
-    assert reg("schema", name).out == json_schema.text(name)
+    assert reg("builtin", "schemas", name).out == json_schema.text(name)
     assert json.loads(json_schema.text(name))["$id"] == f"urn:onnxreg:{name}"
-    assert name in reg("schema").out.splitlines()
+    assert name in reg("builtin", "schemas").out.splitlines()
 
 
 @pytest.mark.parametrize(

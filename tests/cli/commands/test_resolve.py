@@ -1,4 +1,4 @@
-"""`reg resolve` and `reg devices` on the command line: options, devices from files, reasons, a lying index."""
+"""`reg resolve` and `reg builtin devices` on the command line: options, devices from files, reasons, a lying index."""
 
 import json
 from collections.abc import Callable
@@ -237,9 +237,9 @@ def test_a_damaged_operator_set_is_no_reason_to_offer(reg: Reg, fleet: Registry,
 
 
 def test_devices(reg: Reg) -> None:
-    shown = reg("devices").out.splitlines()
+    shown = reg("builtin", "devices").out.splitlines()
     assert shown[0].split()[0] == "DEVICE"
-    listed = reg("devices", "--json").json["devices"]
+    listed = reg("builtin", "devices", "--json").json["devices"]
     assert len(listed) == len(shown) - 1
     android = next(each for each in listed if each["name"] == "ort-android-1.23")
     assert (android["opset"], android["ir_version"], android["ort_formats"]) == (23, 11, [5, 6])

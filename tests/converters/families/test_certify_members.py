@@ -108,7 +108,7 @@ def test_published_scores_give_the_verdict_again(exported: Draft, tmp_path: Path
 
     registry.add(replace(exported, root=Path(shutil.copytree(exported.root, tmp_path / "copy"))))
     home = ["--registry", str(tmp_path / "home")]
-    assert main([*home, "certify", "acme/crops", "--recompute", "--json"]) == 0
+    assert main([*home, "certificates", "acme/crops", "--recompute", "--json"]) == 0
     assert "bean-int8.onnx" in capsys.readouterr().out
 
 

@@ -187,7 +187,7 @@ def test_a_killed_publish_is_finished_by_the_next(
     registry.add(make_draft(size=8_000_000), "1.0.0")
     url = server.url("killed/pii")
     command = [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root)]
-    process = subprocess.Popen([*command, "publish", "acme/pii", url], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, "push", "acme/pii", url], stderr=subprocess.DEVNULL)
     while not any("killed/pii/blobs/uploads" in uri for _, uri in server.requests()):
         assert process.poll() is None
         time.sleep(0.005)

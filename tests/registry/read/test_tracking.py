@@ -310,7 +310,7 @@ class TestOffline:
         never = str(tmp_path / "never")
         error, _ = reg("ls", "acme/pii", "--remote", never, "--offline", status=3)
         assert "nothing was ever remembered" in error["error"]["message"]
-        assert f"reg fetch-index --remote {never}" in error["error"]["hint"]
+        assert f"reg index fetch --remote {never}" in error["error"]["hint"]
         error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
         assert "acme/pii" in error["error"]["hint"]
 
@@ -320,10 +320,10 @@ class TestOffline:
         for name in ("acme/pii", "acme/ner", "lab/x"):
             registry.add(make_draft(name))
         place = str(registry.store.root)
-        fetched, _ = reg("fetch-index", "acme/*", "--remote", place)
+        fetched, _ = reg("index", "fetch", "acme/*", "--remote", place)
         assert [model["name"] for model in fetched["models"]] == ["acme/ner", "acme/pii"]
         assert fetched["models"][0]["newest"] == "0.1.0"
-        error, _ = reg("fetch-index", "nobody/*", "--remote", place, status=3)
+        error, _ = reg("index", "fetch", "nobody/*", "--remote", place, status=3)
         assert "nobody/*" in error["error"]["message"]
         with pytest.raises(NotFoundError):
             registry.fetch_index(["acme/nobody"], place)

@@ -201,7 +201,9 @@ def hidden(registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.Monkey
     return folder
 
 
-@pytest.mark.parametrize("words", ["mirror HOME ./mirror", "push --all --to ./mirror", "ls", "gc", "verify"])
+@pytest.mark.parametrize(
+    "words", ["mirror HOME ./mirror", "push --all --remote ./mirror", "ls", "gc", "verify"]
+)
 def test_a_model_that_cannot_be_listed_is_not_left_out(
     hidden: Path, registry: Registry, tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,7 +126,7 @@ def test_an_unknown_preset_has_near_misses() -> None:
     assert "ort-android-1.23" in caught.value.hint
     with pytest.raises(InputError) as caught:
         preset("@@@")
-    assert "reg devices" in caught.value.hint
+    assert "reg builtin devices" in caught.value.hint
 
 
 def test_names_of_providers() -> None:

@@ -161,7 +161,9 @@ def retrained(world: World) -> None:
     url = world.fixture("serve")(world.scratch / "origin")
     assert main(["--quiet", "remote", "add", "origin", url]) == 0
     bucket(world)
-    assert main(["--quiet", "push", "acme/pii", "--all", "--to", world.places["s3://models"] + "/prod"]) == 0
+    assert (
+        main(["--quiet", "push", "acme/pii", "--all", "--remote", world.places["s3://models"] + "/prod"]) == 0
+    )
 
 
 def served(world: World) -> None:
