@@ -116,7 +116,7 @@ def command(
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
     if destination is not None and destination.startswith("oci://"):
-        if ref is None or every or channels or restore or heal or layout or deltas or yanked_bytes:
+        if ref is None or every or channels or restore or heal or layout or deltas:
             raise InputError("an OCI registry takes one version", f"reg push REF {destination}")
         _push_to_oci(session, ref, destination)
         return

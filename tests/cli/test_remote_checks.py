@@ -87,7 +87,8 @@ def test_every_verb_with_the_option_is_here() -> None:
         for name, command in commands(ROOT)
         if any("--remote" in parameter.opts for parameter in command.params)
     }
-    assert with_option == {verb.partition(" --")[0] for verb in VERBS}
+    written = {"push", "index publish"}
+    assert with_option - written == {verb.partition(" --")[0] for verb in VERBS}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -105,7 +105,7 @@ def test_to_names_the_remote_of_one_version_too(reg: Reg, home: Path, tmp_path: 
     [
         (["push"], 2, "what to push is missing"),
         (["push", "acme/pii", "./a", "--remote", "./b"], 2, "two remotes are named"),
-        (["push", "--all", "s3://bucket"], 2, "a remote is named with --to"),
+        (["push", "--all", "s3://bucket"], 2, "a remote is named with --remote"),
         (["push", "acme/pii:0.1.0", "--all", "--remote", "./a"], 2, "not a model's name or a glob"),
         (["push", "acm?/*", "--remote", "./a", "--tag", "beta"], 3, "acme/pii has no channel beta"),
         (["push", "acme/pi[xy]", "--remote", "./a"], 3, "did you mean acme/pii"),
@@ -129,5 +129,5 @@ def test_a_remote_in_the_place_of_a_model_is_named_with_to(reg: Reg, home: Path,
     assert reg("--registry", home, "remote", "add", "origin", tmp_path / "share").status == 0
     done = reg("--registry", home, "push", "--all", "origin", "--json")
     assert done.status == 2
-    assert done.error["hint"] == "name it with --to: reg push --all --remote origin"
+    assert done.error["hint"] == "name it with --remote: reg push --all --remote origin"
     assert reg("--registry", home, "push", "--all", "--remote", "origin").status == 0
