@@ -14,7 +14,6 @@ from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.hub import check_layout
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
@@ -28,7 +27,7 @@ from onnxreg.registry.transfer.exchange import (
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.events import check_channel
@@ -221,18 +220,22 @@ class Registry:
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
         expired there. `channels` move there to the versions that they hold here, which are copied too. If a
         remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
-        remote is always checked. `layout` (`hub`, or `hub:CHANNEL`) writes the usual files of the
-        model into a repository on the Hub.
+        remote is always checked. `layout` (`hub`) writes the usual files of the model into a repository on the
+        Hub.
         """
         ref, home = _ref(ref), self.store
         log = lookup.read_log(home, ref.name)
         located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
         versions = [located.version, *_held_by(log, channels, located.version)]
-        channel = None if layout is None else check_layout(layout, self.remotes.url_of(to))
+        if layout is not None and (layout != "hub" or not self.remotes.url_of(to).startswith("hf://")):
+            raise InputError(
+                f"no layout {layout[:40]!r} for {self.remotes.url_of(to)}",
+                "--layout hub is for hf://ORG/NAME",
+            )
         remote = self._destination(to)
         hub = None if layout is None else cast("HubRegistry", remote)
         if hub is not None:
-            hub.choose_layout(log.name, channel)
+            hub.choose_layout(log.name)
         record_push(home, log, versions, remote.registry_id)
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)

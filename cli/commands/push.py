@@ -75,8 +75,8 @@ def command(
         str | None,
         typer.Option(
             "--layout",
-            metavar="hub[:CHANNEL]",
-            help="On the Hub, also write the model's usual files: of its newest release, or of a channel.",
+            metavar="hub",
+            help="On the Hub, also write the usual files of the model's newest release.",
         ),
     ] = None,
     deltas: Deltas = False,
@@ -95,7 +95,7 @@ def command(
 
     --layout hub makes a repository on the Hub one that other libraries load: config.json, the tokenizer,
     onnx/... and the metadata of its card are beside the registry, without a second upload. The repository
-    remembers it: later pushes, yanks and channels move these files (docs/hub.md).
+    remembers it: later pushes and yanks move these files (docs/hub.md).
 
     --tag publishes a channel with its version: an event of the remote's own log, in the same step.
 

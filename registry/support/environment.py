@@ -14,7 +14,6 @@ VARIABLES = {
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
     "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0: no limit.",
     "REG_CACHE_SIZE": "The size limit of the cache of export steps: 20GB.",
-    "REG_HF_PRIVATE": "1 or 0: make a new repository on the Hub private or public.",
     "REG_SERVE_TOKEN": "The token that clients of a served registry must send.",
     "REG_TOKEN_HOST": "The token for the web server HOST, such as REG_TOKEN_MODELS_EXAMPLE for models.example.",
     "REG_SIGNING_KEY": "The name of the key that signs each line of a log, or a private key itself as PEM.",

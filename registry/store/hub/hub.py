@@ -59,7 +59,7 @@ from onnxreg.registry.store.layout import (
 from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, ObjectStore, Push, StoredObject, TreeFile
-from onnxreg.registry.support import environment, parallel
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -187,7 +187,7 @@ class HubRegistry(ObjectRegistry):
         self.commits = HubStore(hub)
         super().__init__(self.commits, known_id)
         self._intents: dict[str, bytes] = {}
-        self._layout: RepositoryLayout | None = None
+        self._shown: str | None = None
 
     def blob_url(self, digest: Digest) -> str:
         return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
@@ -221,15 +221,15 @@ class HubRegistry(ObjectRegistry):
     def push(self) -> Iterator["HubPush"]:  # type: ignore[override]
         check_writer(self.identity, self.url)
         with temporary() as directory:
-            yield HubPush(self.commits, directory, self._layout)
+            yield HubPush(self.commits, directory, self._shown)
 
-    def choose_layout(self, name: str, channel: str | None) -> None:
-        """From the next push on, keep the layout of a model beside the registry, of its newest release or a channel.
+    def choose_layout(self, name: str) -> None:
+        """From the next push on, keep the layout of a model's newest release beside the registry.
 
         InputError if the repository has the layout of another model.
         """
-        self._layout = RepositoryLayout(name, "hub", channel)
-        presentation.chosen(self.commits.refresh(), name, self._layout)
+        self._shown = name
+        RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: presentation.attributes(at))
 
     def refresh_layout(self, name: str) -> None:
@@ -243,14 +243,14 @@ class HubRegistry(ObjectRegistry):
 class HubPush(StagedBlobs, Push):
     """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit.
 
-    `layout` is the choice of this push.
+    `shown` is the model whose layout this push asks for.
     """
 
     last_step = "uploading and committing"
 
-    def __init__(self, files: HubStore, directory: Path, layout: RepositoryLayout | None = None) -> None:
+    def __init__(self, files: HubStore, directory: Path, shown: str | None = None) -> None:
         super().__init__(directory, files.url)
-        self._layout = layout
+        self._shown = shown
         self.files = files
         self._relied: set[Digest] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
@@ -296,7 +296,7 @@ class HubPush(StagedBlobs, Push):
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
         """The changes to the card and the layout of a model whose index file becomes `index`."""
-        return presentation.changes(at, name, index, self._url, self._layout, self._staged)
+        return presentation.changes(at, name, index, self._url, self._staged, name == self._shown)
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         path = index_path(name)
@@ -322,8 +322,7 @@ def open_hub(
 ) -> HubRegistry:
     """The registry at a URL; `create` makes one, and its repository, if there is none.
 
-    A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set. InputError if
-    the repository holds something else.
+    A repository that has to be made is as private as its owner set. InputError if the repository holds something else.
     """
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
@@ -332,12 +331,7 @@ def open_hub(
     try:
         registry.commits.refresh()
     except NoRepositoryError:
-        setting = (environment.read("REG_HF_PRIVATE") or "").lower()
-        if setting not in ("", "0", "1", "false", "true"):
-            raise InputError(
-                f"REG_HF_PRIVATE is {setting[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
-            ) from None
-        hub.create(setting in ("1", "true") if setting else None)
+        hub.create()
     identity = new_identity(mirror_of, **({"mirror": True} if mirror_of else {}))
 
     def decide(at: CommitSnapshot, _: bool) -> list[Operation]:

@@ -50,7 +50,7 @@ from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, r
 from onnxreg.registry.store.protocol import TreeFile
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, why
+from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
@@ -213,9 +213,9 @@ class HubClient:
             raise RemoteError(f"{self.url} lists more than {MAX_HUB_FILES:,} files", "check HF_ENDPOINT")
         return files
 
-    def create(self, private: bool | None) -> None:
+    def create(self) -> None:
         """Make the repository; nothing happens if it exists."""
-        create = partial(self.api.create_repo, private=private, exist_ok=True, **self._repo)
+        create = partial(self.api.create_repo, exist_ok=True, **self._repo)
         self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
@@ -281,14 +281,10 @@ class HubClient:
         """
         try:
             client = get_session()
-        except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
             raise HostError(
                 f"{operation}: {self.url}: {_one_line(error)}",
-                f"write http://HOST:PORT in {http_rules.proxy_variables()}, or unset it",
-            ) from error
-        except OSError as error:
-            raise HostError(
-                f"the trusted certificates cannot be read: {why(error)}", "check the file in SSL_CERT_FILE"
+                f"check SSL_CERT_FILE and {http_rules.proxy_variables()}",
             ) from error
         if _check_redirect not in (hooks := client.event_hooks)["response"]:
             client.event_hooks = {**hooks, "response": [*hooks["response"], _check_redirect]}
@@ -306,25 +302,23 @@ class HubClient:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
-        match error:
-            case RepositoryNotFoundError():
-                hint = f"check the name; if it is private, {_LOGIN}"
-                if self._known_id:
-                    hint += f"; if it was deleted for good: reg trust reset {self._known_id}"
-                return NoRepositoryError(f"{label} does not exist, or you may not see it", hint)
-            case HfHubHTTPError():
-                status = error.response.status_code
-                words = _one_line(error.server_message or "the Hub refuses")[:200]
-                is_later = status == 429 or status >= 500
-                hint = http_rules.later(pause(error)) if is_later else self._files.hint(status)
-                return RemoteError(f"{label}: {words} ({status})", hint)
-            case httpx2.HTTPError() | ConnectionError() | TimeoutError():
-                text = f"{label} cannot be reached: {_one_line(error) or type(error).__name__}"
-                hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {http_rules.proxy_variables()}, then run the command again"
-                return RemoteError(text, hint)
-            case OSError():
-                text = f"{label}: {error.strerror or type(error).__name__}"
-                return HostError(text, "check this machine's disk")
+        if isinstance(error, RepositoryNotFoundError):
+            hint = f"check the name; if it is private, {_LOGIN}"
+            if self._known_id:
+                hint += f"; if it was deleted for good: reg trust reset {self._known_id}"
+            return NoRepositoryError(f"{label} does not exist, or you may not see it", hint)
+        if isinstance(error, HfHubHTTPError):
+            status = error.response.status_code
+            words = _one_line(error.server_message or "the Hub refuses")[:200]
+            hint = http_rules.later(pause(error)) if _is_passing(error) else self._files.hint(status)
+            return RemoteError(f"{label}: {words} ({status})", hint)
+        if isinstance(error, httpx2.HTTPError | ConnectionError | TimeoutError):
+            hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {http_rules.proxy_variables()}"
+            return RemoteError(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
+        if isinstance(error, OSError):
+            return HostError(
+                f"{label}: {error.strerror or type(error).__name__}", "check this machine's disk"
+            )
         return self._no_answer(operation)
 
 

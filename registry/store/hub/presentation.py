@@ -4,14 +4,14 @@ The card (README.md) has a section for each model between two marks. A push rewr
 else, so that text of people, and sections of other models, stay.
 
 `reg push --layout hub` writes the usual layout of one model beside the registry: `config.json`, the tokenizer, `onnx/...`,
-from its newest release or from a channel. `layout.json` remembers the choice and each file that was written, so every later
-commit to that model's log moves the files with it. A file that was not written here is never replaced.
+from its newest release. `layout.json` remembers each file that was written, so every later commit to that model's log moves
+the files with it. A file that was not written here is never replaced.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 
@@ -29,13 +29,11 @@ from onnxreg.registry.store.protocol import MissingBlobError, TreeFile
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.ref import POLICY_LOG, Version, check_path
+from onnxreg.schema.core.ref import POLICY_LOG, check_path
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.formats import hub_layout
 from onnxreg.schema.formats.hub_layout import LayoutFile
-from onnxreg.schema.gates.policy import policy_of
-from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -46,8 +44,6 @@ LFS_PATTERNS = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
-MAX_LISTED_PATHS = 5
-"""Paths that an error names."""
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 EMPTY_CARD = """---
 library_name: onnxreg
@@ -63,14 +59,9 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 class RepositoryLayout(Record, frozen=True):
-    """`layout.json`: the model whose files are shown, and the files and keys of the card that were written.
-
-    `channel`: whose version is shown; None: that of the newest release.
-    """
+    """`layout.json`: the model whose newest release is shown, and the files and keys of the card that were written."""
 
     name: str
-    layout: Literal["hub"]
-    channel: str | None = None
     files: dict[str, Digest] = {}
     card: dict[str, Any] = {}
 
@@ -90,27 +81,23 @@ class RepositoryLayout(Record, frozen=True):
             ) from error
         return layout
 
-    def shown(self, state: State) -> tuple[Version, Digest] | None:
-        """The version whose files are shown, with its manifest; None without such a version."""
-        if self.channel is None:
-            version = state.newest_release()
-            return None if version is None else (version, state.versions[version].manifest)
-        channel = state.channels.get(self.channel)
-        entry = None if channel is None else state.versions.get(channel.version)
-        if channel is None or (entry is not None and not entry.usable):
-            return None
-        return channel.version, channel.manifest
+    @classmethod
+    def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
+        """The layout to bring up to date with a commit to a model's log; None if it has none, and none `is_asked` for.
 
-    def is_governed(self, at: CommitSnapshot) -> bool:
-        """True if a policy covers the channel that is shown, or may cover it."""
-        policies = None if self.channel is None else at.read(index_path(POLICY_LOG))
-        if policies is None or self.channel is None:
-            return False
-        try:
-            newest = LogLine.decode(policies.removesuffix(b"\n").rpartition(b"\n")[2])
-            return bool(policy_of(newest).covering(self.name, self.channel))
-        except (InputError, IntegrityError):
-            return True
+        InputError if one is asked for, and the repository has the layout of another model.
+        """
+        current = cls.of_commit(at)
+        if current is None:
+            return cls(name=name) if is_asked else None
+        if current.name == name:
+            return current
+        if is_asked:
+            raise InputError(
+                f"the repository has the layout of {current.name} already",
+                "push each model that other libraries load to a repository of its own",
+            )
+        return None
 
 
 def is_reserved(path: str) -> bool:
@@ -125,50 +112,24 @@ def attributes(at: CommitSnapshot) -> list[Operation]:
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
 
 
-def chosen(at: CommitSnapshot, name: str, request: RepositoryLayout | None) -> RepositoryLayout | None:
-    """The layout to bring up to date with a commit to a model's log; None if it has none.
-
-    `request` is the choice of this push. Raise InputError if the repository has the layout of another model.
-    """
-    current = RepositoryLayout.of_commit(at)
-    if request is None or request.name != name:
-        return current if current is not None and current.name == name else None
-    if current is not None and current.name != name:
-        raise InputError(
-            f"the repository has the layout of {current.name} already",
-            "push each model that other libraries load to a repository of its own",
-        )
-    if request.is_governed(at):
-        raise InputError(
-            f"the channel {request.channel} has a policy, and clients of the Hub cannot check that it is met",
-            "show the newest release instead",
-        )
-    return request if current is None else request.replace(files=current.files, card=current.card)
-
-
 def changes(
-    at: CommitSnapshot,
-    name: str,
-    index: bytes,
-    url: str,
-    request: RepositoryLayout | None,
-    staged: Mapping[Digest, Path],
+    at: CommitSnapshot, name: str, index: bytes, url: str, staged: Mapping[Digest, Path], is_asked: bool
 ) -> list[Operation]:
-    """The changes to what visitors of the repository `url` see of a model, whose index file becomes `index`.
+    """The changes to the layout and the card of a repository when a model's index file becomes `index`.
 
-    `request` is the layout that this push asks for, `staged` are its blobs.
-    A layout that cannot be written stops only a push that asks for it: yanks must reach the log.
+    `staged` are the files of blobs that this commit adds. A layout that cannot be written stops only a push that asks
+    for it: yanks must reach the log.
     """
     try:
         state = State.decode(index.partition(b"\n")[0])
     except InputError:
         return []
     try:
-        layout = chosen(at, name, request)
+        layout = RepositoryLayout.of_model(at, name, is_asked)
         if layout is not None:
             return _layout_changes(at, layout, state, url, staged)
     except (InputError, IntegrityError, MissingBlobError):
-        if request is not None:
+        if is_asked:
             raise
     return _card_change(at, state, url)
 
@@ -180,19 +141,17 @@ def _layout_changes(
 
     InputError, listing them, if files would be replaced or deleted that were not written here, or that somebody changed.
     """
-    shown = None if layout.is_governed(at) else layout.shown(state)
     files: dict[str, LayoutFile] = {}
     metadata: Mapping[str, Any] = {}
     about: tuple[str | None, Sequence[str]] = None, ()
-    if shown is not None:
-        version, digest = shown
-        data = _read_blob(at, digest, staged, url)
-        manifest, entry = Manifest.decode(data), state.versions.get(version)
-        verdicts = state.verdicts(entry)
+    if (version := state.newest_release()) is not None:
+        entry = state.versions[version]
+        data = _read_blob(at, entry.manifest, staged, url)
+        manifest, verdicts = Manifest.decode(data), state.verdicts(entry)
         states = {
             item.path: verdicts.get(item.digest, item.certification.state) for item in manifest.artifacts
         }
-        files = hub_layout.layout(manifest, digest, len(data), states, None if entry is None else entry.held)
+        files = hub_layout.layout(manifest, entry.manifest, len(data), states, entry.held)
         files = {path: file for path, file in files.items() if not is_reserved(path)}
         metadata = hub_layout.card_metadata(manifest, files)
         about = manifest.description, hub_layout.loading(parse_url(url).id, manifest, files)
@@ -200,10 +159,8 @@ def _layout_changes(
     present = at.entries([*written, *files])
     intact = {path for path in written if path in present and _has(at, present[path], written[path])}
     if foreign_paths := sorted(present.keys() - intact):
-        count = len(foreign_paths) - MAX_LISTED_PATHS
-        listed = f"{', '.join(foreign_paths[:MAX_LISTED_PATHS])}{f' and {count} more' if count > 0 else ''}"
         raise InputError(
-            f"the repository has files that the layout would replace: {listed}",
+            f"the repository has files that the layout would replace: {', '.join(foreign_paths[:5])}",
             "move them away there, or push to another repository",
         )
     operations: list[Operation] = [

@@ -149,16 +149,6 @@ def test_the_first_commit_holds_identity_and_the_rule_for_lfs(hub: Hub, remote: 
     assert len(hub.history(REPO)) == 2
 
 
-@pytest.mark.parametrize(("said", "private"), [(None, False), ("0", False), ("1", True), ("true", True)])
-def test_a_new_repository_is_as_private_as_asked(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, said: str | None, private: bool
-) -> None:
-    if said is not None:
-        monkeypatch.setenv("REG_HF_PRIVATE", said)
-    open_hub(URL, create=True)
-    assert hub.repositories[f"models/{REPO}"].private is private
-
-
 def test_two_that_make_a_registry_at_once_make_one(hub: Hub) -> None:
     with ThreadPoolExecutor(4) as pool:
         remotes = list(pool.map(lambda _: open_hub(URL, create=True), range(4)))

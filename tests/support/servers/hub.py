@@ -153,7 +153,6 @@ class Hub:
         patch.setenv("HF_HOME", str(home))
         patch.setenv("HF_HUB_DISABLE_XET", "1")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
-        patch.delenv("REG_HF_PRIVATE", raising=False)
         patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         template = f"{self.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
