@@ -10,7 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import FormatsOnly, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time, warn_unfinished
+from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -92,8 +92,6 @@ def command(
         document, lines = models, list(output.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows))
         none = _none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}"
     session.show({"models": document, **time}, lines if document or damages else none)
-    if not session.as_json:
-        warn_unfinished(session, reader)
     fail(damages, reader)
 
 

@@ -8,7 +8,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.reports.search_report import warn_unfinished
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
@@ -66,11 +65,10 @@ def command(
         from onnxreg.registry.server.served_registry import ServedRegistry
         from onnxreg.registry.server.settings import Limits, Settings
     settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain, behind_proxy)
-    registry = ServedRegistry.open(root)
+    ServedRegistry.open(root)
     listener = server.listen(host, port, behind_proxy)
     if settings.token is None and behind_proxy:
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
-    warn_unfinished(session, registry)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
     server.serve(root, listener, settings, Limits(), access_log, workers)

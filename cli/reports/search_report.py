@@ -1,4 +1,4 @@
-"""The catalogs that `ls` and `query` ask, and what these verbs say of them: age, damage, an unfinished mirror."""
+"""The catalogs that `ls` and `query` ask, and what these verbs say of them: age and damage."""
 
 import sys
 from collections.abc import Sequence
@@ -45,15 +45,6 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
     age = output.age(age_of(time))
     session.warn(f"catalog: {reader.url} as it was {age} ago; --max-age 0s reads every index file")
     return {"snapshot": time}
-
-
-def warn_unfinished(session: Session, reader: RegistryReader) -> None:
-    """Warn that an unfinished mirror may lack models."""
-    if reader.is_mirror:
-        from onnxreg.registry.transfer.mirror import unfinished_warning
-
-        if message := unfinished_warning(reader):
-            session.warn(f"warning: {message}")
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:

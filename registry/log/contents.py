@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.support.actor import stamp
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Tag
@@ -216,7 +216,6 @@ class Reference:
     digest: Digest
     size: int | None
     label: str
-    pieces: tuple[Piece, ...] = ()
 
     @property
     def path(self) -> str:
@@ -271,7 +270,7 @@ def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference
     """
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     blobs = {
-        file.digest: Reference(file.digest, file.size, f"{ref} {file.path}", file.spans())
+        file.digest: Reference(file.digest, file.size, f"{ref} {file.path}")
         for file in held_files(manifest, entry.held)
     }
     for data in filter(None, map(operator_set, held_artifacts(manifest, entry.held))):

@@ -219,7 +219,7 @@ def fetch_version(
 
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
         files = {
-            file.digest: Reference(file.digest, file.size, f"{manifest.name} {file.path}", file.spans())
+            file.digest: Reference(file.digest, file.size, f"{manifest.name} {file.path}")
             for file in manifest.all_files()
             if file.digest in missing
         }

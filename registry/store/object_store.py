@@ -1,7 +1,7 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -24,7 +24,6 @@ from onnxreg.registry.store.layout import (
 )
 from onnxreg.registry.store.protocol import (
     Hasher,
-    IncomingBlob,
     IndexFile,
     MissingBlobError,
     ObjectStore,
@@ -173,9 +172,6 @@ class ObjectRegistry(RegistryStore):
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
         return {name: value[0] for name, value in contents if value is not None}
 
-    def remove_note(self, kind: Kind, note: str) -> None:
-        self.store.delete([note_path(kind, note)])
-
     def is_alive(self, note: str) -> bool | None:
         return None
 
@@ -195,25 +191,18 @@ class ObjectPush(Push):
     def __init__(self, store: ObjectStore) -> None:
         self.id = secrets.token_hex(8)
         self._store = store
-        self._condemned: frozenset[BlobKey] = frozenset()
-        self._damaged: set[str] = set()
-
-    def avoid(self, condemned: Collection[BlobKey]) -> None:
-        self._condemned = frozenset(condemned)
-
-    def distrust(self, keys: Collection[BlobKey]) -> None:
-        self._damaged = {key.path for key in keys}
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        paths = {usable_key(digest, self._condemned).path: digest for digest in digests}
-        return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
+        keys = {digest: usable_key(digest, self.condemned) for digest in digests}
+        paths = {key.path: digest for digest, key in keys.items() if key not in self.damaged}
+        return {paths[path] for path in self._store.has(paths)}
 
     def put(self, source: BinaryIO, expected: Digest | None = None, length: int = 0) -> tuple[Digest, int]:
         """See `Push.put`; `length` as in `HashingReader`."""
-        if expected is None or (key := usable_key(expected, self._condemned).path) in self._damaged:
+        if expected is None or (key := usable_key(expected, self.condemned)) in self.damaged:
             return self._put_spooled(source, expected)
         checked = HashingReader(source, expected, length)
-        self._store.create(key, cast(BinaryIO, checked))
+        self._store.create(key.path, cast(BinaryIO, checked))
         return expected, checked.size
 
     def _put_spooled(
@@ -225,20 +214,22 @@ class ObjectPush(Push):
             if expected is not None:
                 streams.check(digest, expected, f"blob {expected}")
             spool.seek(0)
-            path = usable_key(digest, self._condemned).path
-            if path in self._damaged:
-                self._store.delete([path])
-                self._damaged.remove(path)
-            self._store.create(path, cast(BinaryIO, spool))
+            key = usable_key(digest, self.condemned)
+            if key in self.damaged:
+                self._store.delete([key.path])
+                self.damaged -= {key}
+            self._store.create(key.path, cast(BinaryIO, spool))
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         with path.open("rb") as source:
             return self._put_spooled(source, None, hasher)
 
-    def fetch(self, blob: IncomingBlob) -> int:
-        with blob.open(0) as stream:
-            return self.put(stream, blob.digest, blob.size)[1]
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
+        with open_at(0) as stream:
+            return self.put(stream, digest, size)[1]
 
     def flush(self) -> None:
         """Blobs are up already."""

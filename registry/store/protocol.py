@@ -4,18 +4,15 @@ makes a registry. Their docstrings are the obligations of an implementation (`te
 `layout` is the tree of files that each place keeps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from onnxreg.registry.store.layout import BlobKey, Kind
+from onnxreg.registry.store.layout import BlobKey, Kind, note_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
-
-if TYPE_CHECKING:
-    from onnxreg.schema.core.digest import Piece
 
 CHUNK_BYTES = 1024 * 1024
 StoredObject = tuple[bytes, str]
@@ -175,31 +172,6 @@ def innermost(reader: RegistryReader) -> RegistryReader:
     return list(layers(reader))[-1]
 
 
-class IncomingBlob(Protocol):
-    """A blob in another store, for a push to fetch."""
-
-    @property
-    def digest(self) -> Digest: ...
-
-    @property
-    def size(self) -> int:
-        """In bytes, as some document states it."""
-        ...
-
-    def open(self, start: int) -> BinaryIO:
-        """Open a stream over its bytes from an offset; the caller closes it. IntegrityError if there are too many."""
-        ...
-
-    @property
-    def path(self) -> Path | None:
-        """The blob's file on this machine, which nobody changes; None if it is elsewhere."""
-        ...
-
-    def pieces(self) -> "Sequence[Piece]":
-        """The parts of the blob, in order, so that a bad part can be found; empty if their digests are not known."""
-        ...
-
-
 class Push(Protocol):
     """One writer's unit of work. Blobs put here become visible with `publish` at the latest, never half-written.
 
@@ -211,13 +183,16 @@ class Push(Protocol):
     last_step: str = "committing"
     """The name of the `publish` step in a progress line."""
 
+    condemned: frozenset[BlobKey] = frozenset()
+    damaged: frozenset[BlobKey] = frozenset()
+
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         """From now on these keys do not count as present, and nothing is written to them."""
-        ...
+        self.condemned = frozenset(condemned)
 
     def distrust(self, keys: Collection[BlobKey]) -> None:
         """Treat the blobs under these keys as damaged: they do not count as present, and `put` replaces them."""
-        ...
+        self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
         """The file on this machine of a blob that is in the registry, or was put before; None if it is elsewhere."""
@@ -242,11 +217,15 @@ class Push(Protocol):
         """
         ...
 
-    def fetch(self, blob: IncomingBlob) -> int:
-        """Store a blob from another store; returns its size in bytes. See `put`.
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
+        """Store a blob from another store; returns its size in bytes. See `put`. A push that was cut off may go on.
 
-        A push that was cut off may go on with the bytes that it had fetched, and damaged bytes may be fetched
-        again part by part.
+        Args:
+            size: in bytes, as some document states it.
+            open_at: opens a stream over the bytes from an offset on; raises IntegrityError if there are too many.
+            path: the blob's file, which nobody changes, if it is on this machine.
         """
         ...
 
@@ -310,7 +289,7 @@ class RegistryStore(RegistryReader, Protocol):
 
     def remove_note(self, kind: Kind, note: str) -> None:
         """Remove a note; nothing happens if it is gone."""
-        ...
+        self.discard([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
         """True if the process that left a note still runs; None if the store cannot know. False is certain."""

@@ -1,20 +1,19 @@
 """Blobs on their way from one registry to another: several at a time, verified while they stream, by deltas if possible."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.net.requests import reading
-from onnxreg.registry.store.protocol import BlobReader, IncomingBlob, Push
+from onnxreg.registry.store.protocol import BlobReader, Push
 from onnxreg.registry.store.streams import Sink, check, metered, pump
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.digest import Descriptor, Digest, Piece
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import IntegrityError
-from onnxreg.schema.core.progress import Advance, Progress
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
@@ -57,105 +56,64 @@ class BlobMover:
 
     def _fetch(self, push: Push, file: Reference) -> Arrival:
         """Fetch a blob by a delta, or else whole."""
-        with self.progress.file(file.path, file.size) as advance, reading():
-            blob = BlobTransfer(self.source, file, advance)
-            since, delta, reason, is_doubt = None, None, "", False
-            if (plan := self.deltas) is not None:
-                delta, reason, is_doubt = plan.chosen.get(file.digest), plan.reason, plan.is_doubt
-            if delta is not None:
-                blob.make = blob.maker(delta, push)
-                try:
-                    _store(push, blob)
-                    since, is_doubt = delta.since, blob.is_whole
-                    reason = f"{delta.size / blob.size:.1%} of the file"
-                    if is_doubt:
-                        reason = (
-                            f"parts of {file.path} were fetched whole: the delta or an old file is damaged"
-                        )
-                except IntegrityError as error:
-                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
-                    blob.make = None
-            if since is None:
-                try:
-                    _store(push, blob)
-                except IntegrityError:
-                    _store(push, blob)
-            return Arrival(file.path, file.digest, blob.size, blob.moved, since, reason, is_doubt)
+        digest, size, source = file.digest, file.size or 0, self.source
+        arrived_bytes = position = 0
 
+        def receive(count: int) -> None:
+            nonlocal arrived_bytes
+            arrived_bytes += count
 
-def _store(push: Push, blob: IncomingBlob) -> None:
-    """Store a blob. IntegrityError if it has another digest or size than its manifest says."""
-    size = push.fetch(blob)
-    if size != blob.size:
-        raise IntegrityError(f"blob {blob.digest} has {size} bytes, its manifest says {blob.size}")
+        def advance(count: int) -> None:
+            nonlocal position
+            position += count
+            show(count)
 
+        def receive_and_advance(count: int) -> None:
+            receive(count)
+            advance(count)
 
-@dataclass
-class BlobTransfer:
-    """A blob at its source that counts its bytes as they arrive, including those before the offset of the first read.
+        def open_whole(start: int) -> BinaryIO:
+            advance(start - position)
+            stream = source.open_blob(digest, start)
+            return metered(
+                stream, receive_and_advance, f"reading blob {digest} from {source.url}", size - start
+            )
 
-    `make` opens the bytes that a delta makes, from an offset on. They are read once: if they are wrong, the next bytes
-    come from the source's file, and `is_whole` is True. `moved` are the bytes that the source sent.
-    """
+        def open_made(start: int) -> BinaryIO:
+            from onnxreg.registry import delta
 
-    source: BlobReader
-    file: Reference
-    advance: Advance
-    make: Callable[[int], BinaryIO] | None = None
-    is_whole: bool = False
-    counted: int = 0
-    moved: int = 0
-
-    @property
-    def digest(self) -> Digest:
-        return self.file.digest
-
-    @property
-    def size(self) -> int:
-        return self.file.size or 0
-
-    @property
-    def path(self) -> Path | None:
-        if self.make is None and isinstance(self.source, DirectoryRegistry):
-            return self.source.blob_path(self.digest)
-        return None
-
-    def pieces(self) -> Sequence[Piece]:
-        return self.file.pieces
-
-    def open(self, start: int) -> BinaryIO:
-        self._count(start - self.counted)
-        if self.make is not None:
-            stream, self.make = self.make(start), None
-            return metered(stream, self._count, self._action(self.digest), self.size - start)
-        self.is_whole = True
-        stream = self.source.open_blob(self.digest, start)
-        return metered(stream, self._receive, self._action(self.digest), self.size - start)
-
-    def maker(self, delta: "Delta", push: Push) -> Callable[[int], BinaryIO]:
-        """A function that opens the bytes of this blob from an offset on, as a delta makes them of files that are here."""
-
-        from onnxreg.registry.delta import open_made
+            advance(start - position)
+            new = Descriptor(digest, size)
+            stream = delta.open_made(new, cast("Delta", delta_file), open_delta, push.local_file, start)
+            return metered(stream, advance, f"making blob {digest}", size - start)
 
         def open_delta() -> BinaryIO:
-            stream = self.source.open_blob(delta.digest)
-            return metered(stream, self._arrive, self._action(delta.digest), delta.size)
+            made_by = cast("Delta", delta_file)
+            stream = source.open_blob(made_by.digest)
+            return metered(stream, receive, f"reading blob {made_by.digest} from {source.url}", made_by.size)
 
-        return partial(open_made, Descriptor(self.digest, self.size), delta, open_delta, push.local_file)
+        def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
+            count = push.fetch(digest, size, open_at, path)
+            if count != size:
+                raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
 
-    def _action(self, digest: Digest) -> str:
-        return f"reading blob {digest} from {self.source.url}"
-
-    def _arrive(self, count: int) -> None:
-        self.moved += count
-
-    def _receive(self, count: int) -> None:
-        self._arrive(count)
-        self._count(count)
-
-    def _count(self, count: int) -> None:
-        self.counted += count
-        self.advance(count)
+        with self.progress.file(file.path, file.size) as show, reading():
+            delta_file, reason, is_doubt = None, "", False
+            if (plan := self.deltas) is not None:
+                delta_file, reason, is_doubt = plan.chosen.get(digest), plan.reason, plan.is_doubt
+            if delta_file is not None:
+                try:
+                    store(open_made)
+                    reason = f"{delta_file.size / size:.1%} of the file"
+                    return Arrival(file.path, digest, size, arrived_bytes, delta_file.since, reason)
+                except IntegrityError as error:
+                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
+            path = source.blob_path(digest) if isinstance(source, DirectoryRegistry) else None
+            try:
+                store(open_whole, path)
+            except IntegrityError:
+                store(open_whole, path)
+            return Arrival(file.path, digest, size, arrived_bytes, None, reason, is_doubt)
 
 
 def copy_verified(

@@ -7,7 +7,6 @@ source's, and it never creates an event.
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any
 
 from onnxreg.registry.gates.enforce import read_policies
@@ -37,9 +36,6 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError, Rem
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Drop, Expire, Purge
-
-UNFINISHED = "unfinished"
-"""The file in `local/` of a directory that marks a mirror as not complete."""
 
 
 @dataclass
@@ -159,20 +155,15 @@ def _verbatim(
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
-    if behind and isinstance(destination, DirectoryRegistry):
-        destination.write_local(UNFINISHED, source.url.encode())
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)
             versions = [version for version, _ in present_versions(log)]
             report.add(exchange(source, destination, ExchangeRequest(name, versions), progress, log=log))
-    if not report.skipped:
-        if catalog is not None:
-            own_catalog = destination.read_file(CATALOG)
-            if own_catalog is None or own_catalog[0] != catalog[0]:
-                destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
-        if isinstance(destination, DirectoryRegistry) and destination.read_local(UNFINISHED) is not None:
-            destination.discard([f"local/{UNFINISHED}"])
+    if not report.skipped and catalog is not None:
+        own_catalog = destination.read_file(CATALOG)
+        if own_catalog is None or own_catalog[0] != catalog[0]:
+            destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
     if frees_blobs or destination.has(tombstones):
         try:
             report.freed = collect(destination, None if destination.is_mirror else tombstones)
@@ -221,16 +212,3 @@ def _by_version(
     for name in list(source.names()):
         report.models += 1
         report.add(exchange_possible(source, destination, name, choose, remember, progress))
-
-
-def unfinished_warning(reader: RegistryReader) -> str | None:
-    """The warning for readers of a mirror that may lack models, or None."""
-    directory = innermost(reader)
-    if not isinstance(directory, DirectoryRegistry) or not directory.is_mirror:
-        return None
-    source = directory.read_local(UNFINISHED)
-    if source is None:
-        return None
-    original = source.decode(errors="replace")
-    again = f"`reg mirror {quote(original)} {quote(directory.url)}` goes on"
-    return f"{directory.url} does not have all models of {original} yet: {again}"

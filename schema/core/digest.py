@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import Self
 
 from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.canonical import Count, Record
@@ -71,14 +71,6 @@ def directory_digest(files: Mapping[str, Digest]) -> Digest:
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
-class Piece(NamedTuple):
-    """A part of a blob, from one offset up to another."""
-
-    start: int
-    stop: int
-    digest: Digest
-
-
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
     """The digests of a file's consecutive parts, `size` bytes each, the last one shorter.
 
@@ -88,11 +80,6 @@ class Pieces(Record, frozen=True, forbid_unknown_fields=True):
 
     size: Count
     digests: tuple[Digest, ...]
-
-    def spans(self, total: int) -> tuple[Piece, ...]:
-        """The pieces of a file with this many bytes, in order."""
-        pairs = zip(range(0, total, self.size), self.digests, strict=True)
-        return tuple(Piece(start, min(start + self.size, total), digest) for start, digest in pairs)
 
 
 def piece_size(total: int) -> int:

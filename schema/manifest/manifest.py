@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, Piece, Pieces
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
     Document,
@@ -111,10 +111,6 @@ class FileEntry(StoredFile):
     """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
 
     role: Text
-
-    def spans(self) -> tuple[Piece, ...]:
-        """The pieces in order; none if their digests are not known."""
-        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else ()
 
 
 class ArtifactMetadata(Document):

@@ -6,7 +6,7 @@ copies. It is never published.
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
@@ -29,7 +29,6 @@ from onnxreg.registry.store.layout import (
     usable_key,
 )
 from onnxreg.registry.store.protocol import (
-    IncomingBlob,
     IndexFile,
     MissingBlobError,
     Push,
@@ -206,11 +205,6 @@ class DirectoryRegistry(RegistryStore):
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         index = self.read_file(index_path(name))
-        if index is not None and b"\r\n" in index[0]:
-            raise IntegrityError(
-                f"{index_path(name)} has the line ends of Windows (CRLF): git or an editor changed them",
-                "type `git config core.autocrlf false`, write `* -text` into .gitattributes, and check the files out again",
-            )
         return IndexFile(*index) if index else None
 
     def names(self) -> Iterator[str]:
@@ -392,9 +386,6 @@ class DirectoryRegistry(RegistryStore):
                         contents[path.name] = read_bounded(path, MAX_DOCUMENT_BYTES)
         return contents
 
-    def remove_note(self, kind: Kind, note: str) -> None:
-        self.discard([note_path(kind, note)])
-
     def is_alive(self, note: str) -> bool | None:
         with host_errors(f"looking at the locks of {self.url}"):
             return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
@@ -413,8 +404,6 @@ class DirectoryPush(StagedBlobs, Push):
         self._registry = registry
         self._placed: set[BlobKey] = set()
         self._relied: set[BlobKey] = set()
-        self._condemned: frozenset[BlobKey] = frozenset()
-        self._damaged: frozenset[BlobKey] = frozenset()
         self._partial: dict[Digest, PartialDownload] = {}
         self._fetched: set[Digest] = set()
 
@@ -423,7 +412,7 @@ class DirectoryPush(StagedBlobs, Push):
         with self._lock:
             arrivals = self._fetched & self._staged.keys()
             paths = {digest: self._staged.pop(digest) for digest in arrivals}
-        self._give_names({usable_key(digest, self._condemned): path for digest, path in paths.items()})
+        self._give_names({usable_key(digest, self.condemned): path for digest, path in paths.items()})
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""
@@ -432,14 +421,11 @@ class DirectoryPush(StagedBlobs, Push):
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
-        self._condemned = frozenset(condemned)
-        for key in sorted(self._placed & self._condemned):
+        super().avoid(condemned)
+        for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)
             with suppress(NotFoundError), self._registry.open_key(key) as source:
                 self.put(source, key.digest)
-
-    def distrust(self, keys: Collection[BlobKey]) -> None:
-        self._damaged = frozenset(keys)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         with self._lock:
@@ -448,9 +434,9 @@ class DirectoryPush(StagedBlobs, Push):
 
     def _is_present(self, digest: Digest) -> bool:
         """Look under every key that is not condemned: an earlier attempt may have avoided the plain one."""
-        usable = [key for key in keys_of(digest) if key not in self._condemned]
+        usable = [key for key in keys_of(digest) if key not in self.condemned]
         present_key = next(filter(self._registry.has_key, usable), None)
-        if present_key is None or not self._damaged.isdisjoint(usable):
+        if present_key is None or not self.damaged.isdisjoint(usable):
             return False
         self._relied.add(present_key)
         return True
@@ -459,21 +445,23 @@ class DirectoryPush(StagedBlobs, Push):
         present = self._registry.blob_path(digest)
         return self._staged.get(digest) or (present if is_regular(present) else None)
 
-    def fetch(self, blob: IncomingBlob) -> int:
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
         with self._lock:
-            self._fetched.add(blob.digest)
-            partial = self._partial.get(blob.digest)
+            self._fetched.add(digest)
+            partial = self._partial.get(digest)
         with host_errors(f"writing a blob to {self._url}"):
-            if partial is None and blob.size >= MIN_RESUMABLE_BYTES:
-                partial = PartialDownload.take(self._registry.root, blob.digest, self._disk)
+            if partial is None and size >= MIN_RESUMABLE_BYTES:
+                partial = PartialDownload.take(self._registry.root, digest, self._disk)
             if partial is None:
-                with blob.open(0) as stream:
-                    return self.put(stream, blob.digest)[1]
+                with open_at(0) as stream:
+                    return self.put(stream, digest)[1]
             with self._lock:
-                self._partial[blob.digest] = partial
-            size = partial.fill(blob)
-        self._keep(partial.path, blob.digest)
-        return size
+                self._partial[digest] = partial
+            count = partial.fill(digest, size, open_at)
+        self._keep(partial.path, digest)
+        return count
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         self.flush()
@@ -481,7 +469,7 @@ class DirectoryPush(StagedBlobs, Push):
 
     def flush(self) -> None:
         with host_errors(f"writing to {self._url}"):
-            keys = {usable_key(digest, self._condemned): path for digest, path in self._staged.items()}
+            keys = {usable_key(digest, self.condemned): path for digest, path in self._staged.items()}
             self._staged, relied, self._relied = {}, self._relied - self._placed, set()
             self._give_names(keys, relied)
             self._placed.update(keys)

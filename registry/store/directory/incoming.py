@@ -11,12 +11,13 @@ import re
 import secrets
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.scratch import take
-from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher, IncomingBlob
+from onnxreg.registry.store.protocol import Hasher
 from onnxreg.registry.support.disk import Disk, host_errors, is_regular, set_mode, write_back
 from onnxreg.schema.core.digest import Digest
 
@@ -106,11 +107,10 @@ class PartialDownload:
         self._disk.unlink(Path(self._lock.lock_file))
         self._lock.release()
 
-    def fill(self, blob: IncomingBlob) -> int:
+    def fill(self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
         """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong.
 
-        Pieces whose digests are stated are fetched again if they are damaged. A link, or a file that this user may not
-        write, is removed first: its bytes belong to somebody else.
+        A link, or a file that this user may not write, is removed first: its bytes belong to somebody else.
         """
         is_own = is_regular(self.path) and self.path.lstat().st_nlink == 1
         if is_own:
@@ -118,47 +118,20 @@ class PartialDownload:
         if not is_own or not os.access(self.path, os.R_OK | os.W_OK):
             self._disk.unlink(self.path)
         with self._disk.extend(self.path) as file:
-            free = shutil.disk_usage(self.path.parent).free + file.seek(0, os.SEEK_END)
-            if free < blob.size <= MAX_FILE_BYTES:
+            present_bytes = file.seek(0, os.SEEK_END)
+            if shutil.disk_usage(self.path.parent).free + present_bytes < size <= MAX_FILE_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            digest, size = _append(file, blob)
-            if digest != blob.digest:
-                damaged = [
-                    piece for piece in blob.pieces() if _digest(file, piece.start, piece.stop) != piece.digest
-                ]
-                for piece in damaged:
-                    file.seek(piece.start)
-                    with blob.open(piece.start) as stream:
-                        left = piece.stop - piece.start
-                        while left and (data := stream.read(min(CHUNK_BYTES, left))):
-                            left -= file.write(data)
-                digest = _digest(file, 0, size) if damaged else digest
-        if digest != blob.digest:
+            if present_bytes > size:
+                file.truncate(0)
+            file.seek(0)
+            hasher = hashlib.sha256()
+            _, start = streams.pump(file, None, hasher=hasher)
+            with open_at(start) as remainder:
+                actual, count = streams.pump(remainder, file, write_back(file, start), hasher)
+        if actual != digest:
             self._disk.unlink(self.path)
-            streams.check(digest, blob.digest, f"blob {blob.digest}")
-        return size
-
-
-def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
-    """Hash the bytes that are there and fetch the rest; returns digest and size of the whole."""
-    if file.seek(0, os.SEEK_END) > blob.size:
-        file.truncate(0)
-    file.seek(0)
-    hasher = hashlib.sha256()
-    _, start = streams.pump(file, None, hasher=hasher)
-    with blob.open(start) as remainder:
-        digest, size = streams.pump(remainder, file, write_back(file, start), hasher)
-    return digest, start + size
-
-
-def _digest(file: BinaryIO, start: int, stop: int) -> Digest:
-    """The digest of a part of a file."""
-    hasher = hashlib.sha256()
-    file.seek(start)
-    while start < stop and (data := file.read(min(CHUNK_BYTES, stop - start))):
-        hasher.update(data)
-        start += len(data)
-    return Digest(hasher.hexdigest())
+            streams.check(actual, digest, f"blob {digest}")
+        return start + count
 
 
 def clear_partial(root: Path, disk: Disk) -> int:

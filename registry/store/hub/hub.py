@@ -58,7 +58,7 @@ from onnxreg.registry.store.layout import (
 )
 from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import IncomingBlob, IndexFile, ObjectStore, Push, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import IndexFile, ObjectStore, Push, StoredObject, TreeFile
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
@@ -243,28 +243,27 @@ class HubRegistry(ObjectRegistry):
 class HubPush(StagedBlobs, Push):
     """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit.
 
-    `shown` is the model whose layout this push asks for.
+    `shown_name` is the model whose layout this push asks for.
     """
 
     last_step = "uploading and committing"
 
-    def __init__(self, files: HubStore, directory: Path, shown: str | None = None) -> None:
+    def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
-        self._shown = shown
+        self._shown = shown_name
         self.files = files
         self._relied: set[Digest] = set()
-        self._condemned: frozenset[BlobKey] = frozenset()
-        self._damaged: frozenset[str] = frozenset()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        self._condemned = frozenset(condemned)
+        super().avoid(condemned)
         self._relied = set()
 
-    def distrust(self, keys: Collection[BlobKey]) -> None:
-        self._damaged = frozenset(key.path for key in keys)
-
     def _paths(self, digests: Iterable[Digest]) -> dict[str, Digest]:
-        return {usable_key(digest, self._condemned).path: digest for digest in digests}
+        return {usable_key(digest, self.condemned).path: digest for digest in digests}
+
+    @property
+    def _damaged(self) -> set[str]:
+        return {key.path for key in self.damaged}
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         requested = set(digests)
@@ -273,15 +272,17 @@ class HubPush(StagedBlobs, Push):
         self._relied |= present
         return present | (requested & self._staged.keys())
 
-    def fetch(self, blob: IncomingBlob) -> int:
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
         """Stage a blob from another store; a file of this machine is sent from where it is."""
-        with blob.open(0) as stream:
-            if blob.path is None:
-                return self.put(stream, blob.digest)[1]
-            actual, size = streams.pump(stream, None)
-        streams.check(actual, blob.digest, f"blob {blob.digest}")
-        self._staged[blob.digest] = blob.path
-        return size
+        with open_at(0) as stream:
+            if path is None:
+                return self.put(stream, digest)[1]
+            actual, count = streams.pump(stream, None)
+        streams.check(actual, digest, f"blob {digest}")
+        self._staged[digest] = path
+        return count
 
     def flush(self) -> None:
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))

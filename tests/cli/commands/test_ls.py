@@ -98,17 +98,6 @@ def test_filters_choose_the_newest_release_that_has_such_an_artifact(
         assert found == expected
 
 
-def test_a_mirror_that_is_not_filled_is_told(reg: Reg, tmp_path: Path, home: Path) -> None:
-    there = tmp_path / "mirror"
-    assert reg("mirror", home, there).status == 0
-    assert reg("--registry", there, "ls").err == ""
-    (there / "local" / "unfinished").write_text("s3://models")
-    for words in (["ls"], ["ls", "--format", "onnx-int8"], ["ls", "--json"]):
-        done = reg("--registry", there, *words)
-        assert done.status == 0
-        assert ("does not have all models of s3://models yet" in done.err) == ("--json" not in words)
-
-
 @pytest.mark.usefixtures("shop")
 def test_a_yanked_version_gives_way_to_the_one_before(reg: Reg) -> None:
     assert listed(reg, "acme/pii", "--format", "onnx-int8")["acme/pii"][0] == "0.2.0"

@@ -24,7 +24,7 @@ from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
-from onnxreg.registry.transfer.mirror import MirrorResult, mirror, open_both, unfinished_warning
+from onnxreg.registry.transfer.mirror import MirrorResult, mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -181,17 +181,6 @@ def test_an_interrupted_mirror_resumes(filled: Registry) -> None:
     assert done.blobs <= len(referred(filled.store)) - len(there)
     assert indexes(copied) == indexes(filled.store)
     assert not verify(copied).damages
-
-
-def test_a_mirror_that_was_cut_off_says_so_until_it_is_filled(filled: Registry, tmp_path: Path) -> None:
-    copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
-    assert unfinished_warning(copied) is None
-    with pytest.raises(KeyboardInterrupt):
-        mirror(filled.store, copied, progress=Interrupted(12))
-    told = f"{copied.url} does not have all models of {filled.store.url} yet: `reg mirror "
-    assert unfinished_warning(copied) or "".startswith(told)
-    mirror(filled.store, copied)
-    assert unfinished_warning(copied) is None
 
 
 def test_a_fork_writes_nothing(
