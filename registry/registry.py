@@ -228,10 +228,7 @@ class Registry:
         located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
         versions = [located.version, *_held_by(log, channels, located.version)]
         if layout is not None and (layout != "hub" or not self.remotes.url_of(to).startswith("hf://")):
-            raise InputError(
-                f"no layout {layout[:40]!r} for {self.remotes.url_of(to)}",
-                "--layout hub is for hf://ORG/NAME",
-            )
+            raise InputError(f"no layout {layout[:40]!r} there", "--layout hub is for hf://ORG/NAME")
         remote = self._destination(to)
         hub = None if layout is None else cast("HubRegistry", remote)
         if hub is not None:
