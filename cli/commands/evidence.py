@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
-    "reg attest acme/pii-small:1.2.0 --report recall_delta.json",
+    "reg attest acme/pii-small:1.2.0 --report certificates/model_int8.onnx.json",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --remote origin",
     "reg prove acme/pii-small",
@@ -39,7 +39,7 @@ def attest(
     session: Session,
     ref: RefArgument,
     report: Annotated[
-        Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
+        Path, typer.Option(help="A certificate of an export, or the document that docs/gates.md describes.")
     ],
     key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
     remote: TargetRemote = None,

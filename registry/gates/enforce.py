@@ -28,7 +28,7 @@ from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Rollout
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
-CHANGES = frozenset({"breaking", "planned"})
+CHANGES = frozenset({"breaking"})
 """The demands that limit changes since the promotion before."""
 DEMANDS = frozenset(Rule.demands())
 STEP_DEMANDS = DEMANDS - {"min_hours"}

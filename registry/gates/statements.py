@@ -63,9 +63,9 @@ def attest(
     Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
     was made against another parent than the artifact's; `label` is its name in errors.
     """
-    from onnxreg.schema.gates.evaluation import read_evaluation
+    from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
 
-    media_type, evaluation = read_evaluation(report, label)
+    media_type, evaluation = EVALUATION, read_evaluation(report, label)
     artifact = _artifact(published, evaluation.artifact, "the report")
     evidence, source = artifact.certification.evidence, published.manifest.source
     parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}

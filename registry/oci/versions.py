@@ -42,12 +42,12 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.formats.sbom import BomSubject, bill
-from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
+from onnxreg.schema.gates.evaluation import EVALUATION
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 SBOM = "application/vnd.cyclonedx+json"
-STATEMENTS = frozenset({ENVELOPE, EVALUATION, RECALL_DELTA})
+STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 """The media types of the statements that an import records. The bill of materials follows from the manifest."""
 
 

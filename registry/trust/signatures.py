@@ -39,7 +39,6 @@ BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
 """The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
 KINDS = {
-    "application/vnd.onnxreg.recall-delta.v1+json": "evaluation",
     "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
     PROOF: "proof",
     BENCHMARK: "benchmark",
@@ -173,7 +172,7 @@ class RecordedStatement:
         if kind == "evaluation":
             from onnxreg.schema.gates.evaluation import read_evaluation
 
-            report: Any = read_evaluation(data, "an evaluation")[1]
+            report: Any = read_evaluation(data, "an evaluation")
         else:
             from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 

@@ -6,22 +6,19 @@ An evaluation is the certificate that an export writes, or a short document of a
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
 `checks` are those of a manifest. The loss is the check `quant_recall_delta`. A certificate also has `task`, `metrics` and
-`resampling`. OpenMed's `recall_delta.json` is read as such a document.
+`resampling`.
 """
 
 from typing import Literal
 
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
-RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
-FORMAT = "onnxreg-evaluation"
-GIVE_A_REPORT = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
+GIVE_A_REPORT = "give a certificate that an export wrote, or the document that docs/gates.md describes"
 State = Literal["certified", "refused", "unknown"]
 
 
@@ -89,50 +86,9 @@ class EvaluationDocument(Document):
         return None if check is None or check.value is None else check
 
 
-class _Int8Model(Document):
-    int8_model_digest: Digest
-
-
-class _RecallDelta(Document):
-    """The keys of `recall_delta.json` that are read."""
-
-    artifact: _Int8Model
-    source_digest: Digest | None = None
-    suite_digest: Digest
-    state: State
-    quant_recall_delta: float | None = None
-    quant_recall_delta_interval: tuple[float, float] | None = None
-    synthetic: bool | None = None
-
-    def evaluation(self, label: str) -> EvaluationDocument:
-        """The evaluation that it states. InputError if its interval is not in order."""
-        value: dict[str, object] = {
-            "format": FORMAT,
-            "format_version": 1,
-            "artifact": self.artifact.int8_model_digest,
-            "parent": self.source_digest,
-            "suite": self.suite_digest,
-            "state": self.state,
-            "synthetic": self.synthetic,
-        }
-        if self.quant_recall_delta is not None:
-            loss = {"name": LOSS, "metric": "character_recall", "verdict": "info"}
-            figures = {"value": self.quant_recall_delta, "interval": self.quant_recall_delta_interval}
-            value["checks"] = [loss | figures]
-        return EvaluationDocument.from_json(value, label)
-
-
-def read_evaluation(data: bytes, label: str = "report") -> tuple[str, EvaluationDocument]:
-    """Read either document. Return its media type and its content.
-
-    Raise InputError if it is neither, or does not say about which bytes it is.
-    """
+def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
+    """Read an evaluation. InputError if it is not valid, or does not say about which bytes it is."""
     try:
-        value = canonical.decode(data, label)
-        if isinstance(value, dict) and value.get("format") == FORMAT:
-            return EVALUATION, EvaluationDocument.decode(data, label)
-        if not isinstance(value, dict) or "artifact" not in value:
-            raise InputError(f"{label} is not valid: it does not say which artifact was evaluated")
-        return RECALL_DELTA, _RecallDelta.decode(data, label).evaluation(label)
+        return EvaluationDocument.decode(data, label)
     except InputError as error:
         raise InputError(error.message, error.hint or GIVE_A_REPORT) from error

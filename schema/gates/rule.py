@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from onnxreg.schema.compare.manifests import Change, diff
-from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, JsonObject, Table, Text, WrittenDocument
@@ -296,19 +295,6 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
     yield not kinds, NOTHING_BEFORE if candidate.before is None else detail
 
 
-def _planned(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
-    patterns = ("cosmetic", *rule.planned)
-    others = {item.kind for item in candidate.changes if not is_planned(patterns, item.kind, item.severity)}
-    detail = f"not planned: {', '.join(sorted(others))}" if others else "every change was planned"
-    yield not others, NOTHING_BEFORE if candidate.before is None else detail
-
-
-def is_planned(patterns: Sequence[str], kind: str, severity: str) -> bool:
-    """True if one of these severities and patterns of kinds allows a change."""
-    return severity in patterns or any(fnmatchcase(kind, pattern) for pattern in patterns)
-
-
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """A proof on record binds each smaller artifact to a float32 one of the version; a signed rule wants it signed.
 
@@ -350,8 +336,6 @@ def _min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
         yield False, "it was not rolled out"
 
 
-PLANNED_KIND = r"[a-z0-9*]+(-[a-z0-9*]+)+"
-"""A kind of change, `<noun>-<verb>`, or a pattern of kinds: it has a hyphen, so that a misspelt severity is refused."""
 MAX_HOURS = 8760
 """A year: the longest rollout that a rule may demand."""
 
@@ -383,9 +367,6 @@ Digests = Annotated[tuple[Digest, ...], AfterValidator(_different)]
 Where = Annotated[str, AfterValidator(value_error(_check_where))]
 Devices = tuple[Annotated[str | JsonObject, AfterValidator(value_error(_check_device))], ...]
 Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
-Planned = Annotated[
-    tuple[Severity | Annotated[str, Field(pattern=f"^{PLANNED_KIND}$")], ...], AfterValidator(_different)
-]
 
 
 class Rule(WrittenDocument):
@@ -409,7 +390,6 @@ class Rule(WrittenDocument):
     devices: Annotated[Devices, _devices] = ()
     contract: Annotated[Digests, _contract] = ()
     breaking: Annotated[Literal[False] | None, _breaking] = None
-    planned: Annotated[Planned, _planned] = ()
     faithful: Annotated[Literal[True] | None, _faithful] = None
     min_hours: Annotated[float | None, Field(gt=0, le=MAX_HOURS), _min_hours] = None
 

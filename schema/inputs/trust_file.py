@@ -20,17 +20,17 @@ versions = true                      # every version that is pulled or resolved 
 keys = ["release"]                   # default: any trusted key
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
+from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, about, suggest
+from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -43,14 +43,6 @@ REMOVED = {
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
 """Keys that a trust file once had, and their replacement."""
-KINDS = {
-    "str": "a text",
-    "bool": "true or false",
-    "int": "a whole number",
-    "object": "a table",
-    "array": "a list",
-}
-Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +57,7 @@ class RevocationPoint(_Table, frozen=True):
 
     registry: str
     model: str
-    seq: Number
+    seq: Count
     head: Digest
 
     def __post_init__(self) -> None:
@@ -106,7 +98,7 @@ class SignatureRequirement(_Table, frozen=True):
     models: tuple[str, ...] = ("*",)
     registry: str | None = None
     lines: bool = False
-    since: Number = 1
+    since: Count = 1
     versions: bool = False
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
@@ -156,21 +148,18 @@ class Trust:
 
     def governs(self, registry: str) -> bool:
         """True if a registry must have a log of policies: a requirement names that log as it would a model."""
-        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
+        return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
         """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
-        needs = self.required(registry, model)
-        has_needs = any(need.lines or need.versions for need in needs)
-        return has_needs or any(key.covers(model) for key in self.keys.values())
+        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
         return [
-            requirement
-            for requirement in self.requirements
-            if requirement.registry in (None, registry)
-            and any(fnmatchcase(model, pattern) for pattern in requirement.models)
+            need
+            for need in self.requirements
+            if need.registry in (None, registry) and any(fnmatchcase(model, item) for item in need.models)
         ]
 
 
@@ -178,7 +167,11 @@ def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly. InputError names the file and the place."""
     value = read_toml(data, label)
     with about(label):
-        file = _read(value)
+        needs = value.get("require", ())
+        for table in (value, *(needs if isinstance(needs, list) else ())):
+            if removed := next((key for key in REMOVED if key in table), None):
+                raise InputError(f"{removed} is no longer supported", REMOVED[removed])
+        file = convert(value, _TrustFile, "the file")
         named = {
             name: TrustedKey(name=name, **structs.asdict(item) | {"key": PublicKey.parse(item.key)})
             for name, item in file.keys.items()
@@ -198,36 +191,12 @@ def read_trust(data: bytes, label: str) -> Trust:
                 )
             if len(replaced) == len(lineages[name]):
                 raise InputError(f"key {name[:80]!r} replaces itself")
-        requirements = []
-        for need in file.require:  # a key that replaces a named one counts too
-            heirs = [name for name, lineage in lineages.items() if not lineage.isdisjoint(need.keys)]
-            names = tuple(dict.fromkeys((*need.keys, *heirs)))
-            requirements.append(structs.replace(need, keys=names))
-        return Trust(trust.keys, tuple(requirements))
+        requirements = tuple(
+            structs.replace(need, keys=(*need.keys, *_heirs(need.keys, lineages))) for need in file.require
+        )
+        return Trust(trust.keys, requirements)
 
 
-def _read(value: Mapping[str, Any]) -> _TrustFile:
-    needs = value.get("require", ())
-    for table in (value, *(needs if isinstance(needs, list) else ())):
-        if removed := next((key for key in REMOVED if key in table), None):
-            raise InputError(f"{removed} is no longer supported", REMOVED[removed])
-    try:
-        return msgspec.convert(value, _TrustFile, dec_hook=lambda kind, text: kind.parse(text))
-    except msgspec.ValidationError as error:
-        raise _fault(str(error)) from error
-
-
-def _fault(problem: str) -> InputError:
-    """The fault that msgspec found, in our words."""
-    problem, _, path = problem[:400].partition(" - at `$")
-    table = path.strip("`.").replace("[...]", "") or "the file"
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem):
-        tables = (_TrustFile, _KeyTable, Revocation, RevocationPoint, SignatureRequirement)
-        keys = sorted({name for table in tables for name in table.__struct_fields__})
-        return InputError(f"{table} has no key {unknown[1][:80]!r}", suggest(unknown[1], keys))
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
-        return InputError(f"{table}: {missing[1]} is missing")
-    if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem):
-        expected, given = (KINDS.get(kind, kind) for kind in wrong.groups())
-        return InputError(f"{table} must be {expected}, not {given}")
-    return InputError(f"{table}: {problem}")
+def _heirs(names: Iterable[str], lineages: Mapping[str, set[str]]) -> list[str]:
+    """The other keys that replace one of these, directly or not: they count where it is named."""
+    return [name for name, lineage in lineages.items() if name not in names and not lineage.isdisjoint(names)]

@@ -368,60 +368,11 @@ def test_a_hostile_report_is_refused(reg: Reg, home: Path, tmp_path: Path, case:
     assert Registry(home).log("acme/pii") == before
 
 
-def certificate(home: Path, **changes: Any) -> bytes:
-    """A `recall_delta.json` of the INT8 file, with keys changed; None leaves one out."""
-    general = json.loads(report(home))
-    value = {
-        "schema_version": 1,
-        "artifact": {"int8_model_digest": general["artifact"]},
-        "suite_digest": general["suite"],
-        "state": "certified",
-        "quant_recall_delta": 0.001,
-        "quant_recall_delta_interval": [0.0, 0.002],
-        **changes,
-    }
-    return json.dumps({key: item for key, item in value.items() if item is not None}).encode()
-
-
-CERTIFICATES: dict[str, Mapping[str, Any]] = {
-    "a state that there is not": {"state": "blessed"},
-    "a state that is a list": {"state": ["certified"]},
-    "no artifact": {"artifact": None},
-    "an artifact that is text": {"artifact": "model_int8.onnx"},
-    "an artifact by number": {"artifact": {"int8_model_digest": 5}},
-    "an artifact by a list": {"artifact": {"int8_model_digest": [f"sha256:{'0' * 64}"]}},
-    "an artifact by its path": {"artifact": {"int8_model_digest": "../../etc/passwd"}},
-    "an artifact of another version": {"artifact": {"int8_model_digest": f"sha256:{'0' * 64}"}},
-    "a digest in capitals": {"suite_digest": f"SHA256:{'A' * 64}"},
-    "a short digest": {"suite_digest": "sha256:00"},
-    "a suite by number": {"suite_digest": 5},
-    "no suite": {"suite_digest": None},
-    "a source by an object": {"source_digest": {}},
-    "a loss that is text": {"quant_recall_delta": "0"},
-    "a loss that is true": {"quant_recall_delta": True},
-    "a loss of many digits": {"quant_recall_delta": 10**400},
-    "an interval of three": {"quant_recall_delta_interval": [0, 0, 0]},
-    "an interval backwards": {"quant_recall_delta_interval": [1, 0]},
-    "an interval that is text": {"quant_recall_delta_interval": "01"},
-    "synthetic by a word": {"synthetic": "no"},
-}
-
-
-@pytest.mark.parametrize("case", CERTIFICATES)
-def test_a_hostile_certificate_is_refused(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
-    (tmp_path / "report.json").write_bytes(certificate(home, **CERTIFICATES[case]))
-    before = Registry(home).log("acme/pii")
-    done = reg("--registry", home, "attest", "acme/pii:0.2.0", "--report", "report.json", "--json")
-    check(done, 2, "report")
-    assert Registry(home).log("acme/pii") == before
-
-
 def test_an_honest_certificate_is_taken(reg: Reg, home: Path, tmp_path: Path) -> None:
     """What the attacks change is all that is wrong with them."""
-    for made in (report(home), certificate(home)):
-        (tmp_path / "report.json").write_bytes(made)
-        done = reg("--registry", home, "attest", "acme/pii:0.2.0", "--report", "report.json")
-        assert done.status == 0, done.err
+    (tmp_path / "report.json").write_bytes(report(home))
+    done = reg("--registry", home, "attest", "acme/pii:0.2.0", "--report", "report.json")
+    assert done.status == 0, done.err
 
 
 def test_honest_weights_and_rows_are_taken(reg: Reg, vision: Path) -> None:

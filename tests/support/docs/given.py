@@ -263,8 +263,8 @@ def audited(world: World) -> None:
     assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
     registry = Registry(home)
     page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
-    plan = page.partition("```toml planned.toml\n")[2].partition("```")[0]
-    owner.set_policy(registry, read_policy(plan.encode(), "planned.toml"))
+    plan = page.partition("```toml retrain.toml\n")[2].partition("```")[0]
+    owner.set_policy(registry, read_policy(plan.encode(), "retrain.toml"))
     for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
         registry.add(release(world.scratch / f"draft{number}", str(number), 0.001 * number), version)
         owner.promote(registry, f"acme/pii:{version}", "stable", reason="monthly retrain")

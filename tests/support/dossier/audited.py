@@ -21,11 +21,9 @@ PLAN = b"""
 channel = "stable"
 certified = ["onnx-int8"]
 breaking = false
-planned = ["artifact-*", "certification-*", "check-value-*", "semantic-*"]
 [[rule]]
 channel = "beta"
 licenses = ["Apache-2.0"]
-planned = ["notable"]
 """
 RECIPE = {
     "profile": "android",

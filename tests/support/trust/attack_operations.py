@@ -45,7 +45,6 @@ POLICIES = {
     "lax-beta": POLICY + LAX.replace(b"stable", b"beta"),
     "other": b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n',
     "elsewhere": b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n',
-    "planned": b'[[rule]]\nchannel = "stable"\nplanned = ["artifact-*", "certification-*"]\n',
     "signed": b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsigned_by = ["release"]\n',
 }
 PLANTED = b"weights with a back door"
