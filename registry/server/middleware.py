@@ -9,17 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -51,16 +49,9 @@ class Metrics:
         self.bytes = Counter(
             "reg_response_bytes", "Bytes of the bodies of answers.", ("route",), registry=own
         )
-        self.in_flight = Gauge(
-            "reg_requests_in_flight", "Requests under way.", registry=own, multiprocess_mode="livesum"
-        )
         self.seconds = Histogram(
             "reg_request_seconds", "Seconds to the last byte.", ("route",), registry=own, buckets=SECONDS
         )
-        for file in Path(os.environ.get(WORKERS_DIRECTORY, os.devnull)).glob("gauge_livesum_*.db"):
-            pid = int(file.stem.rpartition("_")[2])
-            if not Path(f"/proc/{pid}").exists():
-                mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
     def text(self) -> bytes:
         """The exposition: the sums of all workers."""
@@ -93,11 +84,9 @@ class Observer:
             status = message.get("status", status)
             count += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0
 
-        self._metrics.in_flight.inc()
         try:
             await self._app(scope, receive, observed)
         finally:
-            self._metrics.in_flight.dec()
             self._record(scope, status, count, time.perf_counter() - started)
 
     def _record(self, scope: Scope, status: int, count: int, seconds: float) -> None:

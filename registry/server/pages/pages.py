@@ -58,8 +58,6 @@ MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """Of the chart, in its own units."""
-MAX_NAMED = 3
-"""Artifacts that a note names."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -69,12 +67,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """A word for the state of a version, the line of the log that set it, the text of its badge, and its artifacts."""
+    """A word for the state of a version, the line of the log that set it, and the text of its badge."""
 
     word: str
     line: LogLine | None = None
     text: str = ""
-    artifacts: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,14 +196,9 @@ class ModelPage:
         states += [Standing("yanked", by_event.get(event)) for event in sorted(entry.yanks)]
         if entry.is_refused(summary):
             artifacts = summary.artifacts if summary else ()
-            refused, certified = (
-                [artifact.path for artifact in artifacts if artifact.state == state]
-                for state in ("refused", "certified")
-            )
-            is_part = 0 < len(refused) < len(artifacts)
-            badge = f"{len(refused)} of {len(artifacts)} refused" if is_part else ""
-            names = _named(refused) + (f". Certified: {_named(certified)}" if certified else "")
-            states.append(Standing("refused", None, badge, names if refused else ""))
+            count = sum(artifact.state == "refused" for artifact in artifacts)
+            badge = f"{count} of {len(artifacts)} refused" if 0 < count < len(artifacts) else ""
+            states.append(Standing("refused", None, badge))
         flags = {"partial": entry.held is not None, "pinned": entry.pinned}
         states += [Standing(word) for word, is_set in flags.items() if is_set]
         channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
@@ -240,11 +232,6 @@ class ModelPage:
             return latest_proofs(self.log, digest, manifest, Trust())
         except RegError:
             return {}
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-    return ", ".join(paths[:MAX_NAMED]) + more
 
 
 class Pages:
