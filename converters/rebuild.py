@@ -109,8 +109,6 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
     check_code(recipe.code, plan.source.code, label)
     _check_source(plan, manifest, label)
     check_data(recorded, plan.recorded_recipe(), label)
-    if recipe.code is None:
-        plan = plan.without_code()
     return plan.recorded_as(manifest.source)
 
 

@@ -1,8 +1,6 @@
-"""Many exports at once: a job file, processes or a Dask cluster, and a report of all jobs.
+"""Many exports at once. A job is a command line of `reg export`, run in a worker process or on a Dask cluster.
 
-`jobs` reads and checks the job file, `pool` decides how many exports fit on this machine and runs
-them in processes, `cluster` on Dask workers. `work` is one job wherever it runs; its result is a
-`JobOutcome`.
+`jobs` reads the job file, `worker` runs one command line after the other, `run_batch` shares them out and reports.
 
 Start with `run_batch.py`. The command in words: docs/fleets.md.
 Must not import: `commands`.

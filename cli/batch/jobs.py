@@ -1,4 +1,4 @@
-"""Reading a job file, YAML or CSV: every row is checked before the first one runs."""
+"""Reading a job file, YAML or CSV: each row becomes an export request, and its command line."""
 
 import csv
 import json
@@ -7,28 +7,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.schema.core.errors import InputError, NotFoundError, why
 from onnxreg.schema.inputs.recipe_file import JobRow
 
 OPTION = "options."
 """The prefix of an option's column in a CSV file."""
-PATHS = ("source", "recipe")
-OPTION_PATHS = ("eval_suite", "confirm_suite", "calibration", "scales_from")
+PATHS = ("eval_suite", "confirm_suite", "calibration", "scales_from")
+"""The options that name files."""
+FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
+"""The options that are true or false."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One export. `row` is its number in the file, from 1; paths are absolute."""
+    """One export. `row` is its number in the file, from 1; `request` is what it asks for, its paths absolute."""
 
     row: int
-    request: JobRow
+    called: str
+    version: str | None
+    request: ExportRequest
 
-    @property
-    def called(self) -> str:
-        return self.request.called
+    def words(self) -> list[str]:
+        """The command line of the job, from `export` on; no value of a row can be taken for an option."""
+        request = self.request
+        values: dict[str, Any] = {"name": request.name, "version": self.version, "profile": request.profile}
+        values |= {"task": request.task, "recipe": request.recipe, **request.options}
+        words = ["export", "--json"]
+        for key, value in values.items():
+            if key in FLAGS:
+                words += [flag(key)] if value is not (key in ON_BY_DEFAULT) else []
+            elif isinstance(value, Mapping):
+                words += [f"{flag(key)}={gold}={label or ''}" for gold, label in value.items()]
+            elif value is not None:
+                items = value if isinstance(value, list | tuple) else [value]
+                words += [f"{flag(key)}={item}" for item in items]
+        return words if request.source is None else [*words, "--", request.source]
 
 
-def read_jobs(path: Path) -> list[Job]:
+def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
     """The jobs of a file, in order.
 
     Raises NotFoundError if there is no such file, InputError if it is malformed: the message names the row.
@@ -36,10 +53,37 @@ def read_jobs(path: Path) -> list[Job]:
     rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
     if not rows:
         raise InputError(f"{path.name} holds no jobs", "write one row for each export: see docs/fleets.md")
-    directory = path.absolute().parent
-    return [
-        Job(number, _row(row, f"{path.name}: row {number}", directory)) for number, row in enumerate(rows, 1)
-    ]
+    directory, jobs = path.absolute().parent, []
+    for number, value in enumerate(rows, 1):
+        label = f"{path.name}: row {number}"
+        if not isinstance(value, dict):
+            raise InputError(f"{label} holds no keys", "write keys and values: - {source: ..., profile: ...}")
+        row = JobRow.from_json(value, label)
+        options = {**row.options, **row.statements}
+        for key, item in options.items():
+            if (key in FLAGS) is not isinstance(item, bool):
+                raise InputError(
+                    f"{label}: the option {key[:80]} is {'' if key in FLAGS else 'not '}true or false"
+                )
+        source, recipe = (
+            None if text is None else _beside(text, directory) for text in (row.source, row.recipe)
+        )
+        placed = {key: Path(_beside(options[key], directory)) for key in PATHS if key in options}
+        request = ExportRequest(
+            source,
+            row.name,
+            row.profile,
+            None if recipe is None else Path(recipe),
+            row.task,
+            {**options, **placed},
+            trust_remote_code,
+            allow_code,
+        )
+        name = row.name or source or str(recipe)
+        jobs.append(
+            Job(number, name if row.version is None else f"{name}:{row.version}", row.version, request)
+        )
+    return jobs
 
 
 def _yaml_rows(path: Path) -> Sequence[Any]:
@@ -52,6 +96,7 @@ def _yaml_rows(path: Path) -> Sequence[Any]:
 
 
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows without their empty cells. The columns `options.*` hold JSON, or else text."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -64,7 +109,13 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                         f"{path.name}: row {number} has not as many cells as there are columns",
                         "write a cell with a comma in double quotes",
                     )
-                yield _from_cells(row)
+                value: dict[str, Any] = {key: cell for key, cell in row.items() if cell}
+                options = {key: value.pop(key) for key in header if key in value and key.startswith(OPTION)}
+                if options:
+                    value["options"] = {
+                        key.removeprefix(OPTION): _scalar(cell) for key, cell in options.items()
+                    }
+                yield value
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no job file at {path}", "check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -73,36 +124,11 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         ) from error
 
 
-def _from_cells(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row without its empty cells. The columns `options.*` hold JSON, or else text."""
-    cells = {key: cell for key, cell in row.items() if cell}
-    value: dict[str, Any] = {key: cell for key, cell in cells.items() if not key.startswith(OPTION)}
-    options = {
-        key.removeprefix(OPTION): _scalar(cell) for key, cell in cells.items() if key.startswith(OPTION)
-    }
-    return {**value, "options": options} if options else value
-
-
 def _scalar(cell: str) -> Any:
     try:
         return json.loads(cell)
     except ValueError:
         return cell
-
-
-def _row(value: Any, label: str, directory: Path) -> JobRow:
-    if not isinstance(value, dict):
-        raise InputError(f"{label} holds no keys", "write keys and values: - {source: ..., profile: ...}")
-    job_row = JobRow.from_json(value, label)
-    placed = {key: _beside(text, directory) for key in PATHS if (text := getattr(job_row, key)) is not None}
-    options = {
-        key: _beside(item, directory) if key in OPTION_PATHS else item
-        for key, item in job_row.options.items()
-    }
-    evaluation = job_row.evaluation
-    if evaluation is not None:
-        evaluation = evaluation.model_copy(update={"suite": _beside(evaluation.suite, directory)})
-    return job_row.model_copy(update={**placed, "options": options, "evaluation": evaluation})
 
 
 def _beside(text: Any, directory: Path) -> str:
@@ -114,24 +140,3 @@ def _beside(text: Any, directory: Path) -> str:
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
     return str(directory / name) if exists else name
-
-
-def refuse_twins(jobs: Sequence[Job], names: Sequence[str], file_name: str) -> None:
-    """Refuse several rows of one model unless each has a version of its own: else the order would decide.
-
-    Args:
-        names: of the models, as far as the rows give them.
-        file_name: of the job file.
-    """
-    first: dict[tuple[str, str | None], Job] = {}
-    for job, name in zip(jobs, names, strict=True):
-        version = job.request.version
-        versions = {version, None} if version else {own for other, own in first if other == name}
-        twins = [first[name, own] for own in versions if (name, own) in first]
-        if twins:
-            twin = min(twins, key=lambda other: other.row)
-            raise InputError(
-                f"{file_name}: rows {twin.row} and {job.row} both are {name}",
-                "give each a version of its own",
-            )
-        first[name, version] = job

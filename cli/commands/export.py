@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,14 +24,13 @@ from onnxreg.cli.reports.publish_report import (
     report_published,
     write_out,
 )
-from onnxreg.cli.services import export_service
-from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import (
     find_parent_file,
     offer_deltas_of,
+    publish,
     report_and_push,
-    show_earlier_export,
 )
+from onnxreg.converters.request import ON_BY_DEFAULT, OPTIONS, ExportRequest, flag, prepare_process
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 
@@ -52,23 +50,6 @@ EXAMPLES = (
     "reg export ./run --recipe orchard.yaml --allow-code net.py:build --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
-UNRECORDED = frozenset(
-    {
-        "session",
-        "source",
-        "version",
-        "output",
-        "push",
-        "no_cache",
-        "dry_run",
-        "batch",
-        "jobs",
-        "scheduler",
-        "to",
-        "as_json",
-    }
-)
-"""Parameters that do not shape the draft."""
 
 
 def command(
@@ -261,8 +242,9 @@ def command(
     what is not done yet. The exit status is that of the failures, or 7 if they have several. See
     docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document,
-    states has the artifacts' states by path, yanked is null or {version, reason}, output is a path or null;
+    With --json: {ref, name, version, new, digest, manifest, states, yanked, newer, output}; new is false if the
+    version was there, manifest is the document, states has the artifacts' states by path, yanked is null or
+    {version, reason}, newer is null or a newer version, output is a path or null;
     the manifest's
     recipe.parameters.recipe.translation says what the fields of another tool's recipe became: [{field,
     value, became}]; with --dry-run also {dry_run: true}; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
@@ -271,66 +253,67 @@ def command(
     succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
     job failed; note says if the bytes are yanked, or if another version is newer.
     """
-    options = _given(locals())
+    arguments = locals()
+    given = {key: arguments[key] for key in OPTIONS if arguments[key] not in (None, [])}
+    given = {key: value for key, value in given.items() if value is not (key in ON_BY_DEFAULT)}
     if label_map:
-        options["label_map"] = _read_label_map(label_map)
+        given["label_map"] = _read_label_map(label_map)
     if push is not None and to is not None:
         raise InputError(f"two remotes are named: {push} and {to}", "leave --to away")
     if dry_run:
-        others = {"push": push, "output": output, "batch": batch, "to": to}
-        if other := next((name for name, value in others.items() if value is not None), None):
-            raise InputError(f"--dry-run and --{other} contradict each other", "leave one out")
+        _refuse("--dry-run", {"push": push, "output": output, "batch": batch, "to": to}, "leave one out")
     if batch is not None:
-        from onnxreg.cli.batch import run_batch
+        from onnxreg.cli.batch.run_batch import Batch, run
 
-        trust = CodeTrust(trust_remote_code, tuple(allow_code or ()))
-        export_service.check_alone(
-            "batch", {"source": source, "version": version, "output": output, **options}
+        alone = {"source": source, "name": name, "profile": profile, "task": task, "recipe": recipe}
+        alone |= {"version": version, "output": output, **given}
+        _refuse("--batch", alone, "say it in the job file, row by row")
+        code = tuple(allow_code or ())
+        run(
+            session,
+            Batch(batch, jobs, scheduler, push or to, trust_remote_code, code, no_cache),
         )
-        fleet = run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache)
-        run_batch.run(session, fleet)
         return
-    export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    for key, value in (("jobs", jobs), ("scheduler", scheduler), ("to", to)):
+        if value is not None:
+            raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
     if source is not None and not (profile or task or recipe) and Path(source).suffix == ".onnx":
-        options["task"] = task = "onnx"
-    export_service.check_one(profile=profile, task=task, recipe=recipe)
+        task = "onnx"
+    if scales_from is not None:
+        given["scales_from"] = find_parent_file(session, scales_from)
+    request = ExportRequest(
+        source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
+    )
     new_version = None if version is None else Version.parse(version)
     deltas = wants_deltas()
     if push is not None:
         session.remotes().url_of(push)  # an impossible remote fails before an export that may take an hour
-    if scales_from is not None:
-        options["scales_from"] = find_parent_file(session, scales_from)
-    request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif not dry_run and not no_cache and show_earlier_export(session, request, new_version, push):
-        return
     with needs("onnx" if task == "onnx" else "export", "reg export"):
-        from onnxreg.converters.export_process import prepare
-
-        prepare()
-        from onnxreg.converters.engine.plan import ExportPlan
-        from onnxreg.converters.search import check_search
-
-        plan = request.family() or request.plan()
-        if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
-            check_search(plan)
+        prepare_process()
+        plan = request.plan()
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        if dry_run:
-            with session.steps() as progress:
-                previewed = export_service.preview(registry, plan, new_version, progress, not no_cache)
-            report_preview(session, previewed)
-            return
         with session.steps() as progress:
-            published, latency = export_service.publish(
-                registry, plan, new_version, progress, None if no_cache else request
-            )
+            published, latency = publish(registry, plan, new_version, progress, not no_cache, dry_run)
+    if dry_run:
+        report_preview(session, published)
+        return
     write_out(registry, published, output)
-    outcome = partial(report_published, session, published, output, latency)
-    report_and_push(session, published.ref, push, outcome)
+    report_and_push(
+        session, published.ref, push, partial(report_published, session, published, output, latency)
+    )
     offer_deltas_of(session, registry, published, deltas)
+
+
+def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
+    """Raise InputError for the first of the other options that is set."""
+    for key, value in others.items():
+        if value is not None:
+            other = "SOURCE" if key == "source" else flag(key)
+            raise InputError(f"{option} and {other} contradict each other", hint)
 
 
 def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:
@@ -341,13 +324,3 @@ def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:
     ):
         raise InputError(f"--label-map takes GOLD=LABEL, not {wrong[:80]!r}", "GOLD= excludes the label")
     return {gold: label or None for gold, _, label in split}
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `command` that shape the draft and differ from their defaults."""
-    parameters = signature(command).parameters
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name not in UNRECORDED and value != parameters[name].default and value not in (None, [])
-    }

@@ -36,7 +36,7 @@ def report_published(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """The outcome for people, or `{ref, name, version, digest, manifest, states, output}`, `latency` and `more`.
+    """The outcome for people, or `{ref, name, version, new, digest, manifest, states, yanked, newer, output}`, `latency` and `more`.
 
     `remarks` are further lines for people.
     """
@@ -73,10 +73,12 @@ def _document(release: "Release", out: Path | None) -> dict[str, Any]:
         "ref": str(release.ref),
         "name": release.name,
         "version": str(release.version),
+        "new": release.new,
         "digest": str(release.digest),
         "manifest": canonical.decode(release.data, "manifest"),
         "states": {state.path: state.state for state in release.states},
         "yanked": None if yank is None else {"version": str(yank.version), "reason": yank.reason},
+        "newer": None if release.newer is None else str(release.newer),
         "output": None if out is None else str(out),
     }
 

@@ -1,11 +1,7 @@
 """The android profile: a trained token classifier becomes the files that mobile kits load.
 
-`android.yaml` is the recipe, `android_recipe` applies `AndroidOptions` to it and runs it. `android_profile`
-checks what a recipe cannot express (tensor contract, facts for version 1 readers, the verdict on INT8).
+`android.yaml` is the recipe, `android_recipe` applies options to it. `android_profile` checks what a recipe cannot
+express (tensor contract, facts for version 1 readers, the verdict on INT8).
 
 Start with `android.yaml`, then `android_profile.py`. The profile in words: docs/android.md.
 """
-
-from onnxreg.converters.android.android_recipe import AndroidOptions, export_android
-
-__all__ = ["AndroidOptions", "export_android"]

@@ -70,12 +70,22 @@ class ProfilePromises:
 
 
 @dataclass(frozen=True)
+class RecipeParts:
+    """A recipe without its source: steps, outputs, the task and the evaluation."""
+
+    nodes: dict[str, steps.StepNode]
+    outputs: list[RecipeOutput]
+    task: Task
+    evaluation: "EvaluationPlan | None"
+
+
+@dataclass(frozen=True)
 class ExportPlan:
     """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the
     recipe's; `start` is the source as the user named it.
 
-    `document` and `package` belong to a profile of another package. `evaluation` judges outputs on a suite.
-    `search` records the search that led to this plan; `file_names` are those of steps that are not published here.
+    `evaluation` judges outputs on a suite, `package` is that of the profile. `search` records the search that led to this plan; `file_names` are
+    those of steps that are not published here.
     """
 
     recipe: RecipeFile
@@ -87,24 +97,17 @@ class ExportPlan:
     promises: ProfilePromises
     directory: Path
     start: str
-    document: Path | None = None
-    package: str | None = None
     evaluation: "EvaluationPlan | None" = None
+    package: str | None = None
     search: Mapping[str, Any] | None = None
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return the same plan with its source recorded under another id and revision; the digest stays that
-        of its files.
-        """
+        """Return the same plan, its source recorded under another id and revision with the digest of its files."""
         if origin is None:
             return self
         source = origin.model_copy(update={"digest": self.source.digest})
         return replace(self, source=replace(self.source, origin=source))
-
-    def without_code(self) -> "ExportPlan":
-        """Return the same plan as it was recorded before recipes named the function that made the module."""
-        return replace(self, source=replace(self.source, code=None))
 
     def warnings(self) -> Sequence[str]:
         """Warnings about the source and the evaluation, for people."""
@@ -113,48 +116,38 @@ class ExportPlan:
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""
+        search = self.recipe.search
+        candidates = (
+            [] if search is None else [item for item in search.candidates if not isinstance(item, str)]
+        )
+        tried = [step for candidate in candidates for step in candidate.steps]
+        classes = [node.kind for node in self.nodes.values()]
+        classes += [pass_catalog.find(step.pass_) for step in tried]
+        parts = [type(self.task), type(self.promises), *classes]
+        packages = {name: version for part in parts for name, version in _packages(part).items()}
         return {
             "recipe": self.recorded_recipe(),
             "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
             "contract": dict(self.promises.key()),
-            "packages": self.packages(),
+            "packages": {
+                **packages,
+                **package_versions([*self.source.packages, *filter(None, [self.package])]),
+            },
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
-            "searched": [str(digest_file(path)) for path in self._search_files() if path.is_file()],
+            "searched": [str(digest_file(path)) for path in self._searched_files(tried)],
         }
 
-    def _search_files(self) -> list[Path]:
-        """The files that the recipe's search names, and their directories."""
+    def _searched_files(self, tried: Iterable[RecipeStep]) -> list[Path]:
+        """The files that the recipe's search names, those in directories one by one."""
         search = self.recipe.search
         names = [] if search is None else [search.confirm, search.calibration]
-        return self._files([*names, *_step_files(self._candidate_steps())])
-
-    def _candidate_steps(self) -> list[RecipeStep]:
-        """The steps of the candidates that the recipe defines."""
-        candidates = () if self.recipe.search is None else self.recipe.search.candidates
-        return [step for item in candidates if not isinstance(item, str) for step in item.steps]
-
-    def _files(self, names: Iterable[str | None]) -> list[Path]:
-        """Files and directories that the recipe names, and the rows in the directories."""
+        names += [name for step in tried for name in (step.data, step.scales_from)]
         paths = [self.directory / name for name in names if name is not None]
-        return [
-            *paths,
-            *(path for folder in paths if folder.is_dir() for path in row_files(folder)),
-        ]
-
-    def packages(self) -> dict[str, str | None]:
-        """Map third-party packages to versions: those of passes, of the task, of the profile and of code of
-        the source.
-        """
-        kinds = [node.kind for node in self.nodes.values()]
-        kinds += [pass_catalog.find(step.pass_) for step in self._candidate_steps()]
-        parts = [type(self.task), type(self.promises), *kinds]
-        brought = {name: version for part in parts for name, version in _packages(part).items()}
-        profile_packages = [] if self.package is None else [self.package]
-        return {**brought, **package_versions([*self.source.packages, *profile_packages])}
+        return [file for path in paths for file in (row_files(path) if path.is_dir() else [path])]
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -172,35 +165,19 @@ class ExportPlan:
                 "the source was changed while it was read", "export again once nothing writes to it"
             )
 
-    def reads(self) -> list[Path] | None:
-        """List every file that shapes the plan, and each directory whose names do; None if the task cannot
-        tell.
-        """
-        if self.source.files is None:
-            return None
-        paths = self._files([*_step_files(self.recipe.steps), self.recipe.source])
-        documents = [] if self.document is None else [self.document]
-        documents += [] if self.evaluation is None else [self.evaluation.path]
-        return [*self.source.files, *paths, *documents, *self._search_files()]
-
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""
-        task = {
-            "id": self.task.id,
-            "version": self.task.version,
-            "options": self.options,
-        }
-        trusted = self.task.trust_remote_code
-        origin = None if self.source.origin is None else self.source.origin.to_json()
-        identity = {
-            "source": str(self.source.digest),
-            "origin": origin,
+        source = self.source
+        return {
+            "task": {"id": self.task.id, "version": self.task.version, "options": self.options},
+            "source": str(source.digest),
+            "origin": None if source.origin is None else source.origin.to_json(),
             "name": self.name,
-            "trusted": trusted,
+            "trusted": self.task.trust_remote_code,
+            "described": None if source.described is None else str(source.described),
+            "packages": package_versions(source.packages),
+            "tools": tools(),
         }
-        described = None if self.source.described is None else str(self.source.described)
-        packages = package_versions(self.source.packages)
-        return {"task": task, **identity, "described": described, "packages": packages, "tools": tools()}
 
     def recorded_recipe(self) -> dict[str, Any]:
         """Return the recipe as recorded: without paths, calibration data by digest."""
@@ -210,13 +187,8 @@ class ExportPlan:
         value["options"] = dict(self.options)
         if self.evaluation is not None:
             value["evaluation"] = self.evaluation.recorded()
-        for step, node in zip(value["steps"], self.recipe.steps, strict=True):
-            data = self.nodes[node.name].data
-            if data is not None:
-                step["data"] = str(samples.digest(data))
-            scales = self.nodes[node.name].scales
-            if scales is not None:
-                step["scales_from"] = scales.digest
+        for step in value["steps"]:
+            step.update(_data_digests(self.nodes[step["name"]]))
         return value
 
 
@@ -244,58 +216,67 @@ def plan_export(
             `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
+    parts = read_parts(recipe, directory, trust_remote_code, consent, label)
+    start = start_of(recipe, source, directory)
+    located = parts.task.find(start)
+    promises = promises or ProfilePromises()
+    promises.check_source(located)
+    if parts.evaluation is not None:
+        parts.task.check_evaluation(located)
+    model_name = name or recipe.name or located.name
+    if model_name is None:
+        raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
+    return ExportPlan(
+        recipe,
+        check_name(model_name),
+        parts.task,
+        located,
+        parts.nodes,
+        parts.outputs,
+        promises,
+        directory,
+        start,
+        parts.evaluation,
+    )
+
+
+def read_parts(
+    recipe: RecipeFile, directory: Path, trust_remote_code: bool, consent: Consent, label: str
+) -> RecipeParts:
+    """Find everything that a recipe names but its source; `label` is the recipe's name in messages, if any.
+
+    Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
+    """
     with about(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
-        evaluation = evaluation_of(recipe, directory)
-    start = start_of(recipe, source, directory)
-    _check_metrics(recipe, task)
-    located = task.find(start)
-    promises = promises or ProfilePromises()
-    promises.check_source(located)
-    if evaluation is not None:
-        task.check_evaluation(located)
-    model_name = _check_name(name or recipe.name or located.name)
-    return ExportPlan(
-        recipe,
-        model_name,
-        task,
-        located,
-        nodes,
-        outputs,
-        promises,
-        directory,
-        start,
-        evaluation=evaluation,
-    )
+        metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
+        if metric is not None and not task.has_dataset:
+            raise InputError(
+                f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
+            )
+        if recipe.evaluation is None:
+            return RecipeParts(nodes, outputs, task, None)
+        from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 
-
-def evaluation_of(recipe: RecipeFile, directory: Path) -> "EvaluationPlan | None":
-    """The plan of a recipe's evaluation, if it has one.
-
-    Raises NotFoundError or InputError if its suite cannot be read, or does not fit the task.
-
-    Args:
-        directory: base of the recipe's relative paths.
-    """
-    if recipe.evaluation is None:
-        return None
-    from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-
-    outputs = steps.outputs(recipe, steps.nodes(recipe, directory))
-    task = task_catalog.find(recipe.task).id
-    return plan_evaluation(recipe.evaluation, task, directory, [str(output.path) for output in outputs])
+        paths = [str(output.path) for output in outputs]
+        evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)
+        if not evaluation.suite.items:
+            raise InputError(f"the suite {evaluation.path} has no items: nothing can be judged on it")
+        return RecipeParts(nodes, outputs, task, evaluation)
 
 
 def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
     """Return the source that the user names, else that of the recipe; InputError if neither names one."""
-    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
-    if start is None:
+    if source is not None:
+        return source
+    if recipe.source is None:
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
-    return start
+    beside = directory / recipe.source
+    return str(beside) if beside.exists() else recipe.source
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:
@@ -304,39 +285,15 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
     """
     key: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
     key["params"] = node.kind.read(node.step.params).model_dump(mode="json")
-    if node.data is not None:
-        key["data"] = str(samples.digest(node.data))
-    if node.scales is not None:
-        key["scales"] = node.scales.digest
-    if packages := _packages(node.kind):
-        key["package"] = packages
-    return key
+    key |= _data_digests(node)
+    packages = _packages(node.kind)
+    return {**key, "package": packages} if packages else key
 
 
-def _step_files(steps: Iterable[RecipeStep]) -> list[str]:
-    """The files that steps name."""
-    return [name for step in steps for name in (step.data, step.scales_from) if name is not None]
-
-
-def _check_name(name: str | None) -> str:
-    if name is None:
-        raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
-    return check_name(name)
-
-
-def _check_metrics(recipe: RecipeFile, task: Task) -> None:
-    """Report a check that cannot be measured before hours of work."""
-    metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
-    if metric is not None and not task.has_dataset:
-        raise InputError(
-            f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
-        )
-
-
-def _beside(source: str, directory: Path) -> str:
-    """Resolve a path that a recipe names against the recipe's directory; keep other sources."""
-    path = directory / source
-    return str(path) if path.exists() else source
+def _data_digests(node: steps.StepNode) -> dict[str, str]:
+    """The digests of the files that a step names, by its keys."""
+    data = {} if node.data is None else {"data": str(samples.digest(node.data))}
+    return data if node.scales is None else {**data, "scales_from": node.scales.digest}
 
 
 def _packages(part: type) -> dict[str, str | None]:

@@ -77,18 +77,17 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     }
 
 
-def with_scales(recipe: RecipeFile, path: str) -> RecipeFile:
-    """Return the recipe with `scales_from: path` in each step whose pass takes scales.
-
-    Raises InputError if no step has such a pass.
-    """
-    value = recipe.to_json()
-    steps = [step for step in value["steps"] if _takes_scales(pass_catalog.find(step["pass"]))]
-    if not steps:
+def with_scales(recipe_steps: Sequence[RecipeStep], path: str) -> tuple[RecipeStep, ...]:
+    """Return the steps with `scales_from: path` in each whose pass takes scales. InputError if none does."""
+    changed = tuple(
+        RecipeStep.from_json({**step.to_json(), "scales_from": path}, "the recipe")
+        if _takes_scales(pass_catalog.find(step.pass_))
+        else step
+        for step in recipe_steps
+    )
+    if changed == tuple(recipe_steps):
         raise InputError("the recipe has no step that takes scales", "leave --scales-from out")
-    for step in steps:
-        step["scales_from"] = path
-    return RecipeFile.from_json(value, "the recipe")
+    return changed
 
 
 def _takes_scales(kind: type[Pass[Any, Any]]) -> bool:

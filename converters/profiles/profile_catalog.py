@@ -16,24 +16,22 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 GROUP = "onnxreg.profiles"
 
 
-def _no_promises(parameters: Mapping[str, Any], suite: Path | None) -> ProfilePromises:
-    return ProfilePromises()
-
-
 @dataclass(frozen=True)
 class Profile:
     """A recipe by name, and what it promises beyond.
 
     `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
     if there was one. `name` and `package` are set by `find`: an entry point's, and the distribution that it is in.
+    `modules` are those that an export needs.
     """
 
     document: Path
-    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = _no_promises
+    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = lambda parameters, suite: (
+        ProfilePromises()
+    )
     name: str | None = None
     package: str | None = None
     modules: ClassVar[tuple[str, ...]] = ()
-    """Modules that an export needs; HostError before the work if one is missing."""
 
     @property
     def directory(self) -> Path:
@@ -41,22 +39,15 @@ class Profile:
         return self.document.parent
 
     def option_names(self) -> tuple[str, ...]:
-        """The options of the profile itself; the base has, as any recipe, the weights of a source that is code."""
+        """The options of the profile itself; by default, as any recipe has, the weights of a source that is code."""
         return ("checkpoint",)
 
     def recipe_for(
-        self,
-        options: Mapping[str, Any],
-        evaluation: Mapping[str, Any] | None = None,
-        search: Mapping[str, Any] | None = None,
+        self, options: Mapping[str, Any], suite: Path | None = None, is_search: bool = False
     ) -> RecipeFile:
-        """The recipe with the options of a person or a job file.
-
-        Args:
-            evaluation, search: in JSON form. The caller sets them; the recipe makes room for them.
-        """
+        """The recipe with the options of a person or a job file; `suite` and the search are added by the caller."""
         recipe = self.recipe()
-        return recipe.with_keys(options={**recipe.options, **options})
+        return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
     def text(self) -> str:
         """The document without what makes it a profile's: a recipe of one's own may begin with it."""
@@ -68,35 +59,24 @@ class Profile:
         return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
-@dataclass(frozen=True)
 class AndroidProfile(Profile):
     """The android profile, whose options change its steps."""
 
     modules = android_recipe.MODULES
-
-    @property
-    def directory(self) -> Path:
-        return Path()
+    directory = Path()
 
     def option_names(self) -> tuple[str, ...]:
-        return android_recipe.option_names()
+        return tuple(android_recipe.AndroidOptions.model_fields)
 
     def recipe_for(
-        self,
-        options: Mapping[str, Any],
-        evaluation: Mapping[str, Any] | None = None,
-        search: Mapping[str, Any] | None = None,
+        self, options: Mapping[str, Any], suite: Path | None = None, is_search: bool = False
     ) -> RecipeFile:
-        android_options = android_recipe.read_options(options)
-        android_recipe.check_options(android_options)
-        return android_recipe.recipe_of(android_options, evaluation, search)
+        return android_recipe.recipe_of(options, suite, is_search)
 
 
-def _android_promises(parameters: Mapping[str, Any], suite: Path | None) -> AndroidPromises:
-    return AndroidPromises()
-
-
-BUILT_IN: Mapping[str, Profile] = {"android": AndroidProfile(android_recipe.DOCUMENT, _android_promises)}
+BUILT_IN: Mapping[str, Profile] = {
+    "android": AndroidProfile(android_recipe.DOCUMENT, lambda parameters, suite: AndroidPromises())
+}
 
 
 def names() -> list[str]:

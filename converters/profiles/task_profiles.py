@@ -25,8 +25,8 @@ def task_recipe(
 ) -> RecipeFile:
     """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
 
-    Raises InputError for a task that there is not, or that has no recipe without more options, and an opset that
-    PyTorch does not export to; for `int8_embeddings` without `quantize`.
+    Raises InputError for a task that there is not, or that has no recipe without more options, an opset that
+    PyTorch does not export to, and for `int8_embeddings` without `quantize`.
 
     Args:
         opset: 14 if absent.
@@ -34,30 +34,30 @@ def task_recipe(
         int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
     """
     kind = task_catalog.find(task, TextTask)
-    if kind is OnnxFile:
-        if opset is not None or max_seq_length is not None:
-            raise InputError(
-                "an ONNX file keeps its opset and its inputs",
-                "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
-            )
-        first: dict[str, Any] = {"name": "original", "pass": "Original"}
-    elif issubclass(kind, TextTask):
-        params = {"target_opset": _target_opset(opset)}
-        first = {"name": "fp32", "pass": "OnnxConversion", "params": params}
-    else:
+    if kind is OnnxFile and (opset, max_seq_length) != (None, None):
         raise InputError(
-            f"the task {kind.id} has no recipe of its own: write one",
+            "an ONNX file keeps its opset and its inputs",
+            "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
+        )
+    if not issubclass(kind, OnnxFile | TextTask):
+        raise InputError(
+            f"the task {kind.id} has no recipe of its own",
             "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
         )
     if int8_embeddings and not quantize:
+        raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
+    target = OPSET if opset is None else opset
+    if not OLDEST <= target <= NEWEST:
         raise InputError(
-            "int8-embeddings is about the INT8 artifact, which nobody asked for", "add --quantize"
+            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
         )
-    steps = [first]
-    outputs = [{"step": first["name"], "path": path}]
+    first: dict[str, Any] = {"name": "original", "pass": "Original"}
+    if kind is not OnnxFile:
+        first = {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
+    steps, outputs = [first], [{"step": first["name"], "path": path}]
     if quantize:
-        work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"]}
-        steps.append({**work, "params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else work)
+        params = {"params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else {}
+        steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"], **params})
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {
         "task": kind.id,
@@ -67,12 +67,3 @@ def task_recipe(
         "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
     }
     return RecipeFile.from_json(value, f"the recipe of {task}")
-
-
-def _target_opset(opset: int | None) -> int:
-    target = OPSET if opset is None else opset
-    if not OLDEST <= target <= NEWEST:
-        raise InputError(
-            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
-        )
-    return target

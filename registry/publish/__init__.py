@@ -1,7 +1,7 @@
 """A draft becomes a version on this machine.
 
 `Publisher` hashes each file once while it enters the store, completes the manifest and appends the publish event.
-`KnownFiles` skips files that did not change, `find_existing` finds a version that is published already.
+`KnownFiles` skips files that did not change.
 
 Start with `add.py`.
 Must not import: `maintain`, `server`.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import consult, load, read_blob
+from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.read.versions import Release
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import Push, RegistryReader
+from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import is_regular, read_bounded, replace_file
@@ -123,29 +123,6 @@ class Publisher:
 
         log = commit(self.store, push, name, change, bring=bring)
         return _release(log, version, manifest, data, is_new)
-
-
-def find_existing(
-    reader: RegistryReader, name: str, manifest: Digest, requested: Version | None
-) -> Release | None:
-    """Find the version that publishing a manifest again would return; None if it would write something.
-
-    Args:
-        requested: the version to publish as; None: the next one after the newest, unless a version has this manifest.
-    """
-
-    def find(log: Log) -> Release | None:
-        version = _published_as(log, manifest) if requested is None else requested
-        entry = None if version is None else log.versions.get(version)
-        if version is None or entry is None or entry.manifest != manifest:
-            return None
-        if entry.gone is not None or entry.held is not None:
-            return None
-        return _release(log, version, log.manifest(version), log.fetch(manifest), False)
-
-    with suppress(NotFoundError):
-        return consult(reader, name, find)
-    return None
 
 
 def _release(log: Log, version: Version, manifest: Manifest, data: bytes, is_new: bool) -> Release:

@@ -268,8 +268,8 @@ class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths start at the job file.
 
     Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` decides what is made; `options`
-    are those of the profile or the task; `license` and `description` go before the source's; `evaluation` is that of a recipe. The default version is the next patch, or 0.1.0; the default name is
-    that of the recipe or of the hub.
+    are those of the profile or the task; `license` and `description` go before the source's. The default version is the
+    next patch, or 0.1.0; the default name is that of the recipe or of the hub.
     """
 
     source: Text | None = None
@@ -279,7 +279,6 @@ class JobRow(ModelStatements):
     recipe: Text | None = None
     task: Text | None = None
     options: JsonObject = {}
-    evaluation: EvaluationRequest | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -293,9 +292,3 @@ class JobRow(ModelStatements):
         if self.source is None and self.recipe is None:
             raise ValueError("there is no source")
         return self
-
-    @property
-    def called(self) -> str:
-        """The name of the job in messages."""
-        name = self.name or self.source or self.recipe or ""
-        return name if self.version is None else f"{name}:{self.version}"

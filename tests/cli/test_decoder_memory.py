@@ -10,7 +10,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from onnxreg.cli.services import export_service as module
+from onnxreg.converters import request as module
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.model_builder import LIBRARY_BYTES, PARAMETER_BYTES, peak_memory
 from onnxreg.schema.core.errors import ConversionError

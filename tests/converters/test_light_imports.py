@@ -24,7 +24,7 @@ def test_the_package_loads_nothing_but_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", sampled(["engine.run_plan", "api", "android", "families.export_family"], 2)
+    "module", sampled(["engine.run_plan", "api", "request", "families.export_family"], 2)
 )
 def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
     found = loaded(f"import onnxreg.converters.{module}")
@@ -35,8 +35,8 @@ def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
 def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    asked = f"ExportRequest.of({str(tmp_path)!r}, name='tiny', task='default')"
-    found = loaded(f"from onnxreg.cli.services.export_request import ExportRequest; {asked}.plan()")
+    asked = f"ExportRequest({str(tmp_path)!r}, name='tiny', task='default')"
+    found = loaded(f"from onnxreg.converters.request import ExportRequest; {asked}.plan()")
     assert "onnxreg.converters.tasks.text" in found
     assert not found & {
         *HEAVY,

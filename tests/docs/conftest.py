@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.docs import given
 from support.docs.shell import Shell
+from support.exports import export_android
 from support.servers import hub as hubs
 from support.servers import regserve
 
 from onnxreg.cli.main import main
-from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft
 
@@ -22,7 +22,7 @@ def exported(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
     place = tmp_path_factory.mktemp("exported")
     (place / "suite.jsonl").write_text(given.SUITE)
     (place / "workspace").mkdir()
-    options = AndroidOptions(eval_suite=place / "suite.jsonl")
+    options = {"eval_suite": place / "suite.jsonl"}
     return export_android(str(bert), place / "workspace", name="acme/pii", options=options)
 
 

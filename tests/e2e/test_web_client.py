@@ -20,9 +20,9 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 from support.e2e.pieces import VOCABULARY, wordpiece
+from support.exports import export_android
 from support.servers.faults import Proxy, at, proxy
 
-from onnxreg.converters.android.android_recipe import AndroidOptions, export_android
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.manifest.draft import Draft
@@ -89,7 +89,7 @@ def drafts(tmp_path_factory: pytest.TempPathFactory) -> list[Draft]:
         workspace = root / f"export{seed}"
         workspace.mkdir()
         source = checkpoint(root / f"checkpoint{seed}", seed)
-        found.append(export_android(str(source), workspace, name="demo/pii", options=AndroidOptions()))
+        found.append(export_android(str(source), workspace, name="demo/pii", options={}))
     return found
 
 

@@ -5,19 +5,17 @@ import runpy
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
+from onnxreg.cli.batch import worker
 from onnxreg.converters.importers import confine
 from onnxreg.converters.importers.survey import Adopted
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class Reader(confine.Child):
@@ -34,11 +32,9 @@ class Reader(confine.Child):
         return confine.decode(json.loads(json.dumps(value)))
 
 
-def run_all(
-    work: Callable[[Item], Result], items: Iterable[Item], count: int
-) -> Iterator[tuple[Item, Result]]:
-    """Do the work of a batch in this process, one item after the other, as `pool.run_all` does in others."""
-    return ((item, work(item)) for item in items)
+def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], count: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Run the command lines of a batch in this process, one after the other."""
+    return ((job, worker.run(words)) for job, words in lines)
 
 
 def run(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.export_process import light_import
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.scrub import read_json
@@ -391,10 +390,9 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
         )
 
     try:
-        with light_import():
-            model, report = load()
-            if any(COMPILED in name for name in report["unexpected_keys"]):
-                model, report = load({re.escape(COMPILED): ""})
+        model, report = load()
+        if any(COMPILED in name for name in report["unexpected_keys"]):
+            model, report = load({re.escape(COMPILED): ""})
     except pickle.UnpicklingError as error:
         raise InputError(
             "the pickle checkpoint holds more than tensors and was not loaded",

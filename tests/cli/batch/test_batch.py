@@ -1,23 +1,29 @@
 """`reg export --batch`: what it refuses before anything runs, and what it says of what became of each job."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.registries import retrained
 
-from onnxreg.cli.batch import cluster, pool
-from onnxreg.cli.batch.work import JobOutcome
+from onnxreg.cli.batch import run_batch, worker
+from onnxreg.cli.batch.jobs import read_jobs
+from onnxreg.converters.request import ExportRequest, free_memory
 from onnxreg.registry import Registry
-from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError, RegError
+from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 
 Reg = Callable[..., Any]
 Make = Callable[..., Path]
 Given = Callable[..., Path]
+ROWS = tuple({"source": f"s{number}", "name": f"acme/m{number}"} for number in range(1, 4))
+RUN = ("--registry", "r", "export", "--batch")
+AGAIN = "run the same command again: what is done is not done again"
 
 
 @pytest.fixture
@@ -33,80 +39,61 @@ def given(tmp_path: Path) -> Given:
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
-    """What becomes of each row, in place of running it; a row that is not here is published."""
-    found: dict[int, Any] = {}
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The failure of each model's job, in place of running it; a model that is not here is published."""
+    found: dict[str, Any] = {}
 
-    def run_all(work: Any, jobs: Any, *_: Any) -> Any:
-        for job in reversed(list(jobs)):
-            done = JobOutcome(
-                job.row, job.called, "published", f"{job.request.name}:0.1.0", "sha256:00", seconds=2
-            )
-            result = found.get(job.row, done)
-            if isinstance(result, KeyboardInterrupt):
-                raise result
-            died = isinstance(result, JobOutcome | HostError)
-            yield job, result if died else done.with_error(result)
+    def plan(request: ExportRequest) -> Any:
+        result = found.get(request.name or "")
+        if isinstance(result, BaseException):
+            raise result
+        return SimpleNamespace(name=request.name, warnings=lambda: ())
 
-    monkeypatch.setattr(pool, "run_all", run_all)
-    monkeypatch.setattr(cluster, "run_all", run_all)
+    def run_here(lines: Any, *_: Any) -> Iterator[Any]:
+        for job, words in reversed(lines):
+            died = isinstance(found.get(job.called), HostError)
+            yield job, found[job.called] if died else worker.run(words)
+
+    monkeypatch.setattr(ExportRequest, "plan", plan)
+    monkeypatch.setattr(run_batch, "_in_processes", run_here)
     return found
 
 
-ROWS = tuple({"source": f"s{number}", "name": f"acme/m{number}"} for number in range(1, 4))
-RUN = ("--registry", "r", "export", "--batch")
+@pytest.fixture
+def exported(
+    outcomes: dict[str, Any], draft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    def run(plan: Any, workspace: Path, *_: Any) -> Any:
+        return draft(workspace / "made", plan.name, plan.name), None
+
+    monkeypatch.setattr("onnxreg.converters.request.run", run)
+    return outcomes
 
 
-def test_a_suite_that_proves_little_is_said_before_anything_runs(
-    reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
-) -> None:
-    span = {"start": 0, "end": 4, "label": "NAME"}
-    (tmp_path / "thin.json").write_text(json.dumps([{"id": "1", "text": "Anna", "gold_spans": [span]}]))
-    suite = {"eval_suite": "thin.json"}
-    rows = [{**ROWS[0], "options": suite}, ROWS[1], {**ROWS[2], "options": suite}]
-    done = reg(*RUN, given(*rows))
-    warning = "warning: rows 1, 3: the suite has fewer than 200 gold characters of NAME"
-    assert done.status == 0 and done.err.splitlines()[0].startswith(warning)
-
-
-def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
-    done = reg(*RUN, given(*ROWS))
-    assert done.status == 0
-    assert done.err.splitlines() == [f"acme/m{number}:0.1.0: published in 2 s" for number in (3, 2, 1)]
-    assert [line.split() for line in done.out.splitlines()] == [
-        ["ROW", "JOB", "STATUS", "VERSION", "TIME"],
-        *(
-            [str(number), f"acme/m{number}", "published", f"acme/m{number}:0.1.0", "2", "s"]
-            for number in (1, 2, 3)
-        ),
+def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+    done = reg(*RUN, given(*ROWS), "--to", "./share")
+    assert done.status == 0, done.err
+    assert [line.split()[:2] for line in done.err.splitlines()] == [
+        [f"acme/m{number}:0.1.0:", "published"] for number in (3, 2, 1)
     ]
+    head, *lines = [line.split() for line in done.out.splitlines()]
+    assert head == ["ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME"]
+    assert [line[:5] for line in lines] == [
+        [str(n), f"acme/m{n}", "published", f"acme/m{n}:0.1.0", "yes"] for n in (1, 2, 3)
+    ]
+    assert Registry("share", create=False).names() == Registry("r", create=False).names()
+    again = reg(*RUN, given(*ROWS), "--to", "./share", "--json").json
+    assert [job["status"] for job in again["jobs"]] == ["current"] * 3
 
 
-@pytest.mark.usefixtures("outcomes")
-def test_a_batch_makes_deltas_as_other_publications_do(
-    reg: Reg, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry = Registry(tmp_path / "r")
-    for step, version in enumerate(("0.0.9", "0.1.0")):
-        registry.add(retrained.draft(tmp_path / f"draft{step}", step), version)
-    rows = given({"source": "s", "name": "acme/pii"})
-    words = ("--registry", registry.store.root, "export", "--batch", rows)
-    monkeypatch.setenv("REG_DELTAS", "many")
-    assert reg(*words).status == 2
-    monkeypatch.setenv("REG_DELTAS", "1")
-    done = reg(*words)
-    assert done.status == 0 and "acme/pii:0.1.0 offers" in done.out
-    assert any(entry.deltas for entry in registry.state("acme/pii").versions.values())
-
-
-def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
-    outcomes[2] = ConversionError("it broke", "mend it")
+def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+    exported["acme/m2"] = ConversionError("it broke", "mend it")
     done = reg(*RUN, given(*ROWS), "--json")
     value = done.json
     assert set(value) == {"jobs", "succeeded", "failed", "stopped"}
     assert (value["succeeded"], value["failed"], value["stopped"]) == (2, 1, 0)
-    assert [job["row"] for job in value["jobs"]] == [1, 2, 3]
-    first, second, _ = value["jobs"]
+    first, second, third = value["jobs"]
+    assert (first["row"], second["row"], third["row"]) == (1, 2, 3)
     assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error", "note"}
     assert (first["status"], first["ref"], first["error"]) == ("published", "acme/m1:0.1.0", None)
     assert second["status"] == "failed"
@@ -117,108 +104,198 @@ def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: 
 @pytest.mark.parametrize(
     ("failures", "status"),
     [
-        ({1: ConflictError("x"), 3: ConflictError("y")}, 5),
-        ({1: ConflictError("x"), 3: InputError("y")}, 7),
-        ({2: HostError("its worker died")}, 9),
-        ({2: RegError("a bug", "Traceback of it")}, 1),
+        ({"acme/m1": ConflictError("x"), "acme/m3": ConflictError("y")}, 5),
+        ({"acme/m1": ConflictError("x"), "acme/m3": InputError("y")}, 7),
+        ({"acme/m2": HostError("its worker died")}, 9),
+        ({"acme/m2": OSError(28, "No space left on device")}, 9),
+        ({"acme/m2": TypeError("a bug")}, 1),
     ],
-    ids=["one family", "several", "died", "bug"],
+    ids=["one family", "several", "died", "full", "bug"],
 )
 def test_the_status_is_that_of_the_failures(
-    failures: dict[int, Any], status: int, reg: Reg, given: Given, outcomes: dict[int, Any]
+    failures: dict[str, Any], status: int, reg: Reg, given: Given, exported: dict[str, Any]
 ) -> None:
-    outcomes.update(failures)
+    exported.update(failures)
     if status == 1:
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit, match="1"):
             reg(*RUN, given(*ROWS))
-        assert left.value.code == 1
         return
     done = reg(*RUN, given(*ROWS))
     assert done.status == status
     assert done.err.endswith(
-        f"error: {len(failures)} of 3 jobs failed\n"
-        "hint: fix what failed, then run the same command again: what is done is not done again\n"
+        f"error: {len(failures)} of 3 jobs failed\nhint: fix what failed, then {AGAIN}\n"
     )
     assert done.out.count("published") == 3 - len(failures)
 
 
-def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
-    outcomes[1] = KeyboardInterrupt()
+def test_a_version_published_but_not_pushed_is_pushed_the_next_time(
+    reg: Reg, given: Given, exported: dict[str, Any]
+) -> None:
+    first = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
+    assert (first["status"], first["ref"], first["pushed"]) == ("published", "acme/m1:0.1.0", False)
+    job = reg(*RUN, given(ROWS[0]), "--to", "./share", "--json").json["jobs"][0]
+    assert (job["status"], job["pushed"]) == ("published", True)
+
+
+def test_the_outcome_says_that_the_bytes_are_yanked(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
+    reg(*RUN, given(ROWS[0]))
+    Registry("r").yank("acme/m1:0.1.0", "leaks names")
+    job = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
+    assert (job["status"], job["ref"]) == ("current", "acme/m1:0.1.0")
+    assert "leaks names" in job["note"]
+
+
+def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(lines: Any, *_: Any) -> Iterator[Any]:
+        for job, _words in reversed(lines[1:]):
+            yield job, InputError("wrong")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_batch, "_in_processes", run)
     done = reg(*RUN, given(*ROWS))
     assert done.status == 130
-    assert done.err.endswith(
-        "error: interrupted: 2 of 3 jobs are done\nhint: run the same command again: what is done is not done again\n"
-    )
-    assert [line.split()[2] for line in done.out.splitlines()[1:]] == ["stopped", "published", "published"]
+    assert done.err.endswith(f"error: interrupted: 0 of 3 jobs are done\nhint: {AGAIN}\n")
+    assert [line.split()[2] for line in done.out.splitlines()[1:]] == ["stopped", "failed", "failed"]
+
+
+RECIPE = {
+    "name": "acme/own",
+    "source": "Acme/MiniLM",
+    "task": "pooling",
+    "steps": [{"name": "fp32", "pass": "OnnxConversion"}],
+}
+OWN = {"source": "s", "profile": None, "recipe": "own.yaml"}
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "fragment"),
     [
-        ([ROWS[0], {"source": "s", "name": "x", "colour": "red"}], "jobs.yaml: row 2 is not valid at colour"),
+        ([ROWS[0], {**ROWS[1], "colour": "red"}], "row 2 is not valid at colour"),
+        ([{**ROWS[0], "name": "X"}], "row 1 is not valid at name"),
+        ([{**ROWS[0], "version": "1.0"}], "row 1 is not valid at version"),
+        ([{**ROWS[0], "profile": None}], "nothing says what to make"),
+        ([{**ROWS[0], "task": "t"}], "profile and task contradict each other"),
+        ([{**OWN, "options": {"a": 1}}], "a recipe says its options itself"),
+        ([{"name": "x"}], "there is no source"),
         ([ROWS[0], ROWS[1], ROWS[0]], "rows 1 and 3 both are acme/m1"),
+        ([{**ROWS[0], "version": "1.0.0"}, ROWS[0]], "rows 1 and 2 both are acme/m1"),
+        ([OWN, OWN], "rows 1 and 2 both are acme/own"),
         (
-            [ROWS[0], {**ROWS[1], "options": {"colour": 1}}],
-            "row 2: the profile android has no option 'colour'",
+            [{"source": source} for source in ("Acme/MiniLM", "acme/minilm@main")],
+            "rows 1 and 2 both are acme/minilm",
         ),
-        (
-            [{**ROWS[1], "options": {"max_seq_length": "long"}}],
-            "row 1: an option of the profile android is not valid at max_seq_length: it must be a valid integer",
-        ),
-        (
-            [{**ROWS[1], "options": {"int8": "no"}}],
-            "row 1: an option of the profile android is not valid at int8: it must be a valid boolean",
-        ),
-        (
-            [{**ROWS[1], "options": {"trust_remote_code": True}}],
-            "row 1: the profile android has no option 'trust_remote_code'",
-        ),
-        ([{**ROWS[1], "options": {"opset": 9}}], "row 1: the android profile has opset 18"),
+        ([{**ROWS[1], "options": {"colour": 1}}], "row 1: --colour is not an option of the profile android"),
+        ([{**ROWS[1], "options": {"push": "x"}}], "row 1: --push is not an option"),
+        ([{**ROWS[1], "options": {"trust_remote_code": "x"}}], "row 1: --trust-remote-code is not an option"),
+        ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "is not valid at max_seq_length"),
+        ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: the option int8 is true or false"),
         ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
         ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "none.yaml"),
         ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
         (
+            [{**ROWS[1], "profile": None, "task": "pooling", "options": {"opset": True}}],
+            "row 1: the option opset is not true or false",
+        ),
+        (
             [{**ROWS[0], "source": "./none"}, ROWS[1], {**ROWS[2], "source": "/no/where"}],
             "row 1: no such checkpoint directory: ./none; row 3: no such checkpoint directory: /no/where\nhint: give",
         ),
-        (
-            [{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}],
-            "row 1: there is no evaluation suite none.jsonl",
-        ),
-        (
-            [{**ROWS[0], "source": "./none", "profile": None, "task": "pooling"}],
-            "row 1: no such checkpoint directory: ./none",
-        ),
+        ([{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}], "row 1: there is no evaluation suite"),
     ],
 )
 def test_a_wrong_row_stops_everything_before_it_begins(
-    rows: list[dict[str, Any]], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
+    rows: list[dict[str, Any]], fragment: str, reg: Reg, given: Given, tmp_path: Path
 ) -> None:
+    (tmp_path / "own.yaml").write_text(json.dumps(RECIPE))
     done = reg(*RUN, given(*rows))
     assert done.status == 2
-    assert told in done.err
+    assert fragment in done.err
     assert not Path("r").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("name", "text", "fragment"),
+    [
+        ("jobs.yaml", "- words", "row 1 holds no keys"),
+        ("jobs.yaml", "source: a", "not a list of jobs"),
+        ("jobs.yaml", "[]", "holds no jobs"),
+        ("jobs.yaml", "- {source: a, source: b}", "the key 'source' occurs twice"),
+        ("jobs.csv", "source,colour,profile\na,red,android\n", "row 1 is not valid at colour"),
+        ("jobs.csv", "source,profile\na\n", "row 1 has not as many cells"),
+        ("jobs.csv", "source,profile\na,android,more\n", "row 1 has not as many cells"),
+        ("jobs.csv", "source,source\na,b\n", "there are two columns 'source'"),
+        ("jobs.csv", 'source,profile\n"a,android\n', "is not a CSV file"),
+        ("jobs.csv", "", "holds no jobs"),
+        ("none.csv", None, "there is no job file"),
+        ("none.yaml", None, "there is no job file"),
+    ],
+)
+def test_a_file_that_is_not_one(name: str, text: str | None, fragment: str, reg: Reg, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    done = reg(*RUN, tmp_path / name)
+    assert done.status == (3 if text is None else 2)
+    assert fragment in done.err
+
+
+def test_yaml_and_csv_mean_the_same_and_paths_start_at_the_file(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    for name in ("own.yaml", "golden.jsonl", "small.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "jobs.yaml").write_text("""
+- {source: ./first, name: acme/a, version: 1.0.0, profile: android, options: {max_seq_length: 128, int8: false, eval_suite: golden.jsonl}}
+- {source: org/model@main, name: acme/b, task: token-classification}
+- {source: "small.py:build", recipe: own.yaml}
+- {source: "none.py:build", recipe: own.yaml}
+""")
+    (
+        tmp_path / "jobs.CSV"
+    ).write_text("""\ufeffsource,name,version,profile,recipe,task,options.max_seq_length,options.int8,options.eval_suite
+./first,acme/a,1.0.0,android,,,128,false,golden.jsonl
+org/model@main,acme/b,,,,token-classification,,,
+small.py:build,,,,own.yaml,,,,
+none.py:build,,,,own.yaml,,,,
+""")
+    jobs = read_jobs(tmp_path / "jobs.yaml")
+    assert jobs == read_jobs(tmp_path / "jobs.CSV")
+    assert jobs[0].called == "acme/a:1.0.0"
+    assert sorted(jobs[0].words()[:-2]) == sorted(
+        [
+            *(
+                "export",
+                "--json",
+                "--name=acme/a",
+                "--version=1.0.0",
+                "--profile=android",
+                "--max-seq-length=128",
+            ),
+            *("--no-int8", f"--eval-suite={tmp_path / 'golden.jsonl'}"),
+        ]
+    )
+    assert jobs[0].words()[-2:] == ["--", str(tmp_path / "first")]
+    assert [job.request.source for job in jobs[1:]] == [
+        "org/model@main",
+        str(tmp_path / "small.py:build"),
+        "none.py:build",
+    ]
+    assert all(job.request.recipe == tmp_path / "own.yaml" for job in jobs[2:])
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
     [
         (["source"], "--batch and SOURCE contradict each other"),
         (["--name", "x"], "--batch and --name contradict each other"),
-        (["--profile", "android"], "--batch and --profile contradict each other"),
         (["--output", "out"], "--batch and --output contradict each other"),
         (["--no-rewrite"], "--batch and --no-rewrite contradict each other"),
-        (["--max-seq-length", "9"], "--batch and --max-seq-length contradict each other"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --to"),
         (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1: there is no version"),
     ],
 )
-def test_options_that_contradict_are_refused(
-    words: list[str], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
-) -> None:
+def test_options_that_contradict_are_refused(words: list[str], fragment: str, reg: Reg, given: Given) -> None:
     done = reg(*RUN, given(*ROWS), *words)
     assert (done.status, done.out) == (2, "")
-    assert told in done.err
+    assert fragment in done.err
 
 
 @pytest.mark.parametrize("words", [["--jobs", 2], ["--to", "./t"], ["--scheduler", "tcp://127.0.0.1:1"]])
@@ -228,87 +305,52 @@ def test_options_of_batches_need_batch(words: list[Any], reg: Reg) -> None:
     assert f"{words[0]} goes with --batch" in done.err
 
 
-def test_no_scheduler_answers(reg: Reg, given: Given) -> None:
-    rows = ({**ROWS[0], "version": "1.0.0"},)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "PATIENCE", "200ms")
-        done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+def test_no_scheduler_answers_or_dask_is_missing(
+    reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*RUN, given({**ROWS[0], "version": "1.0.0"}), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    monkeypatch.setattr(run_batch, "SCHEDULER_PATIENCE", "200ms")
+    done = reg(*words)
     assert done.status == 6
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
-
-
-def test_dask_is_an_extra(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    rows = ({**ROWS[0], "version": "1.0.0"},)
-    done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    done = reg(*words)
     assert done.status == 9
     assert "[dask]" in done.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ({"task": "pooling", "options": {"colour": 1}}, "a task has no option 'colour'"),
-        ({"task": "pooling", "options": {"quantize": "yes"}}, "the option quantize is not true or false"),
-        ({"task": "pooling", "options": {"opset": True}}, "the option opset is not a number"),
-    ],
-)
-def test_options_of_a_task(
-    row: dict[str, Any], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
-) -> None:
-    done = reg(*RUN, given({**ROWS[0], "profile": None, **row}))
-    assert done.status == 2
-    assert f"row 1: {told}" in done.err
-
-
-def test_two_recipes_that_name_the_same_model(
-    reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
-) -> None:
-    recipe = {"name": "acme/own", "task": "pooling", "steps": [{"name": "fp32", "pass": "OnnxConversion"}]}
-    for name in ("a.yaml", "b.yaml"):
-        (tmp_path / name).write_text(json.dumps(recipe))
-    done = reg(
-        *RUN, given(*({"source": "s", "profile": None, "recipe": name} for name in ("a.yaml", "b.yaml")))
+def test_a_worker_answers_line_by_line_and_ends_with_its_input() -> None:
+    lines = [json.dumps(words) for words in (["--version"], ["show", "none", "--json"])]
+    done = subprocess.run(
+        [sys.executable, "-m", worker.__name__],
+        check=False,
+        input="\n".join(lines),
+        text=True,
+        capture_output=True,
+        timeout=60,
     )
-    assert done.status == 2
-    assert "rows 1 and 2 both are acme/own" in done.err
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["status"], first["out"][:4], second["status"]) == (0, "reg ", 3)
+    assert json.loads(second["err"])["error"]["family"] == "not-found"
 
 
-@pytest.mark.parametrize("what", ["profile", "task", "recipe"])
-def test_two_rows_without_a_name_of_one_hub_id(
-    what: str, reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
-) -> None:
-    recipe = {
-        "source": "Acme/MiniLM",
-        "task": "pooling",
-        "steps": [{"name": "fp32", "pass": "OnnxConversion"}],
-    }
-    (tmp_path / "own.yaml").write_text(json.dumps(recipe))
-    about = {
-        "profile": None,
-        **{"profile": {"profile": "android"}, "task": {"task": "pooling"}}.get(what, {}),
-    }
-    rows = [{**about, "source": source} for source in ("Acme/MiniLM", "acme/minilm@main")]
-    if what == "recipe":
-        rows = [{"profile": None, "recipe": "own.yaml"}, {**rows[1], "recipe": "own.yaml"}]
-    done = reg(*RUN, given(*rows))
-    assert done.status == 2
-    assert "rows 1 and 2 both are acme/minilm" in done.err
-    versions = ({**row, "version": f"1.{minor}.0"} for minor, row in enumerate(rows))
-    assert reg(*RUN, given(*versions)).status == 0
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that are started from now on fail where they need torch."""
-    (tmp_path / "poison").mkdir()
-    (tmp_path / "poison" / "torch.py").write_text("raise RuntimeError('torch was imported')")
-    monkeypatch.syspath_prepend(tmp_path / "poison")
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory that is free is read from /proc")
+def test_memory_that_is_free(tmp_path: Path) -> None:
+    assert free_memory(tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
+    assert free_memory(tmp_path) == 8192
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    for limit, free in (("max", 8192), ("6000", 1000), ("4000", 0)):
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.current").write_text("5000\n")
+        assert free_memory(tmp_path) == free
 
 
 @pytest.mark.more
 def test_real_jobs_are_published_once(
-    reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, request: Any
+    reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is broken; the others are published and pushed, and done only once."""
     good, other = make_checkpoint(), make_checkpoint(seed=1)
@@ -327,12 +369,14 @@ def test_real_jobs_are_published_once(
     assert [job["pushed"] for job in jobs] == [True, False, True]
     assert list(Path("r/local/tmp").iterdir()) == []
     share = Registry("share", create=False)
-    there = {(name, str(version)) for name in share.names() for version in share.state(name).versions}
-    assert there == {("acme/a", "1.0.0"), ("acme/c", "0.1.0")}
+    published = {(name, str(version)) for name in share.names() for version in share.state(name).versions}
+    assert published == {("acme/a", "1.0.0"), ("acme/c", "0.1.0")}
     shown = reg("--registry", "r", "show", "acme/c", "--json").json["artifacts"]
     assert "int8" not in {artifact["precision"] for artifact in shown}
 
-    request.getfixturevalue("no_torch")
+    (tmp_path / "poison").mkdir()
+    (tmp_path / "poison" / "torch.py").write_text("raise RuntimeError('torch was imported')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "poison"), *sys.path]))
     again = reg(*RUN, given(rows[0], rows[2]), "--jobs", 2, "--to", "./share", "--json").json["jobs"]
     assert [job["status"] for job in again] == ["current", "current"]
     assert [job["digest"] for job in again] == [job["digest"] for job in jobs if job["digest"]]

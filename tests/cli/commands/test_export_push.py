@@ -58,7 +58,10 @@ def test_a_version_that_was_found_is_pushed(reg: Reg, tmp_path: Path) -> None:
 def test_both_reports_are_one_document(reg: Reg, tmp_path: Path) -> None:
     first = reg(*WORDS, "--push", "./share", "--json")
     assert (first.status, first.err) == (0, "")
-    keys = {"ref", "name", "version", "digest", "manifest", "states", "yanked", "output", "pushed"}
+    keys = {
+        *("ref", "name", "version", "new", "digest", "manifest", "states", "yanked", "newer", "output"),
+        "pushed",
+    }
     assert first.json.keys() == keys
     pushed = first.json["pushed"]
     assert pushed.keys() == {"ref", "remote", "events", "blobs", "bytes", "output"}

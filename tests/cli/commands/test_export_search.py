@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import in_process
 
-from onnxreg.cli.batch import pool
+from onnxreg.cli.batch import run_batch
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -73,7 +73,7 @@ def test_a_search_that_cannot_end_well_publishes_nothing(
 def test_nothing_of_suites_and_of_this_machine_is_published(
     reg: Reg, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "run_all", in_process.run_all)
+    monkeypatch.setattr(run_batch, "_in_processes", in_process.run_lines)
     words = (*CHOOSE, "--confirm-suite", "confirm.jsonl", "--item-scores", "--objective", "pareto")
     names = ("--candidate", "fp16", "--candidate", "int8", "--devices", "ort-android-1.22")
     done = reg("export", encoder, "--task", "pooling", "--name", "acme/x", *words, *names)

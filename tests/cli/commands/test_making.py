@@ -3,20 +3,18 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onnxreg.converters.android import AndroidOptions, android_recipe
 from onnxreg.converters.importers.confine import Child
 from onnxreg.converters.importers.survey import Difference
+from onnxreg.converters.request import ExportRequest
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
@@ -29,20 +27,6 @@ class Ordered:
 
     name: str
     number: int
-    source: Any = field(default_factory=lambda: SimpleNamespace(location=None))
-    document: Path | None = None
-    package: str | None = None
-
-    @property
-    def recipe(self) -> RecipeFile:
-        steps = [{"name": "fp32", "pass": "OnnxConversion"}]
-        return RecipeFile.from_json({"task": "token-classification", "steps": steps})
-
-    def key(self) -> dict[str, Any]:
-        return {"number": self.number}
-
-    def reads(self) -> None:
-        return None
 
     def warnings(self) -> tuple[str, ...]:
         return ()
@@ -53,26 +37,16 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    options: list[AndroidOptions] = []
+    def plan(request: ExportRequest) -> Ordered:
+        calls.append(request)
+        return Ordered(request.name or "acme/pii", len(calls))
 
-    def recipe_of(requested: AndroidOptions, *more: Any) -> RecipeFile:
-        options.append(requested)
-        return real(requested, *more)
-
-    def plan_export(
-        recipe: RecipeFile, source: str, name: str, directory: Path, trust: bool, *more: Any
-    ) -> Ordered:
-        calls.append((source, name, replace(options[-1], trust_remote_code=trust)))
-        return Ordered(name or "acme/pii", len(calls))
-
-    def execute(order: Ordered, workspace: Path, cache: Any, progress: Any) -> Any:
+    def run(order: Ordered, workspace: Path, cache: Any, progress: Any) -> Any:
         progress.step("converting to ONNX")
-        return draft(workspace / "made", order.name)
+        return draft(workspace / "made", order.name), None
 
-    real = android_recipe.recipe_of
-    monkeypatch.setattr(android_recipe, "recipe_of", recipe_of)
-    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", plan_export)
-    monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
+    monkeypatch.setattr(ExportRequest, "plan", plan)
+    monkeypatch.setattr("onnxreg.converters.request.run", run)
     yield calls
 
 
@@ -80,9 +54,11 @@ def test_export_publishes_and_writes_out(reg: Reg, exported: list[Any]) -> None:
     words = ("--registry", "r", "export", "./ckpt", "--profile", "android", "--name", "acme/x")
     done = reg(*words, "--output", "out", "--json")
     assert (done.status, done.err) == (0, "")
-    assert exported == [("./ckpt", "acme/x", AndroidOptions())]
+    assert exported == [ExportRequest("./ckpt", "acme/x", "android", is_typed=True)]
     value = done.json
-    assert set(value) == {"ref", "name", "version", "digest", "manifest", "states", "yanked", "output"}
+    assert set(value) == {
+        *("ref", "name", "version", "new", "digest", "manifest", "states", "yanked", "newer", "output")
+    }
     assert (value["ref"], value["version"], value["output"]) == ("acme/x:0.1.0", "0.1.0", "out")
     assert value["digest"] == str(Digest.of(Path("out", FILENAME).read_bytes()))
     assert reg("--registry", "r", "show", value["ref"], "--json").json == value["manifest"]
@@ -109,16 +85,24 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
     spans = [{"start": 0, "end": 3, "label": "NAME"}]
     Path("golden.jsonl").write_text(json.dumps({"id": "a", "text": "Ann", "gold_spans": spans}) + "\n")
     words = (
-        *("--opset", 18, "--int8-embeddings", "--no-rewrite", "--max-seq-length", 128),
+        *("--int8-embeddings", "--no-rewrite", "--max-seq-length", 128),
         *("--eval-suite", "golden.jsonl", "--min-gold-chars", 50, "--min-parent-recall", 0.7),
         "--trust-remote-code",
     )
     assert reg("--registry", "r", "export", "x", "--profile", "android", *words).status == 0
     assert reg("--registry", "r", "export", "x", "--profile", "android", "--no-int8").status == 0
-    assert [options for _, _, options in exported] == [
-        AndroidOptions(18, True, True, False, 128, True, Path("golden.jsonl").absolute(), 50, 0.7),
-        AndroidOptions(int8=False),
+    assert [request.options for request in exported] == [
+        {
+            "int8_embeddings": True,
+            "rewrite": False,
+            "max_seq_length": 128,
+            "eval_suite": Path("golden.jsonl"),
+            "min_gold_chars": 50,
+            "min_parent_recall": 0.7,
+        },
+        {"int8": False},
     ]
+    assert [request.trust_remote_code for request in exported] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +117,8 @@ def test_a_failed_export_leaves_nothing(
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", lambda *_: Ordered("acme/x", 0))
-    monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
+    monkeypatch.setattr(ExportRequest, "plan", lambda request: Ordered("acme/x", 0))
+    monkeypatch.setattr("onnxreg.converters.request.run", execute)
     done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
     assert done.status == status
     assert not Path("out").exists()
@@ -152,15 +136,15 @@ def test_a_failed_export_leaves_an_empty_directory_as_it_was(reg: Reg) -> None:
 def test_an_export_that_cannot_be_written_out_says_that_it_was_published(
     reg: Reg, exported: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.converters.engine import run_plan as module
+    from onnxreg.converters import request as module
 
-    def execute(*about: Any) -> Any:
+    def run(*about: Any) -> Any:
         Path("out").mkdir()
         Path("out", "thesis.txt").write_text("somebody came first")
         return made(*about)
 
-    made = module.execute
-    monkeypatch.setattr(module, "execute", execute)
+    made = module.run
+    monkeypatch.setattr(module, "run", run)
     words = ("--registry", "r", "export", "x", "--profile", "android", "--name", "acme/x")
     done = reg(*words, "--version", "1.0.0", "--output", "out")
     assert done.status == 2
@@ -198,7 +182,7 @@ def test_a_missing_library_names_its_extra(
     def lacks_torch(*words: Any, **more: Any) -> Any:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", lacks_torch)
+    monkeypatch.setattr("onnxreg.converters.request.run", lacks_torch)
     done = reg("--registry", "r", "export", "x", "--profile", "android")
     assert done.status == 9
     assert "torch" in done.err

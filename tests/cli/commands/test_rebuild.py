@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.exports import export_android
 from support.registries import owner
 
-from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import recorded_suite
 from onnxreg.registry import Registry
@@ -45,8 +45,8 @@ def drafts(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dr
     """Two exports: one evaluated on a suite, one without INT8."""
     root = tmp_path_factory.mktemp("drafts")
     options = {
-        "evaluated": AndroidOptions(eval_suite=suite_in(root), int8_embeddings=True, min_gold_chars=100),
-        "plain": AndroidOptions(int8=False),
+        "evaluated": {"eval_suite": suite_in(root), "int8_embeddings": True, "min_gold_chars": 100},
+        "plain": {"int8": False},
     }
     for kind in options:
         (root / kind).mkdir()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support import in_process
 
-from onnxreg.cli.batch import pool
+from onnxreg.cli.batch import run_batch
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
 from onnxreg.registry import Registry
@@ -412,7 +412,7 @@ def test_leave_is_for_one_command(
     reg: Reg, folder: Path, marker: Path, evil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_HOME", "home")
-    monkeypatch.setattr(pool, "run_all", in_process.run_all)
+    monkeypatch.setattr(run_batch, "_in_processes", in_process.run_lines)
     folder.rename("sent")
     documents(evil)
     assert reg("export", "--recipe", "sent/source.json", "--allow-code", "net.py").status != 0
@@ -420,9 +420,8 @@ def test_leave_is_for_one_command(
     marker.unlink()
     assert reg("export", "--recipe", "sent/source.json").status == 2
     assert not marker.exists()
-    assert (
-        reg("export", "--batch", "sent/jobs.json", "--jobs", "1", "--allow-code", "sent/net.py").status != 0
-    )
+    done = reg("export", "--batch", "sent/jobs.json", "--jobs", "1", "--allow-code", "sent/net.py")
+    assert done.status != 0, done
     assert marker.exists()
 
 

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxreg.converters.engine import cache
-from onnxreg.converters.source.source_files import digest_file
 from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import cache_directory
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.given_file import WRITTEN_BACK_NANOSECONDS
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
@@ -311,15 +306,15 @@ def test_a_decoder_carries_what_generates(reg: Reg, here: Path, llama: Path) -> 
 
 
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on, whatever would read a recipe or run a step fails."""
+    """From here on, whatever would run a step fails."""
 
     def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("the recipe was read")
+        raise AssertionError("the plan was run")
 
-    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", fail)
+    monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", fail)
 
 
-def test_the_same_request_is_answered_without_reading_the_recipe(
+def test_the_same_request_is_answered_without_any_work(
     reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = export(reg, "m.onnx", "int8.yaml", "--json")
@@ -327,7 +322,7 @@ def test_the_same_request_is_answered_without_reading_the_recipe(
     with monkeypatch.context() as patch:
         no_work(patch)
         again = export(reg, "m.onnx", "int8.yaml", "--json")
-    assert again.out == first.out
+    assert again.json == {**first.json, "new": False}
     assert (
         export(reg, "m.onnx").out
         == "nothing new: this is acme/x:0.1.0\nmanifest " + first.json["digest"] + "\n"
@@ -350,7 +345,7 @@ def test_a_step_that_was_skipped_is_made_once_its_package_is_back(
     assert [each["format"] for each in healed.json["manifest"]["artifacts"]] == ["onnx-int8", "ort"]
     with monkeypatch.context() as patch:
         no_work(patch)
-        assert export(reg, "m.onnx", "ort.yaml", "--json").out == healed.out
+        assert export(reg, "m.onnx", "ort.yaml", "--json").json["digest"] == healed.json["digest"]
 
 
 def test_a_graph_of_bfloat16_is_exported_proven_and_run(reg: Reg, here: Path) -> None:
@@ -379,26 +374,6 @@ def test_a_size_is_on_record_to_the_byte(reg: Reg, here: Path) -> None:
     assert f"bytes is {artifact['size']}, the limit is 1000003" in export(reg, "big.onnx", "size.yaml").err
 
 
-def test_a_source_that_lies_still_is_not_even_read(
-    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = time.time_ns
-    monkeypatch.setattr(cache.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
-    first = export(reg, "m.onnx", "int8.yaml", "--json")
-    read: list[str] = []
-
-    def noted(path: Path) -> Digest:
-        read.append(path.name)
-        return digest_file(path)
-
-    monkeypatch.setattr(cache, "digest_file", noted)
-    assert export(reg, "m.onnx", "int8.yaml", "--json").out == first.out
-    assert read == []
-    (here / "m.onnx").touch()
-    assert export(reg, "m.onnx", "int8.yaml", "--json").out == first.out
-    assert read == ["m.onnx"]
-
-
 def change_source(here: Path) -> None:
     model = mlp()
     model.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
@@ -424,16 +399,14 @@ def test_another_file_is_another_request(reg: Reg, here: Path, change: Callable[
 def test_a_file_that_is_edited_during_an_export_is_another_request(
     reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
-    from onnxreg.cli.services import export_service
-
-    real = export_service.add
+    real = Registry.add
 
     def edited_first(*given: Any) -> Any:
         change(here)
         return real(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(export_service, "add", edited_first)
+        patch.setattr(Registry, "add", edited_first)
         first = export(reg, "m.onnx", "int8.yaml", "--json")
     second = export(reg, "m.onnx", "int8.yaml", "--json")
     assert (first.json["version"], second.json["version"]) == ("0.1.0", "0.1.1")

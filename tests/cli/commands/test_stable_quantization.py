@@ -11,8 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxreg.cli.batch.jobs import read_jobs
-from onnxreg.cli.batch.work import request_of
-from onnxreg.cli.services.export_request import CodeTrust
+from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
@@ -129,14 +128,14 @@ def test_an_equal_request_is_recognised_and_one_with_another_parent_is_not(reg: 
             "int8",
             "acme/x:0.2.0",
             2,
-            "has no scales to take: it has no file of the format onnx-int8",
+            "has no files of the format onnx-int8",
         ),
         (
             "new.onnx",
             "int8",
             "acme/x:0.3.0",
             2,
-            "has 2 files of the format onnx-int8: int8.onnx, blocks.onnx",
+            "2 files of the format onnx-int8 to take scales of: int8.onnx, blocks.onnx",
         ),
         ("new.onnx", "int8", "old.onnx", 2, "no weight in it is quantized"),
         ("other.onnx", "int8", "acme/x:0.1.0", 2, "is of another model"),
@@ -169,8 +168,9 @@ def test_a_job_names_a_file_beside_the_job_file(reg: Reg, here: Path, bert: Path
     row = {"source": str(bert), "name": "acme/new", "task": "token-classification", "options": options}
     (here / "jobs" / "jobs.yaml").write_text(json.dumps([row]))
     (job,) = read_jobs(Path("jobs/jobs.yaml"))
-    recipe = request_of(job, CodeTrust()).plan().recorded_recipe()
-    assert recipe["steps"][1]["scales_from"] == str(parent.digest)
+    plan = job.request.plan()
+    assert isinstance(plan, ExportPlan)
+    assert plan.recorded_recipe()["steps"][1]["scales_from"] == str(parent.digest)
 
 
 def test_a_search_takes_no_scales(reg: Reg, here: Path) -> None:

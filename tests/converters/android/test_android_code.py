@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.exports import export_android
 
-from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.schema.core.errors import InputError
 
 OWN_CODE = """
@@ -36,8 +36,8 @@ def test_trusted_code_is_exported_and_the_trust_recorded(own: Path, tmp_path: Pa
     import onnxruntime as ort
 
     (tmp_path / "w").mkdir()
-    options = AndroidOptions(trust_remote_code=True, int8=False)
-    draft = export_android(str(own), tmp_path / "w", name="acme/own", options=options)
+    options = {"int8": False}
+    draft = export_android(own, tmp_path / "w", name="acme/own", options=options, trust_remote_code=True)
     assert draft.fields["recipe"]["trust_remote_code"] is True
     session = ort.InferenceSession(str(tmp_path / "w" / "model.onnx"), providers=["CPUExecutionProvider"])
     ones = [[1, 1, 1]]
@@ -54,5 +54,5 @@ def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> N
 
 def test_the_recipe_records_absent_trust(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    draft = export_android(str(bert), tmp_path / "w", name="acme/x", options=AndroidOptions(int8=False))
+    draft = export_android(str(bert), tmp_path / "w", name="acme/x", options={"int8": False})
     assert draft.fields["recipe"]["trust_remote_code"] is False

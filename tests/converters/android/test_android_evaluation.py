@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.exports import export_android
 from support.registries.drafts import manifest_of
 
-from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft
@@ -73,7 +73,7 @@ def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
     def run(texts: Sequence[Sequence[str]], source: Path = tagger, **options: Any) -> Draft:
         (tmp_path / "w").mkdir()
         suite = write_suite(tmp_path / "suite.jsonl", texts)
-        chosen = AndroidOptions(eval_suite=suite, **options)
+        chosen = dict(eval_suite=suite, **options)
         return export_android(str(source), tmp_path / "w", name="acme/x", options=chosen)
 
     return run
@@ -212,7 +212,7 @@ def test_a_floor_out_of_range_stops_the_export_before_it_begins(
 def test_a_bad_suite_stops_the_export_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "suite.json").write_text('[{"text": ""}]')
-    options = AndroidOptions(eval_suite=tmp_path / "suite.json")
+    options = {"eval_suite": tmp_path / "suite.json"}
     with pytest.raises(InputError, match="item 1: `text` is malformed"):
         export_android(str(tmp_path / "never-read"), tmp_path / "w", name="acme/x", options=options)
     assert list((tmp_path / "w").iterdir()) == []

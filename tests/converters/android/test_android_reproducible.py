@@ -13,13 +13,13 @@ import pytest
 CODE = """
 import sys
 from pathlib import Path
-from onnxreg.converters.android import AndroidOptions, export_android
+from support.exports import export_android
 from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.digest import Digest
 
 source, suite, workspace = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 workspace.mkdir(parents=True)
-options = AndroidOptions(int8_embeddings=True, eval_suite=suite)
+options = dict(int8_embeddings=True, eval_suite=suite)
 draft = export_android(source, workspace, name="acme/x", options=options)
 files = {path: (workspace / path).read_bytes() for path in draft.paths()}
 measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}

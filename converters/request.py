@@ -1,0 +1,324 @@
+"""The door of every export: a request becomes a plan, and a plan a draft.
+
+Python, the command line and batches make an `ExportRequest`; a profile, a task or a recipe says what is made.
+"""
+
+import gc
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.schema.core.errors import HostError, InputError, RegError
+from onnxreg.schema.core.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from onnxreg.converters.engine.cache import StepCache
+    from onnxreg.converters.engine.latency import LatencyTable
+    from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises
+    from onnxreg.converters.engine.read_recipe import RecipeDocument
+    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.tasks.code.consent import Consent
+    from onnxreg.schema.inputs.recipe_file import RecipeFile
+    from onnxreg.schema.manifest.draft import Draft
+
+TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
+RECIPE_OPTIONS = ("checkpoint",)
+EVALUATION_OPTIONS = ("eval_suite", "item_scores", "margin", "label_map")
+SEARCH_OPTIONS = {
+    "confirm_suite": "confirm",
+    "candidate": "candidates",
+    "objective": "objective",
+    "devices": "devices",
+    "calibration": "calibration",
+}
+"""The options of a search, and their keys in a recipe."""
+STATEMENTS = ("license", "description")
+COMMON_OPTIONS = (*EVALUATION_OPTIONS, "certify", *SEARCH_OPTIONS, "scales_from", *STATEMENTS)
+"""The options of every kind of export."""
+ON_BY_DEFAULT = ("int8", "rewrite")
+"""The options that a person can only turn off."""
+ANDROID_OPTIONS = (
+    "int8",
+    "int8_embeddings",
+    "rewrite",
+    "max_seq_length",
+    "min_gold_chars",
+    "min_parent_recall",
+)
+OPTIONS = (*TASK_OPTIONS, *RECIPE_OPTIONS, *ANDROID_OPTIONS, *COMMON_OPTIONS)
+"""The options of all kinds of exports that are built in."""
+
+
+NEW_OBJECTS = 10_000
+"""Objects after which Python looks for cycles among the newest; from 10,000 to never, the difference is 2 %."""
+
+
+def flag(option: str) -> str:
+    """The option as a person types it, such as `--no-int8`."""
+    return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
+
+
+def prepare_process() -> None:
+    """Settings for a process that does nothing but exports; call it before numpy and torch are imported.
+
+    PyTorch, transformers and the graphs are millions of objects that stay: to look for cycles at every 700 new ones is 6 %
+    of the processor time. The threads that OpenBLAS starts at import wait actively for work, which is 2 %.
+    """
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
+        gc.set_threshold(NEW_OBJECTS, 10, 10)
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
+
+    Args:
+        source: in place of the recipe's own.
+        trust_remote_code: let code of a transformers checkpoint run.
+        allow_code: the functions that may run, see `plan_export`.
+        is_typed: True if a person named the source: for a function, that is consent to run it.
+    """
+
+    source: str | None = None
+    name: str | None = None
+    profile: str | None = None
+    recipe: Path | None = None
+    task: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    trust_remote_code: bool = False
+    allow_code: Collection[str] = ()
+    is_typed: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = {"--profile": self.profile, "--task": self.task, "--recipe": self.recipe}
+        given = [name for name, value in kinds.items() if value is not None]
+        if len(given) != 1:
+            contradiction = f"{' and '.join(given)} contradict each other"
+            raise InputError(
+                contradiction if given else "no profile, task or recipe was given",
+                f"give one of {', '.join(kinds)}: see `reg export --help`",
+            )
+
+    def plan(self) -> "ExportPlan | FamilyPlan":
+        """Find, hash and check everything that the export needs.
+
+        Raises what `plan_export`, `plan_family` and `check_search` raise, and InputError for an option that this
+        kind of export does not have.
+        """
+        from onnxreg.converters.engine.plan import plan_export
+
+        document = self._document()
+        if document is not None and document.is_family:
+            return self._plan_family(document)
+        recipe, directory, promises = self._read(document)
+        trusted, label = self.trust_remote_code, "" if document is None else document.path.name
+        plan = plan_export(
+            recipe, self.source, self.name, directory, trusted, promises, label, self._consent()
+        )
+        if self.profile is not None:
+            from onnxreg.converters.profiles import profile_catalog
+
+            plan = replace(plan, package=profile_catalog.find(self.profile).package)
+        if recipe.search is not None:
+            from onnxreg.converters.search import check_search
+
+            check_search(plan)
+        return plan
+
+    def check(self) -> str | None:
+        """Raise what `plan` raises without hashing or fetching anything; return the model's name if it is known."""
+        from onnxreg.converters.engine.plan import read_parts, start_of
+        from onnxreg.converters.source.location import hub_id
+
+        recipe, directory, _ = self._read(self._document())
+        label = "" if self.recipe is None else self.recipe.name
+        parts = read_parts(recipe, directory, self.trust_remote_code, self._consent(), label)
+        start = start_of(recipe, self.source, directory)
+        parts.task.seek(start)
+        hub = None
+        with suppress(RegError):  # another kind of source
+            hub = hub_id(start)
+        return self.name or recipe.name or (None if hub is None else hub.lower())
+
+    def _document(self) -> "RecipeDocument | None":
+        if self.recipe is None:
+            return None
+        from onnxreg.converters.engine.read_recipe import RecipeDocument
+
+        return RecipeDocument.read(self.recipe)
+
+    def _consent(self) -> "Consent":
+        from onnxreg.converters.tasks.code.consent import Consent
+
+        return Consent.of(self.allow_code, self.source if self.is_typed else None)
+
+    def _plan_family(self, document: "RecipeDocument") -> "FamilyPlan":
+        from onnxreg.converters.families.family_plan import plan_family, read_family
+
+        foreign = [*map(flag, self.options), *(["--trust-remote-code"] if self.trust_remote_code else [])]
+        if self.source is not None:
+            foreign = ["SOURCE"]
+        if foreign:
+            raise InputError(
+                f"{foreign[0]} does not go with a family", "its document names its checkpoints and its limits"
+            )
+        return plan_family(read_family(document, self.name), document.path.parent, self._consent())
+
+    def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, ProfilePromises]":
+        """The recipe with all options, the base of its relative paths, and what its profile promises."""
+        from onnxreg.converters.engine.plan import ProfilePromises
+
+        directory, promises = Path(), ProfilePromises()
+        if document is not None:
+            own = self._own("a recipe", RECIPE_OPTIONS)
+            recipe, directory = document.recipe(), document.path.parent
+            recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
+        elif self.task is not None:
+            from onnxreg.converters.profiles.task_profiles import task_recipe
+
+            recipe = task_recipe(self.task, **self._own("a task", TASK_OPTIONS))
+        else:
+            from onnxreg.converters.profiles import profile_catalog
+            from onnxreg.converters.source.toolchain import require
+
+            assert self.profile is not None, "one of three is given"
+            profile = profile_catalog.find(self.profile)
+            own = self._own(f"the profile {self.profile}", profile.option_names())
+            require(*profile.modules)
+            directory, promises = profile.directory, profile.contract({}, None)
+            recipe = profile.recipe_for(
+                own, self.options.get("eval_suite"), bool(self.options.get("certify"))
+            )
+        return recipe.model_copy(update=self._changes(recipe)), directory, promises
+
+    def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
+        """The options that only this kind of export has. InputError for one that it does not have."""
+        for key in self.options:
+            if key not in (*names, *COMMON_OPTIONS):
+                raise InputError(
+                    f"{flag(key)[:80]} is not an option of {kind}",
+                    f"it has {', '.join(map(flag, (*names, *COMMON_OPTIONS)))}",
+                )
+        return {key: _plain(value) for key, value in self.options.items() if key in names}
+
+    def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
+        """The keys of a recipe that the common options change."""
+        from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
+
+        given = {key: _plain(self.options[key]) for key in COMMON_OPTIONS if self.options.get(key)}
+        stated = {key: given[key] for key in STATEMENTS if key in given}
+        ModelStatements.from_json(stated, "an option")
+        changes: dict[str, Any] = dict(stated)
+        judging = {key: given[key] for key in EVALUATION_OPTIONS if key in given}
+        if judging:
+            own = {} if recipe.evaluation is None else recipe.evaluation.to_json()
+            suite = judging.pop("eval_suite", own.get("suite"))
+            if suite is None:
+                raise InputError(
+                    f"{flag(next(iter(judging)))} is of an evaluation, and no suite is named",
+                    "name a suite: --eval-suite FILE",
+                )
+            value = {**own, **judging, "suite": suite}
+            changes["evaluation"] = EvaluationRequest.from_json(value, "the evaluation")
+        search = {key: given[option] for option, key in SEARCH_OPTIONS.items() if option in given}
+        if search and "certify" not in given:
+            option = next(option for option in SEARCH_OPTIONS if option in given)
+            raise InputError(f"{flag(option)} is about a search, and none was asked for", "add --certify")
+        if "certify" in given:
+            if changes.get("evaluation", recipe.evaluation) is None:
+                raise InputError(
+                    "a search needs a suite to choose on, and none is named",
+                    "name a suite: --eval-suite FILE",
+                )
+            changes["search"] = SearchRequest.from_json({**_search_start(recipe), **search}, "the search")
+        if "scales_from" in given:
+            if "certify" in given:
+                raise InputError(
+                    "--scales-from and --certify contradict each other: a search quantizes by itself",
+                    "leave one out, or write a candidate with `scales_from` in a recipe",
+                )
+            from onnxreg.converters.engine.steps import with_scales
+
+            changes["steps"] = with_scales(recipe.steps, given["scales_from"])
+        return changes
+
+
+def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
+    """The step that a search begins with, and the path of its result: the recipe's own, else its first output."""
+    if recipe.search is not None:
+        return recipe.search.to_json()
+    if not recipe.outputs:
+        return {"input": recipe.steps[0].name}
+    first = recipe.outputs[0]
+    return {"input": first.step, "output": first.path or f"{first.step}.onnx"}
+
+
+def _plain(value: Any) -> Any:
+    """A path as text that means the same file from any directory; all else unchanged."""
+    return str(value.absolute()) if isinstance(value, Path) else value
+
+
+def run(
+    plan: "ExportPlan | FamilyPlan",
+    workspace: Path,
+    cache: "StepCache | None" = None,
+    progress: Progress = SILENT,
+) -> "tuple[Draft, LatencyTable | None]":
+    """Run a plan into `workspace`; return the draft, and the latencies if its document asks for them.
+
+    Raises HostError if the plan builds a decoder that takes more memory than is free, and what `execute`,
+    `run_with_search` and `export_family` raise.
+    """
+    from onnxreg.converters.engine.plan import ExportPlan
+
+    if not isinstance(plan, ExportPlan):
+        from onnxreg.converters.families.export_family import export_family
+
+        return export_family(plan, workspace, progress)
+    from onnxreg.converters.engine.run_plan import execute
+
+    check_memory(plan)
+    if plan.recipe.search is None:
+        draft = execute(plan, workspace, cache, progress)
+    else:
+        from onnxreg.converters.search import run_with_search
+
+        draft = run_with_search(plan, workspace, cache, progress)
+    if plan.recipe.benchmark is None:
+        return draft, None
+    from onnxreg.converters.engine.latency import measure
+
+    progress.step("timing what was made")
+    return draft, measure(draft, plan.recipe.benchmark)
+
+
+def check_memory(plan: "ExportPlan") -> None:
+    """Raise HostError if a plan builds a decoder that takes more memory than is free; unknown sizes pass."""
+    from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
+
+    source = plan.source.location
+    if not isinstance(source, Path) or all(node.kind is not ModelBuilder for node in plan.nodes.values()):
+        return
+    peak, free = peak_memory(source), free_memory()
+    if peak is not None and free is not None and peak > free:
+        raise HostError(
+            f"building the decoder takes about {peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
+            "close other programs, or export it on a machine with more memory",
+        )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes available without swapping, no more than the control group allows; None if that is unknown."""
+    sizes: list[int] = []
+    with suppress(OSError, ValueError):
+        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
+        sizes += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):
+        group = root / "sys/fs/cgroup"
+        limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
+        sizes.append(max(0, limit - used))
+    return min(sizes, default=None)
