@@ -95,18 +95,15 @@ def add(
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
 
-    The models of one version are alternatives: `reg resolve` picks one, so they must have the same inputs
-    and outputs. Models that work together are members of a pipeline: --member detector=det.onnx --member
-    recognizer=rec.onnx (docs/pipelines.md).
+    The models of one version are alternatives with the same inputs and outputs; models that work together are
+    members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent states that the other models are smaller forms of one of them, and prints if each is proven to be
-    it, rounded: `reg prove`. Without it nothing is compared.
+    --parent names the file that the others are smaller forms of, and says if each is proven to be it, rounded.
 
-    A file that did not change since it was added is not read again. If a version has the same manifest,
-    nothing is published without --version; a yanked manifest stays yanked under a new number.
+    If a version has the same manifest, nothing is published without --version.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states has the artifacts'
-    states by path, yanked is null or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states by path, yanked is null or
+    {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
     named = _members(members or ())
     if not files and not named:
@@ -174,21 +171,12 @@ def import_(
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
-    A directory that OpenMed wrote has an openmed-onnx.json of version 1; none of its claims is trusted.
+    SOURCE is a directory that OpenMed wrote (version 1; none of its claims is trusted), a repository as people publish
+    them (Transformers.js, Optimum, sentence-transformers, or any .onnx files: docs/hub.md), what `reg pull --output`
+    wrote (the same manifest digest; a changed file is an integrity error), or what `reg push` put into an OCI registry.
 
-    Or import a repository as people publish them: Transformers.js and onnx-community, Optimum,
-    sentence-transformers, or any directory with .onnx files. Its graphs become one version; weights say which
-    graph was made from which. See docs/hub.md.
-
-    Or import what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the
-    same manifest digest, and a changed file is an integrity error.
-
-    Or import what `reg push` put into an OCI registry, by tag or @digest: the same manifest digest, with
-    signatures and evaluations. Its name and version are kept. See docs/oci.md.
-
-    Digests, sizes, contracts and operators are read again; differences from the claims are listed.
-
-    Artifacts whose parent is in the directory are proven to be that parent, rounded, or not: `reg prove`.
+    Digests, sizes, contracts and operators are read again; differences from the claims are listed. Artifacts whose
+    parent is in the directory are proven to be that parent, rounded, or not.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.

@@ -63,12 +63,10 @@ def profiles(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List all profiles, including those of other packages, or show the recipe of one, to start your own from.
+    """List all profiles, or show the recipe of one, to start your own from; comments list further parameters.
 
-    Comments below a recipe list further parameters.
-
-    With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths. Of one
-    profile the recipe, see `reg builtin schemas recipe-file`.
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; of one profile the recipe, see `reg builtin
+    schemas recipe-file`.
     """
     with needs("export", "reg builtin profiles"):
         from onnxreg.converters.profiles import profile_catalog

@@ -132,12 +132,9 @@ def set_policy(
 ) -> None:
     """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
-    The lines that go and come are shown, and on stderr the channels that stop resolving: their version does not meet
-    it, or was not promoted. Without --yes nothing is set: exit status 5. Afterwards promote the version that a stopped
-    channel holds, or another one. An empty file frees all channels.
-
-    If REG_SIGNING_KEY names a key, the line is signed. If the policy in force names keys (signed_by), one of them must
-    sign it: exit status 8 otherwise.
+    The lines that go and come are shown, and on stderr the channels that stop resolving. Without --yes nothing is
+    set: exit status 5. An empty file frees all channels. If the policy in force names keys (signed_by), one of them
+    must sign: exit status 8 otherwise.
 
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the
     new line, null if nothing was set.
@@ -194,8 +191,7 @@ def promote(
 ) -> None:
     """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
 
-    Every demand is listed with its finding. The event of the move names the policy and has these findings
-    as evidence; everyone who pulls the channel checks them again (docs/gates.md).
+    The log keeps the findings as evidence; everyone who pulls the channel checks them again (docs/gates.md).
 
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
     before is the channel's previous version, or null.
@@ -257,8 +253,8 @@ def start(
 ) -> None:
     """Give a version to a share of a channel's devices; the others keep what the channel holds.
 
-    Each device decides by its own random seed, and reports nothing. On a governed channel the version must
-    meet the policy (exit status 8 otherwise). Until `finish` or `halt`, no other verb moves the channel.
+    Each device decides by its own random seed. On a governed channel the version must meet the policy (exit status 8
+    otherwise). Until `finish` or `halt`, no other verb moves the channel.
 
     With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
     evidence?}}; `version` is what the other devices get.

@@ -16,13 +16,10 @@ SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 def command(session: Session, as_json: Json = False) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    SET BY is the option or the variable that decides it, or default. Then come the claimed author of your events and the
-    environment variables that are set; secrets are not shown. docs/cli.md explains each variable.
+    Then come the claimed author of your events and the variables that are set; secrets are not shown.
 
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
-    [{name, value, source}]}; a place is registry, cache, keys, trust or state; the one setting is actor, whose value is
-    null for nobody and whose source is REG_ACTOR or default; the value of a variable is null for a secret, its source
-    the name under which it is set.
+    [{name, value, source}]}; source is the option or variable that decides, or default; the value of a secret is null.
     """
     places, variables, author = list(_places(session)), list(_variables()), actor_of_event(None)
     source = "default" if environment.read("REG_ACTOR") is None else "REG_ACTOR"

@@ -43,14 +43,11 @@ def command(
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
-    With --from also what the update costs a device that has what that version gives it: the bytes, with
-    deltas if there are any (docs/delta.md), and their share of the files.
-
-    If a device gets nothing, the exit status is 8, so the command can guard a promotion.
+    With --from also the bytes that the update costs a device that has what that version gives it. If a device gets
+    nothing, the exit status is 8.
 
     With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
-    stranded is a count, member is the stage of a pipeline, with one entry each; the rest is as in `reg
-    resolve --json`, null for a device that gets nothing. With --from also update: {bytes, whole}.
+    stranded is a count; the rest is as in `reg resolve --json`. With --from also update: {bytes, whole}.
     """
     fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:

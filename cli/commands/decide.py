@@ -139,12 +139,10 @@ def sign(
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
 
-    The signature is a DSSE envelope with an in-toto statement. It is kept as a blob, an event attests it,
-    and it travels with the version on every push and pull. Signing is idempotent.
+    The signature (DSSE, in-toto) travels with the version. Signing is idempotent.
 
-    With --bundle nothing is added to the registry: the command writes a file with which `model_signing
-    verify key` (OpenSSF) checks a directory that `reg pull --output` wrote. The key must be of kind
-    ecdsa-p256.
+    With --bundle nothing is added to the registry: the command writes a file with which OpenSSF's `model_signing
+    verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
     from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.signing import sign_release, signing_key

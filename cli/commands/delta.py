@@ -39,8 +39,7 @@ def make(
 ) -> None:
     """Make differences between a version's files and older ones, so that an update is a fraction of a file.
 
-    A pair of files that are not alike gets no delta. Deltas that are offered already are not made again. They
-    belong to one registry: `push` and `pull` do not carry them (see `reg push --deltas`), a mirror does.
+    A pair of files that are not alike gets none. Deltas belong to one registry: push and pull do not carry them.
 
     With --json: {ref, made, deltas: [{path, new, old, delta, size, of, from}], unlike: [{path, from}]}: all
     deltas that the version offers now; `of` is the size of the file.

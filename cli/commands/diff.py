@@ -60,14 +60,12 @@ def command(
 ) -> None:
     """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
 
-    Changes that follow from others, such as digests that follow from new weights, are counted; --full lists
-    every change below the screen, and so do --markdown and --html. Severities are breaking (for an app),
-    degrading (results or evidence), notable and cosmetic. docs/diff.md has the rules, and the meaning of the
-    intervals. --html replaces an earlier file.
+    Changes that follow from others are counted; --full, --markdown and --html list every change. Severities are
+    breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message, note?}], overview}, where overview is the screen with positions in
-    changes (reg builtin schemas diff-overview); if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
+    severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
+    diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
     from onnxreg.registry.read.versions import read_version
 

@@ -43,13 +43,10 @@ def sbom(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM).
+    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
-    It uses the manifest and the states after later evaluations, and with --proofs the log. It lists every file with its SHA-256, the source of the version, its tools
-    and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
-    certification. Without --timestamp the same version gives the same bytes anywhere. See docs/sbom.md.
-
-    The output is JSON with or without --json.
+    It lists every file with its SHA-256, the source, tools and steps, and for each artifact its quantization, recall
+    and certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
     """
     from onnxreg.registry.gates.statements import latest_proofs
     from onnxreg.registry.log.lookup import load
@@ -93,11 +90,9 @@ def dossier(
 ) -> None:
     """Write the dossier of a version: a page to print, and the same as JSON.
 
-    Each generated statement cites the digest of the blob or of the log line that it follows from, and the
-    place in it. A field that only a person can fill in is taken from --facts, or says `not provided`. If
-    REF names a channel, the history is that of this channel, else of all that ever pointed to the version.
-    The same registry, facts, profile and trust file give the same bytes. It is a template, not legal
-    advice. See docs/dossier.md.
+    Each statement cites the digest of the blob or log line that it follows from. What only a person can fill in is
+    taken from --facts, or says `not provided`. The same inputs give the same bytes. It is a template, not legal
+    advice (docs/dossier.md).
 
     With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
     absent}}.

@@ -48,8 +48,7 @@ def attest(
 ) -> None:
     """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
 
-    The report names an artifact of the version by its digest. It becomes a blob and an event of the log,
-    and travels with the version on every push and pull.
+    The report names an artifact by its digest, and travels with the version.
 
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
     the report's, state the one that counts from now on.
@@ -103,10 +102,8 @@ def prove(
 ) -> None:
     """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
-    Each weight must be the parent's value, rounded under the artifact's own scale, every other tensor
-    equal, the graph the same but for the rewrites of docs/prove.md. The verdict is `proven`, `bounded`
-    (with the largest error in steps) or `not-provable` (with the reason). Nothing is run, and no
-    checkpoint is needed. A proof says nothing about the parent itself.
+    The verdict is `proven`, `bounded` (with the largest error in steps) or `not-provable` (with the reason): see
+    docs/prove.md. Nothing is run. A proof says nothing about the parent itself.
 
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
@@ -190,17 +187,13 @@ def certificates(
 ) -> None:
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
 
-    A certificate names its artifact, parent and suite by digest. A later refusal of the same bytes wins over
-    it, and is said.
-
-    --recompute needs the item scores, which `reg export --item-scores` publishes. If a figure differs, the
-    exit status is 4. See docs/certification.md.
+    --recompute derives the verdicts again from the item scores that `reg export --item-scores` published; if a figure
+    differs, the exit status is 4. See docs/certification.md.
 
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric,
     version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
     settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; stated is the state in the
-    certificate, and state that of the bytes, after later evaluations; differences is null without
-    --recompute.
+    certificate, state that after later evaluations; differences is null without --recompute.
     """
     from onnxreg.registry.read.versions import read_version
 

@@ -221,37 +221,20 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    A step is not run again if its inputs, parameters and tools are those of an earlier export. If a version
-    has the same manifest, nothing is published without --version. An artifact
-    that is refused or unknown is published with that verdict, and the export succeeds. For a document of
-    another tool, a table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
+    Steps that an earlier export ran are not run again. If a version has the same manifest, nothing is published
+    without --version. An artifact that is refused or unknown is published with that verdict. See docs/tasks.md,
+    docs/recipes.md, docs/vision.md; a recipe with the key `family` is a model family (docs/families.md).
 
-    With --dry-run nothing is published, so nothing is on record. The steps stay in the cache, and the export
-    itself does not run them again.
+    Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code.
 
-    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See
-    docs/families.md.
+    With --batch, many exports run at once, and a failed one does not stop the others. The exit status is that of the
+    failures, or 7 if they have several (docs/fleets.md). If --push fails, the version stays published here.
 
-    Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code for code
-    that a recipe, a family or a job file names.
-
-    --push also sends the version to a remote, like reg push. If that fails, the version stays published
-    here, and the exit status is that of the push.
-
-    With --batch, many exports run at once, and a failed one does not stop the others. Run it again to do
-    what is not done yet. The exit status is that of the failures, or 7 if they have several. See
-    docs/fleets.md.
-
-    With --json: {ref, name, version, new, digest, manifest, states, yanked, newer, output}; new is false if the
-    version was there, manifest is the document, states has the artifacts' states by path, yanked is null or
-    {version, reason}, newer is null or a newer version, output is a path or null;
-    the manifest's
-    recipe.parameters.recipe.translation says what the fields of another tool's recipe became: [{field,
-    value, became}]; with --dry-run also {dry_run: true}; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
-    --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With
-    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}, note}],
-    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
-    job failed; note says if the bytes are yanked, or if another version is newer.
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
+    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; for a family also {latency:
+    [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with --push also {pushed: {ref, remote, events, blobs, bytes,
+    output}}, null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error:
+    {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
     arguments = locals()
     given = {key: arguments[key] for key in OPTIONS if arguments[key] not in (None, [])}

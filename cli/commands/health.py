@@ -56,25 +56,19 @@ def verify(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4. If
-    something could only not be read (kind unreadable), the exit status is 6 for a remote, else 9.
+    """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    With --repair: blobs come from any registry that has them; a log comes only from a mirror, and no line
-    that can be read here is lost; an index that differs from its log is rebuilt; a damaged blob that
-    nothing refers to is left to reg gc. Files that do not belong in a registry are left alone. A damaged index
-    file is saved in this registry's local/damaged.
+    If something could only not be read (kind unreadable), the exit status is 6 for a remote, else 9. History is
+    compared with what you saw before, and signatures with your trust file. A governed channel that was moved without
+    a promotion is listed: exit status 8.
 
-    With --remote every byte of that registry is fetched; good copies come from here, by default. On a web server models are verified by name,
-    because it cannot list them.
+    With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index that differs
+    from its log is rebuilt. A damaged index file is saved in local/damaged. With --remote every byte of that registry
+    is fetched.
 
-    History is compared with what you saw before, and signatures with your trust file (`reg trust show`).
-    --signatures only lists those on versions and on their later evaluations; an invalid one, or a missing
-    one that the trust file demands, is exit status 4. Then with --json: {ok, versions: [{name, version,
-    manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status,
-    keyid, key, seq}]}]}.
-
-    A governed channel that was moved without a promotion does not resolve. It is listed, not as damage:
-    exit status 8.
+    --signatures only lists the signatures on versions and evaluations: with --json {ok, versions: [{name, version,
+    manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status, keyid, key,
+    seq}]}]}.
 
     With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}],
     unpromoted: [{name, detail}]}, after the repair; with --repair also {repaired: [{kind, name, detail,

@@ -137,14 +137,11 @@ def package(
 ) -> None:
     """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
 
-    The package has one component, named after the model; a directory for each artifact, with a variant for
-    the CPU and for each of its execution providers; and the files that all artifacts share as shared
-    assets, addressed by digest. Every byte is verified, and the same version gives the same bytes. See
-    docs/ort-packages.md.
+    One component, named after the model; a directory for each artifact, with a variant for the CPU and for each of its
+    execution providers. The same version gives the same bytes. See docs/ort-packages.md.
 
     With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
-    digest, directory}], shared_assets, bytes, left_out}: directory is the digest of the variant's
-    directory, left_out has the artifacts that ONNX Runtime does not load.
+    digest, directory}], shared_assets, bytes, left_out}; left_out has what ONNX Runtime does not load.
     """
     from onnxreg.registry.log.contents import Selection
     from onnxreg.registry.transfer.export_files import write_package

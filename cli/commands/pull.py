@@ -82,20 +82,17 @@ def command(
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
-    With --format, --precision or --member only some artifacts are fetched, with their sidecars and the
-    files that all share, in addition to those that are here; the log records which are held, and the
-    version counts as partial. Without them a pull fetches the rest. --tag also takes a channel with its
-    version: an event of this registry's own log, in the same step. After an interruption, run the pull
-    again: it continues.
+    With --format, --precision or --member only some artifacts are fetched, with the files that they need; without
+    them a later pull fetches the rest. --tag also takes a channel with its version. After an interruption, run the
+    pull again: it continues.
 
-    With --locked, name a lock file in place of REF: exactly the locked artifact of each model is fetched,
-    even if its version was yanked since; with --output into a directory with the model's name.
+    With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
+    yanked since.
 
-    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null;
-    held has the paths of the artifacts that are here now, null if all are. With --tag also {channels:
-    [{name, tag, version}]}: those that moved. With --explain also {files: [{path, digest, size, moved, deltas,
-    from, reason}]}: how each file arrived. With --locked: {remote, output, models: [{name, version,
-    path, yanked, blobs, bytes, files?}]}.
+    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; held has the paths of the artifacts
+    that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --explain also
+    {files: [{path, digest, size, moved, deltas, from, reason}]}. With --locked: {remote, output, models: [{name,
+    version, path, yanked, blobs, bytes, files?}]}.
     """
     session = session.limited(max_age)
     if locked:

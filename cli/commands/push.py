@@ -84,31 +84,21 @@ def command(
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
 
-    A REF is one version. A glob such as 'acme/*' is the newest release of each matching model (* also
-    matches /); with --all it is every version of them, and --all alone is every version of every model.
-    Yanked versions are sent with their yanks; expired, purged and dropped ones are listed and left out. A
-    manifest that is yanked there stays yanked under a new version. A
-    failure of one model does not stop the others, and decides the exit status at the end; if the remote
-    does not answer, the push ends. After an interruption, run it again.
+    A REF is one version. A glob such as 'acme/*' is the newest release of each matching model; with --all it is every
+    version of them, and --all alone is everything. Yanked versions go with their yanks. A failure of one model does not
+    stop the others. After an interruption, run it again.
 
-    With --deltas, later pulls of an update fetch differences from the versions before (docs/delta.md).
+    --tag also moves a channel there. --deltas makes later updates small (docs/delta.md). --layout hub puts the usual
+    files of the model beside the registry in a repository on the Hub (docs/hub.md).
 
-    --layout hub makes a repository on the Hub one that other libraries load: config.json, the tokenizer,
-    onnx/... and the metadata of its card are beside the registry, without a second upload. The repository
-    remembers it: later pushes and yanks move these files (docs/hub.md).
-
-    --tag publishes a channel with its version: an event of the remote's own log, in the same step.
-
-    oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry: one CNCF ModelPack manifest, under the tag (default:
-    the version), has every file, for skopeo, oras and other programs; `reg import` brings the version back.
-    Signatures, evaluations and the bill of materials become referrers. A tag that names another manifest is a
-    conflict; a yanked version is not sent. Credentials are those of docker (docs/oci.md).
+    oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry, for skopeo, oras and other programs: one CNCF ModelPack
+    manifest has every file, statements are referrers. A tag that names another manifest is a conflict; a yanked version
+    is not sent. Credentials are those of docker (docs/oci.md).
 
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
-    {channels: [{name, tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref,
-    versions, events, blobs, bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also
-    {yanked: [{version, of, reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, mounted, referrers};
-    digest is that of the manifest, referrers are the statements there.
+    {channels: [{name, tag, version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs,
+    bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
+    reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, mounted, referrers}.
     """
     if to is not None and remote is not None:
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --remote away")

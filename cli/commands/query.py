@@ -63,18 +63,14 @@ def command(
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
 
-    Matches are listed by name, version and path. Fields are name, version, manifest, channels, newest,
-    prerelease, yanked, pinned, task, family, license, profile, format, precision, path, digest, size,
-    download_size, state, certified, opset, ort_format, providers, recall.LABEL, min_recall and metric['NAME'];
-    without an expression, all artifacts are shown. The first question reads the manifests of older versions, later
-    ones read only what is new. The answer about a remote comes from its catalog, if somebody publishes one
-    (reg index publish); else everything is read each time.
+    docs/query.md has the fields and the language; without an expression, all artifacts are shown. The answer about a
+    remote comes from its catalog, if somebody publishes one (reg index publish); else everything is read each time.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
     pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
-    state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in
-    matches, more says that --limit left some out, sizes are bytes, and null means unknown; snapshot is the
-    time of the published catalog that answered. With --export: {path, rows, snapshot?}.
+    state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in matches, more
+    says that --limit left some out, null means unknown; snapshot is the time of the catalog that answered. With
+    --export: {path, rows, snapshot?}.
     """
     session = session.limited(max_age)
     question = None if expression is None else parse(expression)

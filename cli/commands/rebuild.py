@@ -57,13 +57,10 @@ def command(
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
 
-    Code that the recipe names runs only if you name it too, with --allow-code. The recipe never gives a
-    path of this machine: code and checkpoint come from --source, and must have the recorded digests.
-
-    Source and suite must be the recorded ones. The promise holds for equal tool versions (and, for .ort
-    files and measured values, the same class of instruction sets); tools that differ are listed. Files are
-    compared by digest; if digests differ, measured numbers are compared by tolerance. If they do not match,
-    the exit status is 4. See docs/rebuild.md.
+    Code, checkpoint and suite come from --source, must have the recorded digests, and code runs only with
+    --allow-code. The promise holds for equal tool versions (and, for .ort files and measured values, the same
+    instruction sets). If digests differ, measured numbers are compared by tolerance; if they do not match, the exit
+    status is 4. See docs/rebuild.md.
 
     With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools,
     checks, fields: [{name, recorded, rebuilt}]}.

@@ -54,23 +54,16 @@ def command(
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
-    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then
-    full precision (unless --format or --precision is given), then the winner of a search (--certify), then the
-    preferred formats, then the smallest
-    download. If the answer is an older release or a refused artifact, a warning on stderr says so.
-    Artifacts that the registry does not hold do not match (not-held). If nothing matches, the
-    exit status is 3, with the nearest misses. If a governed channel points to a version that was not
-    promoted, or no longer meets the policy, it is 8 (docs/gates.md).
-
-    The memory of a device must hold the weights, and of a decoder also the keys and values of the tokens of
-    --context-tokens, by default of its longest context (docs/resolve.md).
+    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full precision,
+    the winner of a search, the preferred formats, the smallest download (docs/resolve.md). If nothing matches, the exit
+    status is 3, with the nearest misses. If a governed channel points to a version that was not promoted, or no longer
+    meets the policy, it is 8.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
-    contract?, kv_cache?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
-    bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
-    state in its manifest. If the registry offers deltas of these files, also {deltas: [{new, old, delta,
-    size, url, from?}]} (docs/delta.md). If the channel is being rolled out, also rollout: {to, manifest,
-    percent, salt, seq, where?, in}; without --seed the answer is that of devices outside. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
+    contract?, kv_cache?, stated?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
+    detail}]}; the outer size counts all files; stated is the state in the manifest if a later evaluation refused it.
+    Also deltas: [{new, old, delta, size, url, from?}] if there are any, and during a rollout {to, manifest, percent,
+    salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
     """
     target_device = query_options.read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)

@@ -84,12 +84,9 @@ def command(
 ) -> None:
     """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 
-    With --self-test, a difference beyond the tolerances is exit status 8: this runtime computes something
-    else. With --remote the files are fetched for this run only; `reg pull` keeps them.
-
-    --text answers by what the graph gives: the spans of a token classifier, the classes of a text or of a
-    pair (--context), the part of --context that answers a question, the vector of each text, or the text
-    that follows, greedily and without a cache. See docs/tasks.md.
+    With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
+    run only. --text answers by what the graph gives: spans, classes, the part of --context that answers a question,
+    vectors, or the text that follows (docs/tasks.md).
 
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with

@@ -39,18 +39,12 @@ def command(
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
-    What is in production comes first: the version of each channel of the model, since when, by whom and why,
-    the signers of the move and of the version by their names in your trust file, and if its policy is met.
+    What is in production comes first: the version of each channel, since when, by whom and why, and if its policy is
+    met. The state of an artifact is that of its manifest, or refused if a later evaluation refused the same bytes.
 
-    If only some of the artifacts are held here, the version is partial, and a column says which.
-
-    The state of an artifact is that of its manifest, or refused if a later evaluation refused the same
-    bytes, in this version or another.
-
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; a warning on
-    stderr says which artifact a later evaluation refused. `reg ls NAME --json` has the held artifacts and
-    their states. With --benchmark: {ref, benchmarks: [document]}, oldest
-    first; see `reg builtin schemas benchmark`.
+    With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused. `reg ls
+    NAME --json` has the artifacts that are here and their states. With --benchmark: {ref, benchmarks: [document]},
+    oldest first; see `reg builtin schemas benchmark`.
     """
     from onnxreg.registry.read.versions import read_version
 

@@ -38,17 +38,12 @@ def gc(
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The log records each expiry. A version stays if it is the newest release, if it is one of the newest N, if
-    it is pinned, or if a channel points to it. The manifest of an expired version stays too. Pushes and
-    pulls may run at the same time. References from other registries keep nothing here. With --remote all of
-    this applies to that registry, and references from this one keep nothing there.
-
-    The cache of export steps is trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB), the least
-    recently used entries first.
+    The newest release, the newest N, pinned versions and those of channels stay, and so do all manifests. Pushes and
+    pulls may run at the same time. References from other registries keep nothing here. The cache of export steps is
+    trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB).
 
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
-    bytes, kept}}; fenced counts pushes that had to start again; cache has what was deleted from it, and the
-    bytes kept.
+    bytes, kept}}; fenced counts pushes that had to start again.
     """
     from onnxreg.cli.services.export_service import cache_limit, step_cache
     from onnxreg.converters.engine.cache import TrimResult
@@ -91,9 +86,8 @@ def purge(
 ) -> None:
     """Take versions down and delete their bytes at once: they can never come back into these models.
 
-    Files that a version outside the list uses stay, and that version is named: add it to take them down too. The
-    manifests and tombstones in the log stay, so verify and mirrors know about it. Other registries keep their own
-    copies: purge there too, with --remote.
+    Files that a version outside the list uses stay, and that version is named. Manifests and tombstones stay in the log.
+    Other registries keep their own copies: purge there too, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
     versions outside the list that use some of the same files.

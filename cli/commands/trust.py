@@ -115,10 +115,7 @@ def reset(
     ],
     name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
 ) -> None:
-    """Forget what was seen of a registry, for example after a backup was restored.
-
-    Without a NAME also forget its place, after it was removed or replaced: the registry found there next is
-    accepted as new.
+    """Forget what was seen of a registry, for example after a backup was restored; without a NAME also its place.
 
     The next answer is accepted like a first one. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
@@ -147,8 +144,8 @@ def new(
 ) -> None:
     """Create a key, encrypted with a passphrase, and print its public half for others to trust.
 
-    The command asks for the passphrase, or reads REG_KEY_PASSPHRASE. The key never leaves your machine; it
-    is stored in REG_KEYS, or in your configuration directory. A lost passphrase cannot be recovered.
+    The passphrase is asked for, or REG_KEY_PASSPHRASE. The key stays in REG_KEYS, or your configuration directory. A
+    lost passphrase cannot be recovered.
     """
     from onnxreg.registry.signing import Keystore
 
@@ -168,9 +165,8 @@ def rotate(
 ) -> None:
     """Make a key of the same kind, and a statement by the old key that the new one replaces it.
 
-    Send the file to your readers. A reader who trusts the old key accepts the new one, for the same models, with
-    `reg trust add NEW --from-rotation FILE`: it counts wherever the trust file, or a policy, names the
-    old one. Both sign it, so nobody can be given a key that its owner does not have.
+    Send the file to your readers: `reg trust add NEW --from-rotation FILE` accepts the new key wherever the old one
+    counts. Both sign it.
     """
     from onnxreg.registry.signing import Keystore, sign_rotation
     from onnxreg.registry.support.disk import check_outfile, outfile

@@ -77,7 +77,7 @@ def test_paragraphs_flow(reg: Reg) -> None:
 
 def test_brackets_are_shown(reg: Reg) -> None:
     assert "NAME[:TAG][@sha256:...]" in reg("push", "--help").out
-    assert "benchmarks: [document]" in reg("show", "--help").out
+    assert "[{name, version, manifest," in " ".join(reg("query", "--help").out.split())
     assert "[@sha256:...]" in reg("pull", "--help").out
 
 
