@@ -214,9 +214,7 @@ class StepResult:
         """Facts of the graph, read back from its file. ConversionError if ONNX's checker refuses it."""
         main = self.step_files.main
         if main.suffix == ".ort":
-            configs = (name for name in self.step_files.files if name.endswith(".config"))
-            config = next(configs, None)
-            return inspect_ort(main, None if config is None else main.with_name(config))
+            return inspect_ort(main)
         model = load_onnx(main)
         try:
             if self.is_checked:

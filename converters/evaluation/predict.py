@@ -154,12 +154,12 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
     past = [item for name, item in takes.items() if name.startswith(causal_model.PAST)]
-    head_size = causal_model.head_size(path) if past else 0
+    head_size = causal_model.settings_of(path).head_size if past else 0
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
 
     def run(feed: Feed) -> Mapping[str, Any]:
         if past:
-            feed = causal_model.first_step(feed["input_ids"], takes.values(), head_size)
+            feed = causal_model.step_inputs(feed["input_ids"], takes.values(), head_size)
         if unknown := sorted(takes.keys() - feed.keys()):
             raise ConversionError(
                 f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"

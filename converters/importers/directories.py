@@ -90,10 +90,9 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
     models = []
     for artifact in manifest.artifacts:
         files = [by_path[entry.path] for entry in artifact.files]
-        config = next((file.file for file in files if file.role == "operator-config"), None)
         main, facts = by_path[artifact.path], None
         if artifact.path.endswith(GRAPHS):
-            facts = read_graph(main.file, config)
+            facts = read_graph(main.file)
             _check_stated(artifact, facts)
         models.append(Model(main, facts, tuple(files), artifact.format, artifact.precision))
     companions = tuple(by_path[entry.path] for entry in manifest.files)

@@ -64,7 +64,7 @@ def survey_files(
         intake.look(file)
     models = []
     for path in paths:
-        main, facts = found(path, "model"), read_graph(path, configs.get(path), intake)
+        main, facts = found(path, "model"), read_graph(path, intake)
         own = list(external_data(main, facts))
         if path in configs:
             own.append(found(configs[path], "operator-config"))

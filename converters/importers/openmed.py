@@ -83,9 +83,8 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     facts: dict[str, GraphFacts] = {}
     located = [list(_locate(directory, claim)) for claim in manifest.artifacts]
     for files in located:
-        config = next((file.file for file in files if file.role == "operator-config"), None)
         for file in [file for file in files if file.path.endswith(GRAPHS)]:
-            facts[file.path] = read_graph(file.file, config)
+            facts[file.path] = read_graph(file.file)
             files += external_data(file, facts[file.path])
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}

@@ -95,15 +95,14 @@ class Survey:
     document: bytes | None = None
 
 
-def read_graph(file: Path, config: Path | None = None, intake: Intake | None = None) -> GraphFacts:
+def read_graph(file: Path, intake: Intake | None = None) -> GraphFacts:
     """The facts of an .onnx or .ort file. Raise InputError if it is not one, or if nothing can run it.
 
     Args:
-        config: the operator config of an .ort file.
         intake: looks at external data before it is read.
     """
     if file.suffix == ".ort":
-        return inspect_ort(file, config)
+        return inspect_ort(file)
     model = load_onnx(file)
     if intake is not None:
         for location in external_files(model, file):

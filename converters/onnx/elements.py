@@ -5,13 +5,11 @@ numpy's names, operator configs with the C++ names of ONNX Runtime.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(NamedTuple):
     """`name` is numpy's (ml_dtypes' beyond numpy), `cpp` ONNX Runtime's, `bits` the size of one element (0: none)."""
 
     name: str
@@ -51,11 +49,6 @@ ELEMENTS = {
 
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
-
-
-def element_name(number: int) -> str:
-    """numpy's name of an element type; `unknown` for 0 or a number this build does not know."""
-    return ELEMENTS[number].name if number in ELEMENTS else "unknown"
 
 
 def tensor_bytes(tensor: Any) -> int:

@@ -1,4 +1,4 @@
-"""External data: the files beside an ONNX file that hold its tensors.
+"""The tensors of an ONNX file, and the files beside it that hold some of them (external data).
 
 A listener is shown each file, the model itself too, before it is read, so that it can name the file if the process ends.
 """
@@ -6,10 +6,11 @@ A listener is shown each file, the model itself too, before it is read, so that 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.elements import ELEMENTS, tensor_bytes
 from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
@@ -17,6 +18,8 @@ from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18
 """The most digits of an offset or length in bytes: below 2**63."""
+_VALUES = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+"""The fields of a tensor that is stored value by value."""
 
 Listener = Callable[[Path], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -29,41 +32,57 @@ class MissingDataError(InputError):
         super().__init__(message, hint)
         self.files = tuple(files)
 
-    @classmethod
-    def of(cls, path: Path, locations: Sequence[str]) -> Self:
-        """The error of the model at `path`, whose tensors are at these locations beside it."""
-        more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
-        return cls(
-            f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
-            "put the external data back beside the model; it belongs to the same export",
-            [str(path.parent / location) for location in locations],
-        )
-
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
-    """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder,
-    sorted.
+    """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
 
-    Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.
+    Raises InputError if a tensor has not as many bytes as its shape takes, or if a location leaves the folder, is missing,
+    or ends before the tensor does.
     """
     ends: dict[str, int] = {}
     for tensor in tensors(model):
-        if tensor.data_location == tensor.EXTERNAL:
-            location, start, length = _place(tensor, path)
-            size = tensor_bytes(tensor)
-            if any(dim < 0 for dim in tensor.dims):
-                raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
-            if size and length not in (0, size):
-                raise InputError(
-                    f"tensor {tensor.name[:80]!r} of {path.name} needs {size} bytes of {location}, it names {length}"
-                )
-            ends[location] = max(ends.get(location, 0), start + max(length, size))
+        if any(dim < 0 for dim in tensor.dims):
+            raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
+        if tensor.data_location != tensor.EXTERNAL:
+            check_inline(tensor, path.name)
+            continue
+        location, start, length = _place(tensor, path)
+        size = tensor_bytes(tensor)
+        if size and length not in (0, size):
+            raise InputError(
+                f"tensor {tensor.name[:80]!r} of {path.name} needs {size} bytes of {location}, it names {length}"
+            )
+        ends[location] = max(ends.get(location, 0), start + max(length, size))
     if missing := sorted(location for location in ends if not (path.parent / location).exists()):
-        raise MissingDataError.of(path, missing)
+        raise _missing(path, missing)
     for location, end in ends.items():
         _check_file(path, location, end)
         opening(path.parent / location)
     return tuple(sorted(ends))
+
+
+def check_inline(tensor: Any, label: str) -> None:
+    """Raise InputError, naming `label`, for a tensor (`onnx.TensorProto`) whose values are not as many as its shape says.
+
+    Types of fewer than 8 bits share a number, complex ones take two.
+    """
+    element = ELEMENTS.get(tensor.data_type)
+    if element is None:
+        return
+    if tensor.HasField("raw_data"):
+        stored, needed = len(tensor.raw_data), tensor_bytes(tensor)
+    else:
+        stored, needed = sum(len(getattr(tensor, name)) for name in _VALUES), prod(tensor.dims)
+        if 0 < element.bits < 8:
+            needed = tensor_bytes(tensor)
+        elif element.name.startswith("complex"):
+            needed *= 2
+    if stored != needed:
+        raise InputError(
+            f"{label}: the tensor {tensor.name[:80]!r} does not hold what its shape {list(tensor.dims)} takes: "
+            f"{stored} of {needed} {'bytes' if tensor.HasField('raw_data') else 'values'}",
+            "the file is damaged: copy or export it again",
+        )
 
 
 def tensors(model: Any) -> Iterator[Any]:
@@ -88,33 +107,33 @@ def notify_listener(listener: Listener) -> Iterator[None]:
 
 def opening(path: Path) -> None:
     """A model file, or its external data, is about to be read."""
-    listener = _listener.get()
-    if listener is not None:
+    if listener := _listener.get():
         listener(path)
 
 
 def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
+    """The place of a tensor's bytes: the file, the offset and the length (0 if not stated)."""
     keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-    start, length = (_number(keys.get(key, ""), path) for key in ("offset", "length"))
-    return _location(keys.get("location", ""), path), start, length
-
-
-def _location(location: str, path: Path) -> str:
+    location, numbers = keys.get("location", ""), [keys.get(key) or "0" for key in ("offset", "length")]
     with about(
         f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it",
         hint="save the model again with its external data in the same directory",
     ):
-        return check_path(location.removeprefix("./"))
-
-
-def _number(text: str, path: Path) -> int:
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+        location = check_path(location.removeprefix("./"))
+    if not all(one.isascii() and one.isdecimal() and len(one) <= MAX_DIGITS for one in numbers):
         raise InputError(
             f"{path.name} has an external tensor whose offset or length is not a number of bytes"
         )
-    return int(text)
+    return location, int(numbers[0]), int(numbers[1])
+
+
+def _missing(path: Path, locations: Sequence[str]) -> MissingDataError:
+    more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
+    return MissingDataError(
+        f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
+        "put the external data back beside the model; it belongs to the same export",
+        [str(path.parent / location) for location in locations],
+    )
 
 
 def _check_file(path: Path, location: str, end: int) -> None:
@@ -127,7 +146,7 @@ def _check_file(path: Path, location: str, end: int) -> None:
             "put the external data file itself beside the model",
         )
     if not file.is_file():
-        raise MissingDataError.of(path, [location])
+        raise _missing(path, [location])
     if file.stat().st_size < end:
         with file.open("rb") as data:
             check_content(data.read(HEAD_BYTES), location)

@@ -19,10 +19,8 @@ from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
     contrib_needs,
     element_of,
-    operator_names,
     operators,
-    read_operator_config,
-    required_operators,
+    qualified_name,
 )
 from onnxreg.converters.onnx.semantic import free_inputs, semantic_digest, stored_tensors
 from onnxreg.converters.onnx.tensors import Arrays, dims_of
@@ -44,10 +42,6 @@ WEIGHTS_ONLY = "int8-weights"
 MINOR_SHARE = 0.01
 """A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
-"""The name of an input of shape `[batch, heads, tokens, head size]`."""
-TOKEN_AXIS = 2
-"""The axis of the tokens."""
-ELEMENT_BITS = {element.name: element.bits for element in ELEMENTS.values()}
 _SCALES = {
     "DequantizeLinear": (1, 2),
     "QuantizeLinear": (1, 2),
@@ -98,25 +92,21 @@ class GraphFacts:
 
     def fields(self) -> dict[str, Any]:
         """The JSON form of these facts, for `DraftArtifact.fields`."""
-        metadata: dict[str, Any] = {
+        metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "operators": list(self.operator_names),
+            **({} if self.opset is None else {"opset": self.opset}),
         }
-        fields: dict[str, Any] = {
+        return {
             "metadata": metadata,
             "opset_imports": dict(self.opset_imports),
             "ir_version": self.ir_version,
             "operators": [entry.to_json() for entry in self.operators],
             "semantic": self.semantic.to_json(),
+            **({"contrib": list(self.contrib)} if self.contrib else {}),
+            **({} if self.ort_format is None else {"ort_format": self.ort_format}),
         }
-        if self.contrib:
-            fields["contrib"] = list(self.contrib)
-        if self.opset is not None:
-            metadata["opset"] = self.opset
-        if self.ort_format is not None:
-            fields["ort_format"] = self.ort_format
-        return fields
 
 
 def inspect_onnx(path: Path) -> GraphFacts:
@@ -136,19 +126,10 @@ def inspect_model(model: Any, path: Path) -> GraphFacts:
     return _facts(path, onnx_graph.read_graph(model, path), nodes, weights, external)
 
 
-def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
-    """Read the facts of an ORT-format file, its operators from the operator config if one is given.
-
-    Raises InputError, naming the file, if it is not in ORT format or cut short, and if the config is
-    malformed or lacks an operator or element type that the file uses.
-    """
+def inspect_ort(path: Path) -> GraphFacts:
+    """Read the facts of an ORT-format file. Raises InputError, naming the file, if it is not one, or is cut short."""
     model = ort_file.read_ort(path)
-    facts = _facts(path, model, list(model.graph.all_nodes()), set(), ())
-    if config is None:
-        return facts
-    return replace(
-        facts, operators=required_operators(facts.operators, read_operator_config(config), path, config)
-    )
+    return _facts(path, model, list(model.graph.all_nodes()), set(), ())
 
 
 def read_weights(path: Path) -> Arrays:
@@ -163,20 +144,19 @@ def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpe
 
 def spec_of(value: "ir.Value") -> TensorSpec:
     """The contract of one input or output. A tensor of unknown rank has neither axes nor shape; a scalar has both, empty."""
-    name, element = value.name or "", element_of(value)
-    kind = value.meta.get("kind") or _KINDS.get(type(value.type).__name__)
+    name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
-        sizes = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
-        static = [isinstance(dim, int) and dim >= 0 for dim in sizes]
-        axes = [dim if isinstance(dim, str) else "" for dim in sizes]
-        spec["shape"] = [
-            {"kind": "static", "value": dim} if fixed else {"kind": "dynamic", "name": axis}
-            for dim, axis, fixed in zip(sizes, axes, static, strict=True)
-        ]
-        if name == LABEL_OUTPUT and len(sizes) > 1 and static[-1]:
+        shape, axes = [], []
+        for dim in value.shape:
+            is_static, axis = isinstance(dim, int) and dim >= 0, "" if isinstance(dim, int) else dim.value
+            axes.append(axis or "")
+            shape.append(
+                {"kind": "static", "value": dim} if is_static else {"kind": "dynamic", "name": axis or ""}
+            )
+        if name == LABEL_OUTPUT and len(shape) > 1 and shape[-1]["kind"] == "static":
             axes[-1] = "labels"
-        spec["axes"] = axes
+        spec |= {"axes": axes, "shape": shape}
     return TensorSpec.from_json(spec, f"tensor {name[:80]!r}")
 
 
@@ -215,21 +195,33 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
         "bytes_quantized": sum(sizes[kind] for kind in sizes if kind not in FLOATS),
         "bytes_total": sizes.total(),
     }
-    return WeightCount.from_json(result, "weights"), _precision(sizes)
+    quantized = sizes.keys() - FLOATS
+    if quantized == {"int8", WEIGHTS_ONLY}:
+        quantized = {"int8"}
+    major = quantized or {kind for kind, size in sizes.items() if size >= MINOR_SHARE * sizes.total()}
+    precision = "mixed" if len(major) > 1 else next(iter(major), "float32")
+    return WeightCount.from_json(result, "weights"), precision
+
+
+def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
+    """The shape of a value that is stored, or made by a Constant; that of a scalar for any other."""
+    maker = value.producer()
+    if maker is not None and maker.op_identifier() == ("", "Constant", "") and "value" in maker.attributes:
+        tensor = maker.attributes["value"].value
+        return dims_of(tensor) if hasattr(tensor, "tofile") else ()
+    is_stored = value.is_initializer() or (value.is_graph_input() and value.name in large)
+    return value.shape.numpy() if is_stored and value.shape is not None and value.shape.is_static() else ()
+
+
+def _packed_kind(node: "ir.Node") -> str:
+    numbers = {name: item.value for name, item in node.attributes.items() if item.type.name == "INT"}
+    bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
+    return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
 
 
 def weight_type(precision: str) -> str:
     """The element type of a precision's weights: that of `int8-weights` is `int8`."""
     return "int8" if precision == WEIGHTS_ONLY else precision
-
-
-def with_kv_caches(draft: Draft) -> Draft:
-    """The draft, with the `kv_cache` of each decoder; see `manifest.KvCache`.
-
-    Both numbers must be known: the longest context, and the head size if the graph leaves it open, are those of the
-    `genai_config.json` of the draft beside the graph, else of the `config.json`.
-    """
-    return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 
 
 def _facts(
@@ -252,7 +244,7 @@ def _facts(
             inputs,
             outputs,
             operators(nodes),
-            operator_names(nodes),
+            tuple(dict.fromkeys(map(qualified_name, nodes))),
             contrib_needs(nodes, in_ort_format=ort_format is not None),
             dict(sorted(imports.items())),
             model.ir_version,
@@ -264,72 +256,46 @@ def _facts(
         )
 
 
-def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
-    """The shape of a value that is stored, or made by a Constant; that of a scalar for any other."""
-    maker = value.producer()
-    if maker is not None and maker.op_identifier() == ("", "Constant", "") and "value" in maker.attributes:
-        tensor = maker.attributes["value"].value
-        return dims_of(tensor) if hasattr(tensor, "tofile") else ()
-    is_stored = value.is_initializer() or (value.is_graph_input() and value.name in large)
-    return value.shape.numpy() if is_stored and value.shape is not None and value.shape.is_static() else ()
+def with_kv_caches(draft: Draft) -> Draft:
+    """The draft, with the `kv_cache` of each decoder; see `manifest.KvCache`.
 
-
-def _packed_kind(node: "ir.Node") -> str:
-    numbers = {name: item.value for name, item in node.attributes.items() if item.type.name == "INT"}
-    bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
-    return WEIGHTS_ONLY if bits == 8 and level != _INT8_ACTIVATIONS else f"int{bits}"
-
-
-def _precision(sizes: Counter[str]) -> str:
-    """The precision of weights, by the bytes of each kind: the element type, signed or not, of the values once unpacked."""
-    quantized = sizes.keys() - FLOATS
-    if quantized == {"int8", WEIGHTS_ONLY}:
-        return "int8"
-    if quantized:
-        return quantized.pop() if len(quantized) == 1 else "mixed"
-    major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * sizes.total()]
-    return "mixed" if len(major) > 1 else (major[0] if major else "float32")
+    Both numbers must be known: the longest context, and the head size if the graph leaves it open, are those of the
+    `genai_config.json` of the draft beside the graph, else of the `config.json`.
+    """
+    return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 
 
 def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     specs = artifact.fields.get("metadata", {}).get("inputs", ())
     past = [spec for spec in specs if PAST_INPUT.fullmatch(spec["name"])]
-    if not past:
+    files = {file.path for file in (*artifact.sidecars, *draft.companions)}
+    folder = PurePosixPath(artifact.path).parent
+    names = ((folder / name).as_posix() for name in (GENAI_CONFIG, CONFIG))
+    path = next((name for name in names if name in files), None)
+    if not past or path is None:
         return artifact
-    longest, head_size = _context_and_head_size(draft, artifact)
-    bits = [_bits_per_token(spec, head_size) for spec in past]
-    if longest is None or None in bits:
+    settings = read_json(draft.root / path)
+    longest, head_size = _number(settings, "max_position_embeddings"), None
+    if path.endswith(GENAI_CONFIG):
+        longest = _number(settings, "model", "context_length")
+        head_size = _number(settings, "model", "decoder", "head_size")
+    sizes = [_bits_per_token(spec, head_size) for spec in past]
+    if longest is None or not all(sizes):
         return artifact
-    cache = {"bytes_per_token": -(-sum(filter(None, bits)) // 8), "max_tokens": longest}
+    cache = {"bytes_per_token": -(-sum(sizes) // 8), "max_tokens": longest}
     return replace(artifact, fields={**artifact.fields, "kv_cache": cache})
 
 
-def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int | None:
-    """The bits of one token in an input; None if they are not known."""
+def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int:
+    """The bits of one token in an input of shape `[batch, heads, tokens, head size]`; 0 if they are not known."""
     sizes = [dim.get("value") for dim in spec.get("shape", ())]
-    if len(sizes) != TOKEN_AXIS + 2:
-        return None
-    batch, heads, size = sizes[0] or 1, sizes[1], sizes[-1] or head_size
-    bits = ELEMENT_BITS.get(spec["dtype"], 0)
-    return prod((batch, heads, size, bits)) or None if heads and size else None
+    if len(sizes) != 4:
+        return 0
+    bits = next((element.bits for element in ELEMENTS.values() if element.name == spec["dtype"]), 0)
+    return prod((sizes[0] or 1, sizes[1] or 0, sizes[3] or head_size or 0, bits))
 
 
-def _context_and_head_size(draft: Draft, artifact: DraftArtifact) -> tuple[int | None, int | None]:
-    """The longest context in tokens, and the head size, as the files beside a graph state them."""
-    files = {file.path for file in (*artifact.sidecars, *draft.companions)}
-    folder = PurePosixPath(artifact.path).parent
-    settings, config = ((folder / name).as_posix() for name in (GENAI_CONFIG, CONFIG))
-    if settings in files:
-        value = read_json(draft.root / settings)
-        return _positive_number(value, "model", "context_length"), _positive_number(
-            value, "model", "decoder", "head_size"
-        )
-    if config in files:
-        return _positive_number(read_json(draft.root / config), "max_position_embeddings"), None
-    return None, None
-
-
-def _positive_number(value: Any, *keys: str) -> int | None:
+def _number(value: Any, *keys: str) -> int | None:
     """The positive number at these keys, else None."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

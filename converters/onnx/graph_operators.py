@@ -1,18 +1,10 @@
-"""The operators that a graph uses, in either file format, and ONNX Runtime's operator config.
+"""The operators that a graph uses, in either file format, and walks over the protobufs that hold nodes."""
 
-A config lists the operators and element types that a reduced build must have. One line for each domain and opset:
-`domain;opset[,opset];Op[{types}],Op...`, where `{types}` is JSON such as `{"inputs": {"0": ["float"]}}`. `#` begins a comment.
-Source: https://onnxruntime.ai/docs/reference/operators/reduced-operator-config-file.html
-"""
-
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS, Element
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Operator
 from onnxreg.schema.query import runtimes
 
@@ -20,9 +12,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 DEFAULT_DOMAIN = "ai.onnx"
-_Types = dict[int, set[str]]
 OPERATOR_CONFIG = "required_operators_and_types.config"
-"""The name that ONNX Runtime's converter gives its config: `<model>.required_operators_and_types.config`."""
+"""The name that ONNX Runtime's converter gives its operator config: `<model>.required_operators_and_types.config`."""
+_Types = dict[int, set[str]]
 
 
 def qualified_name(node: "ir.Node") -> str:
@@ -35,11 +27,6 @@ def element_of(value: "ir.Value | None") -> Element | None:
     kind = value.type if value is not None else None
     # a sequence has the type of its elements as `dtype` too
     return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
-
-
-def operator_names(nodes: Iterable["ir.Node"]) -> tuple[str, ...]:
-    """Each operator once, in first-seen order."""
-    return tuple(dict.fromkeys(map(qualified_name, nodes)))
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
@@ -62,30 +49,34 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
     """Each (domain, since-version, name) once, sorted, with the element types seen at each position.
 
-    The operands of a variadic parameter share the position of the first of them.
+    The operands of a variadic parameter share the position of the first of them. A side of which no type is known is absent.
     """
-    types: dict[tuple[str, int, str], tuple[_Types, _Types]] = {}
+    sides_of: dict[tuple[str, int, str], dict[str, _Types]] = {}
     for node in nodes:
         domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
         schema = find_schema(domain, name, version)
-        inputs, outputs = types.setdefault(
-            (domain, schema.since_version if schema else version, name), ({}, {})
-        )
-        last_input, last_output = _variadic(schema)
-        _collect(inputs, node.inputs, last_input)
-        _collect(outputs, node.outputs, last_output)
-    return tuple(operator(*key, *types[key]) for key in sorted(types))
+        key = (domain, schema.since_version if schema else version, name)
+        sides = sides_of.setdefault(key, {"inputs": {}, "outputs": {}})
+        _collect(sides["inputs"], node.inputs, schema.inputs if schema else ())
+        _collect(sides["outputs"], node.outputs, schema.outputs if schema else ())
+    result = []
+    for (domain, version, name), sides in sorted(sides_of.items()):
+        types = {
+            side: {str(position): sorted(positions[position]) for position in sorted(positions)}
+            for side, positions in sides.items()
+            if positions
+        }
+        entry = {"domain": domain, "name": name, "opset": version, **types}
+        result.append(Operator.from_json(entry, f"operator {domain[:80]}:{name[:80]}"))
+    return tuple(result)
 
 
-def operator(
-    domain: str, opset: int, name: str, inputs: Mapping[int, set[str]], outputs: Mapping[int, set[str]]
-) -> Operator:
-    """One entry of a manifest; a side of which no type is known stays absent."""
-    value: dict[str, Any] = {"domain": domain, "name": name, "opset": opset}
-    for side, types in (("inputs", inputs), ("outputs", outputs)):
-        if types:
-            value[side] = {str(position): sorted(types[position]) for position in sorted(types)}
-    return Operator.from_json(value, f"operator {domain[:80]}:{name[:80]}")
+def _collect(types: _Types, operands: Sequence["ir.Value | None"], parameters: Sequence[Any]) -> None:
+    is_variadic = bool(parameters) and parameters[-1].option == type(parameters[-1].option).Variadic
+    for index, operand in enumerate(operands):
+        if (element := element_of(operand)) is not None:
+            position = min(index, len(parameters) - 1) if is_variadic else index
+            types.setdefault(position, set()).add(element.cpp)
 
 
 @lru_cache(maxsize=4096)
@@ -93,9 +84,8 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
     """The definition of an operator in force at an opset (`onnx.defs.OpSchema`), or None for one onnx does not know."""
     import onnx.defs
 
-    onnx_domain = "" if domain == DEFAULT_DOMAIN else domain
     try:
-        return onnx.defs.get_schema(name, opset, onnx_domain)
+        return onnx.defs.get_schema(name, opset, "" if domain == DEFAULT_DOMAIN else domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -134,116 +124,3 @@ def subgraphs_of(node: "ir.Node") -> Iterator["ir.Graph"]:
             yield attribute.as_graph()
         elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
             yield from attribute.as_graphs()
-
-
-def read_operator_config(path: Path) -> tuple[Operator, ...]:
-    """The operators of a config, sorted; InputError, naming the line, if it is not one."""
-    entries: dict[tuple[str, int, str], Operator] = {}
-    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        try:
-            for entry in _read_line(line):
-                entries[entry.domain, entry.opset, entry.name] = entry
-        except (ValueError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path.name} is not an operator config: line {number} cannot be read: {error}",
-                f"it is the {OPERATOR_CONFIG} that the ORT converter wrote beside the .ort file",
-            ) from error
-    if not entries:
-        raise InputError(
-            f"{path.name} lists no operators", "use the config that was written with the .ort file"
-        )
-    return tuple(entries[key] for key in sorted(entries))
-
-
-def required_operators(
-    used: Iterable[Operator], config: Iterable[Operator], path: Path, config_path: Path
-) -> tuple[Operator, ...]:
-    """The entries of `config` for the operators that a file uses, in order of `used`.
-
-    If the config says nothing of a position, the file's own types are used, so that a build that
-    restricts more than this config does can be judged too.
-
-    Raises InputError if a used operator, or one of its element types at a position that the config restricts,
-    is missing: a build made from this config could not run the file.
-    """
-    listed = {(entry.domain, entry.opset, entry.name): entry for entry in config}
-    result = []
-    for need in used:
-        label = f"{need.domain}:{need.name} (opset {need.opset})"
-        entry = listed.get((need.domain, need.opset, need.name))
-        if entry is None:
-            raise _uncovered(path, config_path, label)
-        sides = []
-        for own, allowed in ((need.inputs, entry.inputs), (need.outputs, entry.outputs)):
-            for position, types in allowed.items():
-                if missing := set(own.get(position, ())) - set(types):
-                    raise _uncovered(path, config_path, f"{label} with {' and '.join(sorted(missing))}")
-            sides.append({int(position): set(types) for position, types in {**own, **allowed}.items()})
-        result.append(operator(need.domain, need.opset, need.name, *sides))
-    return tuple(result)
-
-
-def _collect(types: _Types, operands: Sequence["ir.Value | None"], last: int | None) -> None:
-    for index, operand in enumerate(operands):
-        if (element := element_of(operand)) is not None:
-            position = index if last is None else min(index, last)
-            types.setdefault(position, set()).add(element.cpp)
-
-
-def _variadic(schema: Any) -> tuple[int | None, int | None]:
-    """The positions of an operator's variadic input and output, None if it has none."""
-    if schema is None:
-        return None, None
-    sides = []
-    for parameters in (schema.inputs, schema.outputs):
-        variadic = parameters and parameters[-1].option == type(parameters[-1].option).Variadic
-        sides.append(len(parameters) - 1 if variadic else None)
-    return sides[0], sides[1]
-
-
-def _read_line(line: str) -> Iterable[Operator]:
-    domain, opsets, entries = (part.strip() for part in line.split(";", 2))
-    for name, types in _read_entries(entries):
-        inputs, outputs = _read_sides(types)
-        for opset in opsets.split(","):
-            yield operator(domain, int(opset), name, inputs, outputs)
-
-
-def _read_entries(text: str) -> Iterable[tuple[str, Any]]:
-    """entries = name [json] *("," name [json])"""
-    decoder = json.JSONDecoder()
-    position = 0
-    while position < len(text):
-        end = min(
-            (at for at in (text.find("{", position), text.find(",", position)) if at >= 0), default=len(text)
-        )
-        name = text[position:end].strip()
-        if not name:
-            raise ValueError("an operator without a name")
-        types: Any = {}
-        if text[end : end + 1] == "{":
-            types, end = decoder.raw_decode(text, end)
-        yield name, types
-        if text[end : end + 1] not in ("", ","):
-            raise ValueError(f"expected a comma after {name[:80]}")
-        position = end + 1
-
-
-def _read_sides(types: Any) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
-    """`custom` triples (OneHot: inputs 0, 2 and 1) are read as the types of each input."""
-    inputs = {int(position): set(names) for position, names in types.get("inputs", {}).items()}
-    outputs = {int(position): set(names) for position, names in types.get("outputs", {}).items()}
-    for triple in types.get("custom", []):
-        for position, name in zip((0, 2, 1), triple, strict=True):
-            inputs.setdefault(position, set()).add(name)
-    return inputs, outputs
-
-
-def _uncovered(path: Path, config_path: Path, operator_name: str) -> InputError:
-    return InputError(
-        f"{config_path.name} does not cover {path.name}: {operator_name} is missing",
-        "use the config that was written when this .ort file was converted",
-    )

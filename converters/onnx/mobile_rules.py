@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.manifest.parts import Dim, TensorSpec
+from onnxreg.schema.manifest.parts import Dim
 
 OPSET = 18
 REQUIRED = ("input_ids", "attention_mask")
@@ -19,33 +19,31 @@ def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
     `[batch, sequence]`; the one output `logits`, float32 `[batch, sequence, labels]`; the first two axes dynamic
     under these names, the last one static and equal to the number of labels.
     """
+    names = tuple(spec.name for spec in facts.inputs)
     if facts.opset != OPSET:
         raise ConversionError(f"{path}: opset {facts.opset}, the android profile has {OPSET}")
-    names = tuple(spec.name for spec in facts.inputs)
     if names not in (REQUIRED, REQUIRED + OPTIONAL):
         raise ConversionError(
             f"{path}: inputs are {', '.join(names)}, expected {', '.join(REQUIRED + OPTIONAL)}"
         )
     if [spec.name for spec in facts.outputs] != ["logits"]:
         raise ConversionError(f"{path}: the only output must be logits")
-    for spec in facts.inputs:
-        _check(spec, path, "int64", 2)
-    _check(facts.outputs[0], path, "float32", 3)
+    for spec, dtype, rank in (
+        *((spec, "int64", 2) for spec in facts.inputs),
+        (facts.outputs[0], "float32", 3),
+    ):
+        if (spec.dtype, len(spec.shape)) != (dtype, rank):
+            raise ConversionError(
+                f"{path}: {spec.name} has dtype {spec.dtype} and rank {len(spec.shape)}, expected {dtype} and {rank}"
+            )
+        for axis, dim in zip(AXES, spec.shape, strict=False):
+            if dim != Dim(kind="dynamic", name=axis):
+                raise ConversionError(f"{path}: {spec.name} must have the dynamic axis {axis!r}")
     last = facts.outputs[0].shape[-1]
     if last != Dim(kind="static", value=labels):
         raise ConversionError(
             f"{path}: the logits have {last.value or 'a dynamic number of'} labels, the checkpoint names {labels}"
         )
-
-
-def _check(spec: TensorSpec, path: str, dtype: str, rank: int) -> None:
-    if spec.dtype != dtype:
-        raise ConversionError(f"{path}: {spec.name} has dtype {spec.dtype}, expected {dtype}")
-    if len(spec.shape) != rank:
-        raise ConversionError(f"{path}: {spec.name} has rank {len(spec.shape)}, expected {rank}")
-    for axis, dim in zip(AXES, spec.shape, strict=False):
-        if dim != Dim(kind="dynamic", name=axis):
-            raise ConversionError(f"{path}: {spec.name} must have the dynamic axis {axis!r}")
 
 
 # fmt: off

@@ -5,12 +5,11 @@ The size of a graph is limited, with calls of local functions replaced by the fu
 
 import mmap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.elements import tensor_bytes
@@ -37,7 +36,6 @@ CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime has in `ai.onnx`, and ONNX not at all, or from a later opset on."""
 Key = tuple[str, str, str]
-_HOW = " once its local functions are inlined"
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 
 
@@ -56,6 +54,10 @@ def load_onnx(path: Path) -> Any:
     except ImportError as error:
         raise missing_extra("onnx", "onnx", "reading an ONNX file") from error
     opening(path)
+    unreadable_model = InputError(
+        f"{path.name} is not an ONNX file, or is cut short",
+        "check its size against the source and copy it again",
+    )
     model = onnx.ModelProto()
     try:
         with path.open("rb") as file:
@@ -67,10 +69,15 @@ def load_onnx(path: Path) -> Any:
     except OSError as error:
         raise unreadable(path.name, error) from error
     except (DecodeError, ValueError) as error:  # a ValueError: nothing can be mapped of an empty file
-        raise _unreadable(path) from error
+        raise unreadable_model from error
     if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
-        raise _unreadable(path)
-    _check_versions(model, path)
+        raise unreadable_model
+    for item in (item for owner in (model, *model.functions) for item in owner.opset_import):
+        if not 0 <= item.version < 2**31:
+            domain = (item.domain or DEFAULT_DOMAIN)[:80]
+            raise InputError(
+                f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
+            )
     check_expansion(model, path)
     return model
 
@@ -121,17 +128,21 @@ def check_expansion(model: Any, path: Path) -> None:
     }
     if len(functions) != len(model.functions):
         raise InputError(f"{path.name} is not a valid graph: two local functions have one name")
-    bodies = {key: _measure(function, functions) for key, function in functions.items()}
-    main = replace(_measure(model.graph, functions), size=0)
-    if sum(body.subgraphs for body in (main, *bodies.values())) > MAX_SUBGRAPHS:
+    measured = {key: _measure(function, functions) for key, function in functions.items()}
+    nodes, subgraphs, calls = _measure(model.graph, functions)
+    if subgraphs + sum(count for _, count, _ in measured.values()) > MAX_SUBGRAPHS:
         raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
     extents: dict[Key, _Extent] = {}
     try:
-        for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():
-            extents[key] = _expand(bodies[key], extents, path)
+        for key in TopologicalSorter(
+            {key: called for key, (_, _, called) in measured.items()}
+        ).static_order():
+            count, _, called = measured[key]
+            size = sum(node.ByteSize() for node in functions[key].node)
+            extents[key] = _expand(_Extent(count, size, 0), called, extents, path)
     except CycleError as error:
         raise InputError(f"{path.name} is not a valid graph: a local function calls itself") from error
-    _expand(main, extents, path)
+    _expand(_Extent(nodes, 0, 0), calls, extents, path)
 
 
 def read_model(path: Path) -> "ir.Model":
@@ -221,12 +232,10 @@ def _to_ir(model: Any) -> "ir.Model":
         names.update(name for node in graph.node for name in node.output)
         if graph is not model.graph and any(item.name not in names for item in graph.output):
             raise ValueError("a subgraph returns a value that it does not make: add an Identity")
-    maps = {item.name: item.type.WhichOneof("value") for item in _declared([model.graph]) if _holds_map(item)}
+    if any(_holds_map(value) for body in containers(model) for value in _declared(body)):
+        raise ValueError("it has values that are maps; export the classifier without them (zipmap: False)")
     with quiet():  # its warnings do not name the file
-        result = ir.serde.deserialize_model(_without_maps(model))
-    for value in (*result.graph.inputs, *result.graph.outputs):
-        if value.name in maps:
-            value.meta["kind"] = maps[value.name].removesuffix("_type")
+        result = ir.serde.deserialize_model(model)
     bodies: list[Any] = [result.graph, *result.functions.values()]
     for body in bodies:
         versions = {domain or DEFAULT_DOMAIN: version for domain, version in body.opset_imports.items()}
@@ -235,25 +244,11 @@ def _to_ir(model: Any) -> "ir.Model":
     return result
 
 
-def _without_maps(model: Any) -> Any:
-    """A model whose values have no type that holds a map: onnx_ir cannot hold it. They are of classifiers of scikit-learn."""
-    bodies = list(containers(model))
-    if not any(map(_holds_map, _declared(bodies))):
-        return model
-    copied = type(model)()
-    copied.CopyFrom(model)
-    for value in _declared(containers(copied)):
-        if _holds_map(value):
-            value.ClearField("type")
-    return copied
-
-
-def _declared(bodies: Iterable[Any]) -> Iterator[Any]:
+def _declared(body: Any) -> Iterator[Any]:
     """The values whose type a graph or function states."""
-    for body in bodies:
-        yield from body.value_info
-        if hasattr(body, "initializer"):
-            yield from (*body.input, *body.output)
+    yield from body.value_info
+    if hasattr(body, "initializer"):
+        yield from (*body.input, *body.output)
 
 
 def _holds_map(value: Any) -> bool:
@@ -279,36 +274,8 @@ def graph_inputs(graph: Any) -> list[Any]:
     return [value for value in graph.input if value.name not in stored]
 
 
-def _check_versions(model: Any, path: Path) -> None:
-    for owner in (model, *model.functions):
-        for item in owner.opset_import:
-            if not 0 <= item.version < 2**31:
-                domain = (item.domain or DEFAULT_DOMAIN)[:80]
-                raise InputError(
-                    f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
-                )
-
-
-def _unreadable(path: Path) -> InputError:
-    return InputError(
-        f"{path.name} is not an ONNX file, or is cut short",
-        "check its size against the source and copy it again",
-    )
-
-
-@dataclass(frozen=True)
-class _Body:
-    """The nodes and bytes of a graph or function, its subgraphs included, and how often it calls each function."""
-
-    nodes: int
-    subgraphs: int
-    size: int
-    calls: Counter[Key]
-
-
-@dataclass(frozen=True)
-class _Extent:
-    """The size of a body after inlining."""
+class _Extent(NamedTuple):
+    """The size of a body: nodes, bytes, and the functions that call each other in a row."""
 
     nodes: int
     size: int
@@ -319,9 +286,8 @@ def _key(domain: str, name: str, overload: str) -> Key:
     return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
 
 
-def _measure(body: Any, functions: Mapping[Key, Any]) -> _Body:
-    """Count until a limit is passed."""
-    size = sum(node.ByteSize() for node in body.node) if functions else 0
+def _measure(body: Any, functions: Mapping[Key, Any]) -> tuple[int, int, Counter[Key]]:
+    """The nodes of a graph or function, subgraphs included, the subgraphs, and the calls; counted until a limit is passed."""
     count, graphs, calls = 0, -1, Counter[Key]()
     for graph in within(body):
         graphs += 1
@@ -330,20 +296,21 @@ def _measure(body: Any, functions: Mapping[Key, Any]) -> _Body:
             break
         keys = (_key(node.domain, node.op_type, node.overload) for node in graph.node)
         calls.update(key for key in keys if key in functions)
-    return _Body(count, graphs, size, calls)
+    return count, graphs, calls
 
 
-def _expand(body: _Body, extents: Mapping[Key, _Extent], path: Path) -> _Extent:
-    called = [(extents[key], times) for key, times in body.calls.items()]
-    nodes = body.nodes + sum(times * extent.nodes for extent, times in called)
-    size = body.size + sum(times * extent.size for extent, times in called)
+def _expand(own: _Extent, calls: Counter[Key], extents: Mapping[Key, _Extent], path: Path) -> _Extent:
+    """The size of a body with the bodies of the functions that it calls."""
+    called = [(extents[key], times) for key, times in calls.items()]
+    nodes = own.nodes + sum(times * extent.nodes for extent, times in called)
+    size = own.size + sum(times * extent.size for extent, times in called)
     depth = 1 + max((extent.depth for extent, _ in called), default=0)
-    if nodes > MAX_NODES:
-        raise InputError(f"{path.name} has more than {MAX_NODES:,} nodes{_HOW if called else ''}", _HINT)
-    if size > MAX_INLINED_BYTES:
-        raise InputError(f"{path.name} has more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{_HOW}", _HINT)
-    if depth > MAX_CALL_DEPTH:
-        raise InputError(
-            f"{path.name} has local functions that call each other more than {MAX_CALL_DEPTH} deep", _HINT
-        )
+    how = " once its local functions are inlined" if called else ""
+    for limit, text in (
+        (nodes > MAX_NODES, f"more than {MAX_NODES:,} nodes{how}"),
+        (size > MAX_INLINED_BYTES, f"more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{how}"),
+        (depth > MAX_CALL_DEPTH, f"local functions that call each other more than {MAX_CALL_DEPTH} deep"),
+    ):
+        if limit:
+            raise InputError(f"{path.name} has {text}", _HINT)
     return _Extent(nodes, size, depth)

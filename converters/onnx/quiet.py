@@ -1,6 +1,5 @@
 """Calling libraries that warn, or log to the root logger, without letting that reach a user or stay in force."""
 
-import contextlib
 import logging
 import threading
 import warnings
@@ -49,7 +48,7 @@ def quiet_logger(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
-@contextlib.contextmanager
+@contextmanager
 def silent_transformers() -> Iterator[None]:
     """Silence transformers while it loads and saves; failures are still raised as errors."""
     from transformers.utils import logging as reports

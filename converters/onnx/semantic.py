@@ -6,7 +6,7 @@ The rules are in docs/format.md.
 """
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +41,15 @@ def semantic_digest(
         "functions": sorted(map(_function, model.functions.values())),
     }
     weights = sorted([name, *_tensor(tensor)] for name, tensor in stored_tensors(model.graph).items())
-    return SemanticDigest(graph=_digest(document), weights=_digest(weights))
+    graph, stored = (Digest.of(canonical.encode(value)) for value in (document, weights))
+    return SemanticDigest(graph=graph, weights=stored)
 
 
 def digest_nodes(graph: "ir.Graph") -> tuple[Values, list[str]]:
     """The digest of every value of a main graph, and of every node in the graph's order."""
     values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
-    for name, value in graph.initializers.items():
-        tensor = value.const_value
-        assert tensor is not None, "of an initializer"
-        values[value] = _hash(["weight", name, type_of(tensor), _texts(dims_of(tensor))])
+    for name, tensor in stored_tensors(graph).items():
+        values[graph.initializers[name]] = _hash(["weight", name, *_form(tensor)])
     return values, _trace(graph, values, 1)
 
 
@@ -70,7 +69,7 @@ def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
 
 
 def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
-    """The inputs that a caller feeds: those that are not also initializers."""
+    """The inputs that are not also initializers."""
     return [value for value in graph.inputs if not value.is_initializer()]
 
 
@@ -136,19 +135,19 @@ def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
 def _attribute(attribute: "ir.Attr", values: Values, depth: int) -> list[Any]:
     if attribute.is_ref():
         return [REFERENCE, attribute.ref_attr_name]
-    return [str(attribute.type.value), _plain(attribute.value, values, depth)]
 
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return list(map(plain, value))
+        if isinstance(value, str):
+            return value.encode().hex()
+        if isinstance(value, bytes | float):
+            return value.hex()
+        if hasattr(value, "initializers"):
+            return _inner(value, values, depth)
+        return _tensor(value) if hasattr(value, "tofile") else str(value)
 
-def _plain(value: Any, values: Values, depth: int) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(item, values, depth) for item in value]
-    if isinstance(value, str):
-        return value.encode().hex()
-    if isinstance(value, bytes | float):
-        return value.hex()
-    if hasattr(value, "initializers"):
-        return _inner(value, values, depth)
-    return _tensor(value) if hasattr(value, "tofile") else str(value)
+    return [str(attribute.type.value), plain(attribute.value)]
 
 
 def _function(function: "ir.Function") -> list[Any]:
@@ -164,8 +163,12 @@ def _spec(spec: TensorSpec) -> list[Any]:
     return [spec.name, spec.dtype, sizes, "shape" in spec.model_fields_set]
 
 
+def _form(tensor: Any) -> list[Any]:
+    return [type_of(tensor), list(map(str, dims_of(tensor)))]
+
+
 def _tensor(tensor: Any) -> list[Any]:
-    return [type_of(tensor), _texts(dims_of(tensor)), str(digest_of(tensor))]
+    return [*_form(tensor), str(digest_of(tensor))]
 
 
 def _value(values: Values, value: "ir.Value") -> str:
@@ -173,13 +176,5 @@ def _value(values: Values, value: "ir.Value") -> str:
     return values.get(value) or _hash(["name", value.name])
 
 
-def _texts(numbers: Iterable[int]) -> list[str]:
-    return list(map(str, numbers))
-
-
-def _digest(value: Any) -> Digest:
-    return Digest.of(canonical.encode(value))
-
-
 def _hash(value: Any) -> str:
-    return _digest(value).hex
+    return Digest.of(canonical.encode(value)).hex

@@ -7,6 +7,7 @@ length (8 bytes).
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS
@@ -42,18 +43,18 @@ def is_numeric(tensor: "ir.TensorProtocol") -> bool:
 
 def digest_of(tensor: "ir.TensorProtocol") -> Digest:
     """The SHA-256 of a tensor's bytes. External data is read block by block."""
-    sha = _Sha256()
+    sha = hashlib.sha256()
     if type_of(tensor) == "str":
         for text in tensor.string_data():  # type: ignore[attr-defined]
-            sha.write(len(text).to_bytes(8, "little") + text)
+            sha.update(len(text).to_bytes(8, "little") + text)
     elif extent := tensor.meta.get("file"):
         file, start, size = extent
         with file.open("rb") as data:
             data.seek(start)
             for at in range(0, size, BLOCK_BYTES):
-                sha.write(data.read(min(size - at, BLOCK_BYTES)))
+                sha.update(data.read(min(size - at, BLOCK_BYTES)))
     else:
-        tensor.tofile(sha)  # type: ignore[attr-defined]
+        tensor.tofile(SimpleNamespace(write=sha.update))  # type: ignore[attr-defined]
     return Digest(sha.hexdigest())
 
 
@@ -76,14 +77,6 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
     mapped = tensor_of(data, tensor.dtype, tensor.shape, tensor.name)
     mapped.meta["file"] = (file, start, size)
     return mapped
-
-
-class _Sha256:
-    """A hash as a file to write to."""
-
-    def __init__(self) -> None:
-        sha = hashlib.sha256()
-        self.write, self.hexdigest = sha.update, sha.hexdigest
 
 
 class Arrays(Mapping[str, Any]):

@@ -6,12 +6,14 @@ its own postconditions. A `GraphPass` takes a valid graph, loses no output and k
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.external_data import check_inline
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
@@ -69,13 +71,10 @@ class Pass(ABC, Generic[In, Out]):
             ) from error
 
     def requires(self, subject: In) -> None:
-        """Raise InputError or ConversionError if the pass cannot work on `subject`.
-
-        The default asks nothing.
-        """
+        """Raise InputError or ConversionError if the pass cannot work on `subject`. By default nothing is required."""
         return
 
-    def observe(self, subject: In) -> Mapping[str, Any]:
+    def observe(self, subject: In) -> Facts:
         """Facts of the input that `ensures` compares with; taken before `apply`, which may consume its input."""
         return {}
 
@@ -84,15 +83,28 @@ class Pass(ABC, Generic[In, Out]):
         """Do the work. The input belongs to the pass and may be changed in place."""
 
     @abstractmethod
-    def ensures(self, before: Mapping[str, Any], after: Out) -> dict[str, Any]:
-        """Return what was got, read from the output; raise ConversionError if that is not what was asked."""
+    def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
+        """Read the result back from the output. Raise ConversionError if it does not match the parameters."""
+
+
+class Original(Pass[Path, Path]):
+    """Take an ONNX file and its external data over, byte for byte."""
+
+    id = "Original"
+    takes = "original"
+
+    def apply(self, subject: Path) -> Path:
+        return subject
+
+    def ensures(self, before: Facts, after: Path) -> dict[str, Any]:
+        return {}
 
 
 class GraphPass(Pass[Any, Any]):
     """A pass from `onnx.ModelProto` to `onnx.ModelProto`, changed in place or new.
 
-    A subclass adds to `observe` and `ensures` what it alone knows. That the graph runs, and how near it is to its
-    parent, is the engine's to show.
+    A subclass adds to `observe` and `ensures` what it alone knows. The engine runs the graph and compares it with its
+    parent.
     """
 
     keeps_opset: ClassVar[bool] = True
@@ -115,7 +127,17 @@ class GraphPass(Pass[Any, Any]):
         self.scales = scales
 
     def requires(self, subject: Any) -> None:
-        check_graph(subject, self.id)
+        """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight has not the size of its shape."""
+        import onnx
+
+        if not isinstance(subject, onnx.ModelProto):
+            raise InputError(f"{self.id} takes an ONNX graph, not {type(subject).__name__}")
+        for tensor in subject.graph.initializer:
+            check_inline(tensor, self.id)
+        try:
+            check_light(without_weights(subject))
+        except onnx.checker.ValidationError as error:
+            raise InputError(f"{self.id}: not a valid graph: {why(error)}") from error
 
     def observe(self, subject: Any) -> Facts:
         return {
@@ -126,22 +148,19 @@ class GraphPass(Pass[Any, Any]):
         }
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        if (got := _names(after)) != before["names"]:
-            raise ConversionError(f"{self.id} changed the inputs and outputs: {before['names']} became {got}")
-        if self.keeps_types and (types := public_types(after)) != before["types"]:
-            raise ConversionError(f"{self.id} changed the public types: {before['types']} became {types}")
-        opset = graph.default_opset(after)
-        if self.keeps_opset and opset != before["opset"]:
-            raise ConversionError(f"{self.id} changed the opset from {before['opset']} to {opset}")
-        weights = {"before": before["weight_bytes"], "after": model_file.weight_bytes(after)}
-        return {"opset": opset, "weight_bytes": weights}
+        opset, weights = graph.default_opset(after), model_file.weight_bytes(after)
+        for part, is_kept, was, now in (
+            ("inputs and outputs", True, before["names"], _names(after)),
+            ("public types", self.keeps_types, before["types"], public_types(after)),
+            ("opset", self.keeps_opset, before["opset"], opset),
+        ):
+            if is_kept and was != now:
+                raise ConversionError(f"{self.id} changed the {part}: {was} became {now}")
+        return {"opset": opset, "weight_bytes": {"before": before["weight_bytes"], "after": weights}}
 
 
 class QuantizationPass(GraphPass):
-    """Every constant weight of its `products` is quantized, those of the parameter `nodes_to_exclude` left out.
-
-    What `observe` finds of them are the facts `factors`, by name.
-    """
+    """Every constant weight of its `products` is quantized, those of the parameter `nodes_to_exclude` left out."""
 
     @property
     @abstractmethod
@@ -149,7 +168,13 @@ class QuantizationPass(GraphPass):
         """The operators whose weights are quantized."""
 
     @property
-    def lack(self) -> str:
+    def excluded(self) -> Collection[str]:
+        """The names of nodes whose weights are not."""
+        names: tuple[str, ...] = self.params.nodes_to_exclude
+        return names
+
+    @property
+    def nothing_to_quantize(self) -> str:
         """The message for a graph without such a weight."""
         return f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
 
@@ -161,63 +186,53 @@ class QuantizationPass(GraphPass):
         graph.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        factors = self.factors(subject)
-        size = sum(tensor_bytes(one.tensor) for one in factors.values())
-        return {**before, "factors": factors, "quantized_bytes": size}
+        weights = self.factors(subject)
+        size = sum(map(tensor_bytes, weights.values()))
+        return {**before, "weights": len(weights), "quantized_bytes": size}
 
     def prepare(self, subject: Any) -> None:
         """Change the graph before its weights are looked for. The default changes nothing."""
 
-    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        if not before["factors"]:
-            raise ConversionError("quantization reached none of the weights", self.lack)
+        if not before["weights"]:
+            raise ConversionError("quantization reached none of the weights", self.nothing_to_quantize)
         if left := sorted(self.factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
-        counts = {"weights": len(before["factors"]), "quantized_bytes": before["quantized_bytes"]}
-        return {**result, **counts}
+        return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
-    def factors(self, subject: Any) -> dict[str, graph.Factor]:
-        """The weights that are to be quantized, by name."""
-        return graph.factors(subject, self.products, self.params.nodes_to_exclude)
+    def factors(self, subject: Any) -> dict[str, Any]:
+        """The weights that are to be quantized (`onnx.TensorProto`), by name."""
+        return graph.factors(subject, self.products, self.excluded)
+
+    def stacks(self, subject: Any) -> list[str]:
+        """The stacks of matrices, which no kernel takes per channel."""
+        matrices = graph.factors(subject, self.products & {"MatMul"}, self.excluded)
+        return sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
 
 
-def run(step: str, work: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
+def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
     """Run one pass under its contract and return its output with the recipe step that records it.
 
     Args:
         step: name of the step, unique in its recipe.
         source: name of the earlier step whose output `subject` is; None for the first.
     """
-    work.requires(subject)
-    before = work.observe(subject)
-    after = work.apply(subject)
-    result = work.ensures(before, after)
-    params = work.params.model_dump(mode="json")
-    recorded = {"name": step, "pass": work.id, "version": work.version, "params": params, "result": result}
-    return after, Step.from_json(recorded if source is None else {**recorded, "input": source})
+    pass_.requires(subject)
+    before = pass_.observe(subject)
+    after = pass_.apply(subject)
+    return after, _record(step, pass_, source, result=pass_.ensures(before, after))
 
 
-def skip(step: str, work: Pass[In, Out], source: str, reason: str) -> Step:
+def skip(step: str, pass_: Pass[In, Out], source: str, reason: str) -> Step:
     """The recipe step of a pass that could not run where the profile allows that. `reason` names a dependency only."""
-    params = work.params.model_dump(mode="json")
-    recorded = {"name": step, "pass": work.id, "version": work.version, "params": params, "input": source}
-    return Step.from_json({**recorded, "skipped": reason})
+    return _record(step, pass_, source, skipped=reason)
 
 
-def check_graph(subject: Any, step: str) -> None:
-    """Raise InputError, naming the pass, if `subject` is not a valid graph or a weight is shorter than its shape."""
-    import onnx
-
-    if not isinstance(subject, onnx.ModelProto):
-        raise InputError(f"{step} takes an ONNX graph, not {type(subject).__name__}")
-    for tensor in subject.graph.initializer:
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
-            raise InputError(f"{step}: the weight {tensor.name} has not as many bytes as its shape takes")
-    try:
-        check_light(without_weights(subject))
-    except onnx.checker.ValidationError as error:
-        raise InputError(f"{step}: not a valid graph: {why(error)}") from error
+def _record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
+    params = pass_.params.model_dump(mode="json")
+    record = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
+    return Step.from_json(record if source is None else {**record, "input": source})
 
 
 def public_types(subject: Any) -> dict[str, int]:

@@ -85,19 +85,16 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 
     def _export(self, subject: TorchModel, export: Export) -> Any:
         params = self.params
-        subject = subject if params.dynamic else subject.one_row()
-        return export(subject, params.target_opset, params.dynamic, params.do_constant_folding)
+        given = subject if params.dynamic else subject.one_row()
+        return export(given, params.target_opset, params.dynamic, params.do_constant_folding)
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         opset = graph.default_opset(after)
         if opset != self.params.target_opset:
-            refused = "".join(
-                f"; {name.removesuffix('_refused')}: {why}"
-                for name, why in self._taken.items()
-                if name != "exporter"
-            )
+            refused = _reasons(self._taken)
             raise ConversionError(
-                f"asked for opset {self.params.target_opset}, the exporter gave {opset}{refused}",
+                f"asked for opset {self.params.target_opset}, the exporter gave {opset}"
+                + (refused and f"; {refused}"),
                 "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
                 f"OnnxOpVersionConversion with target_opset: {self.params.target_opset}",
             )
@@ -122,30 +119,30 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                 exported = self._export(subject, export)
                 distance = agreement(subject, exported)
             except ConversionError as error:
-                refused[name] = error.message
+                refused[f"{name}_refused"] = error.message
                 continue
             if distance <= TOLERANCE:
-                self._taken = {
-                    "exporter": name,
-                    **{f"{other}_refused": why for other, why in refused.items()},
-                }
+                self._taken = {"exporter": name, **refused}
                 return exported
-            refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
-        raise ConversionError(
-            "no exporter agrees with the module: " + "; ".join(map(": ".join, refused.items()))
-        )
+            refused[f"{name}_refused"] = (
+                f"its graph is {distance:.3g} from the module on samples of another size"
+            )
+        raise ConversionError(f"no exporter agrees with the module: {_reasons(refused)}")
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """The distance of a graph from its module on seeded samples, in parts of an output's largest value.
+    """The distance of a graph from its module on seeded samples, in parts of an output's largest value, which is at least 1.
 
     Raises ConversionError if either does not run, or gives NaN.
     """
-    import numpy as np
-
     feeds = samples.draw(exported)
     expected = torch_model.run(subject, feeds)
-    got = samples.all_outputs(exported, feeds, "the exported graph")
-    distances = samples.compare(expected, got, "the exported graph", is_bounded=False)
-    scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in distances}
-    return max(distance["max_abs_diff"] / max(scales[name], 1.0) for name, distance in distances.items())
+    outputs = samples.all_outputs(exported, feeds, "the exported graph")
+    return samples.relative_distance(expected, outputs, "the exported graph", floor=1.0)
+
+
+def _reasons(taken: Mapping[str, str]) -> str:
+    """Why exporters were refused."""
+    return "; ".join(
+        f"{name.removesuffix('_refused')}: {why}" for name, why in taken.items() if name.endswith("_refused")
+    )

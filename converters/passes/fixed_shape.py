@@ -10,7 +10,6 @@ from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.samples import outputs
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -22,8 +21,7 @@ class FixedShapeParams(base.PassParams, title="Params"):
 
     @model_validator(mode="after")
     def _is_one_way(self) -> "FixedShapeParams":
-        by_axis = (self.dim_param, self.dim_value)
-        by_input = (self.input_name, self.input_shape)
+        by_axis, by_input = (self.dim_param, self.dim_value), (self.input_name, self.input_shape)
         if (by_axis == (None, None)) == (by_input == (None, None)):
             raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
         names, sizes = by_axis if by_input == (None, None) else by_input
@@ -58,53 +56,54 @@ class DynamicToFixedShape(GraphPass):
         sizes = self._sizes(subject)
         shapes = dict(zip(self.params.input_name or (), self.params.input_shape or (), strict=True))
         graph.clear_value_info(subject)
-        for name, shape in shapes.items():
-            _fix_input(subject, name, shape)
         for body in within(subject.graph):
             for value in (*body.input, *(() if body is subject.graph else body.output)):
-                _fix(value, sizes)
+                dims = value.type.tensor_type.shape.dim
+                for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
+                    dim.dim_value = size
+                for dim in dims:
+                    if dim.dim_param in sizes:
+                        dim.dim_value = sizes[dim.dim_param]
         named = {value.name: _dims(value) for value in subject.graph.output}
-        for value in subject.graph.output:
-            _forget(value, sizes)
+        for dim in (dim for value in subject.graph.output for dim in value.type.tensor_type.shape.dim):
+            if dim.dim_param in sizes:  # PyTorch's exporter gives the name of an input's axis to others, too
+                dim.Clear()
         fixed = model_file.session(subject, "the fixed graph")
         inferred = {item.name: item.shape for item in fixed.get_outputs()}
-        for value in subject.graph.output:
-            _fix_output(value, inferred[value.name])
-        results = outputs(fixed, samples.draw(subject)[0], "the fixed graph")
+        results = samples.outputs(fixed, samples.draw(subject)[0], "the fixed graph")
         for value in subject.graph.output:
             axes = value.type.tensor_type.shape.dim
-            for dim, name, size in zip(axes, named[value.name], results[value.name].shape, strict=False):
-                if not graph.has_size(dim) and sizes.get(str(name)) == size:
-                    dim.dim_value = size
+            given = inferred[value.name], named[value.name], results[value.name].shape
+            for dim, number, name, size in zip(axes, *given, strict=False):
+                if not graph.has_size(dim) and (isinstance(number, int) or sizes.get(str(name)) == size):
+                    dim.dim_value = number if isinstance(number, int) else size
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         shapes = {value.name: _dims(value) for value in (*graph_inputs(after.graph), *after.graph.output)}
         feed = samples.draw(after, before["bounds"])[0]
-        for name, array in outputs(
-            model_file.session(after, "the fixed graph"), feed, "the fixed graph"
-        ).items():
-            stated = shapes[name]
-            if len(stated) != array.ndim or any(
-                isinstance(a, int) and a != b for a, b in zip(stated, array.shape, strict=True)
+        (results,) = samples.all_outputs(after, [feed], "the fixed graph")
+        for name, array in results.items():
+            sizes = [size if isinstance(size, int) else None for size in shapes[name]]
+            if len(sizes) != array.ndim or any(
+                size not in (None, real) for size, real in zip(sizes, array.shape, strict=True)
             ):
                 raise ConversionError(
-                    f"{self.id}: the output {name} has the shape {array.shape}, not {stated}"
+                    f"{self.id}: the output {name} has the shape {array.shape}, not {shapes[name]}"
                 )
         return {**result, "shapes": shapes}
 
     def _sizes(self, subject: Any) -> dict[str, int]:
         """The size of each axis by name; InputError for what the graph does not have, or contradicts."""
-        values = {value.name: value for value in graph_inputs(subject.graph)}
-        axes = {axis for value in values.values() for axis in _dims(value) if isinstance(axis, str) and axis}
+        values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
         if self.params.dim_param is not None:
-            for axis in self.params.dim_param:
-                if axis not in axes:
-                    raise InputError(
-                        f"{self.id}: no input has an axis called {axis!r}",
-                        f"the axes are {', '.join(sorted(axes)) or 'all fixed'}",
-                    )
+            axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
+            if unknown := [axis for axis in self.params.dim_param if axis not in axes]:
+                raise InputError(
+                    f"{self.id}: no input has an axis called {unknown[0]!r}",
+                    f"the axes are {', '.join(sorted(axes)) or 'all fixed'}",
+                )
             return dict(zip(self.params.dim_param, self.params.dim_value, strict=True))
         sizes: dict[str, int] = {}
         for name, shape in zip(self.params.input_name, self.params.input_shape, strict=True):
@@ -112,48 +111,20 @@ class DynamicToFixedShape(GraphPass):
                 raise InputError(
                     f"{self.id}: no input is called {name!r}", f"the inputs are {', '.join(values)}"
                 )
-            self._bind(sizes, values[name], shape)
-        return sizes
-
-    def _bind(self, sizes: dict[str, int], value: Any, shape: tuple[int, ...]) -> None:
-        axes = _dims(value)
-        if len(axes) != len(shape):
-            raise InputError(f"{self.id}: {value.name} has {len(axes)} axes, {len(shape)} sizes were given")
-        for axis, size in zip(axes, shape, strict=True):
-            fixed = sizes.setdefault(axis, size) if isinstance(axis, str) and axis else axis or size
-            if fixed != size:
+            if len(values[name]) != len(shape):
                 raise InputError(
-                    f"{self.id}: the axis {axis!r} of {value.name} cannot be {size}, it is {fixed}"
+                    f"{self.id}: {name} has {len(values[name])} axes, {len(shape)} sizes were given"
                 )
+            for axis, size in zip(values[name], shape, strict=True):
+                fixed = sizes.setdefault(axis, size) if isinstance(axis, str) and axis else axis or size
+                if fixed != size:
+                    raise InputError(
+                        f"{self.id}: the axis {axis!r} of {name} cannot be {size}, it is {fixed}"
+                    )
+        return sizes
 
 
 def _dims(value: Any) -> list[int | str]:
     """Sizes and, of dynamic axes, names ("" if there is none)."""
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
-
-
-def _fix(value: Any, sizes: Mapping[str, int]) -> None:
-    for dim in value.type.tensor_type.shape.dim:
-        if dim.dim_param in sizes:
-            dim.dim_value = sizes[dim.dim_param]
-
-
-def _forget(value: Any, sizes: Mapping[str, int]) -> None:
-    """Drop the names that became sizes: PyTorch's exporter gives the name of an input's axis to others too."""
-    for dim in value.type.tensor_type.shape.dim:
-        if dim.dim_param in sizes:
-            dim.Clear()
-
-
-def _fix_input(subject: Any, name: str, shape: tuple[int, ...]) -> None:
-    value = next(value for value in subject.graph.input if value.name == name)
-    for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=True):
-        dim.dim_value = size
-
-
-def _fix_output(value: Any, inferred: list[int | str | None]) -> None:
-    """Sizes that ONNX Runtime infers now; what depends on the data stays dynamic."""
-    for dim, size in zip(value.type.tensor_type.shape.dim, inferred, strict=False):
-        if not graph.has_size(dim) and isinstance(size, int):
-            dim.dim_value = size

@@ -28,7 +28,7 @@ class Vectors:
 
 
 class GoldenParams(PassParams):
-    """`tolerance` is a share of the largest output, and of the expected value; `least` is what it is at least.
+    """`tolerance` is a share of the largest output, and of the expected value; `least` is a lower bound of the absolute tolerance.
 
     `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
     bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.

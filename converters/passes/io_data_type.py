@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import field_validator
 
-from onnxreg.converters.onnx.elements import ELEMENTS, element_name
+from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass, public_types
@@ -53,40 +53,51 @@ class OnnxIODataTypeConverter(GraphPass):
         if self.params.source_dtype == self.params.target_dtype:
             raise InputError(f"{self.id}: source_dtype and target_dtype are the same")
         if not self._matching(subject):
-            values = (*graph_inputs(subject.graph), *subject.graph.output)
-            values_text = ", ".join(
-                f"{v.name} ({element_name(v.type.tensor_type.elem_type)})" for v in values
-            )
+            types = public_types(subject).items()
             raise InputError(
-                f"{self.id}: no input or output of type {element_name(self.params.source_dtype)} matches "
+                f"{self.id}: no input or output of type {ELEMENTS[self.params.source_dtype].name} matches "
                 f"{self.params.name_pattern!r}",
-                f"the graph has {values_text}",
+                f"the graph has {', '.join(f'{name} ({_type_name(number)})' for name, number in types)}",
             )
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         return {**super().observe(subject), "matching": self._matching(subject)}
 
     def apply(self, subject: Any) -> Any:
-        matching = self._matching(subject)
+        import onnx
+
+        matching, source, target = self._matching(subject), self.params.source_dtype, self.params.target_dtype
         computed = {name for node in subject.graph.node for name in node.output}
-        for value in subject.graph.output:
-            if value.name in matching and value.name not in computed:
-                raise ConversionError(
-                    f"the output {value.name} is an input or a weight itself, and has one type only"
-                )
-        for value in subject.graph.input:
-            if value.name in matching:
-                self._cast_input(subject, value)
-        for value in subject.graph.output:
-            if value.name in matching:
-                self._cast_output(subject, value)
+        sides = [
+            (value, is_output)
+            for is_output, values in enumerate((subject.graph.input, subject.graph.output))
+            for value in values
+            if value.name in matching
+        ]
+        if stored := [value.name for value, is_output in sides if is_output and value.name not in computed]:
+            raise ConversionError(
+                f"the output {stored[0]} is an input or a weight itself, and has one type only"
+            )
+        for value, is_output in sides:
+            inside = graph.fresh_name(subject, f"{value.name}_as_{_type_name(source)}")
+            graph.rename_values(subject, {value.name: inside})
+            value.type.tensor_type.elem_type = target
+            names = (inside, value.name) if is_output else (value.name, inside)
+            cast = onnx.helper.make_node(
+                "Cast",
+                names[:1],
+                names[1:],
+                f"Cast_{names[0]}_to_{names[1]}",
+                to=target if is_output else source,
+            )
+            subject.graph.node.insert(len(subject.graph.node) if is_output else 0, cast)
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         expected = {**before["types"], **dict.fromkeys(before["matching"], self.params.target_dtype)}
-        if (got := public_types(after)) != expected:
-            raise ConversionError(f"{self.id}: asked for the types {expected}, got {got}")
+        if (types := public_types(after)) != expected:
+            raise ConversionError(f"{self.id}: asked for the types {expected}, got {types}")
         return {**result, "converted": before["matching"]}
 
     def _matching(self, subject: Any) -> list[str]:
@@ -99,23 +110,6 @@ class OnnxIODataTypeConverter(GraphPass):
             and re.search(self.params.name_pattern, value.name)
         ]
 
-    def _cast_input(self, subject: Any, value: Any) -> None:
-        inside = self._turn(subject, value)
-        subject.graph.node.insert(0, _cast(value.name, inside, self.params.source_dtype))
 
-    def _cast_output(self, subject: Any, value: Any) -> None:
-        inside = self._turn(subject, value)
-        subject.graph.node.append(_cast(inside, value.name, self.params.target_dtype))
-
-    def _turn(self, subject: Any, value: Any) -> str:
-        """Give an input or output its new type; returns the name that the value of the old type has from then on."""
-        inside = graph.fresh_name(subject, f"{value.name}_as_{element_name(self.params.source_dtype)}")
-        graph.rename_values(subject, {value.name: inside})
-        value.type.tensor_type.elem_type = self.params.target_dtype
-        return inside
-
-
-def _cast(source: str, target: str, element: int) -> Any:
-    import onnx
-
-    return onnx.helper.make_node("Cast", [source], [target], name=f"Cast_{source}_to_{target}", to=element)
+def _type_name(number: int) -> str:
+    return ELEMENTS[number].name if number in ELEMENTS else "unknown"

@@ -120,7 +120,9 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
             self._build(subject.checkpoint, built, scratch / "cache")
             if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
-            _drop_shapes(built / GRAPH)
+            loaded = load_onnx(built / GRAPH)
+            graph.clear_value_info(loaded)
+            (built / GRAPH).write_bytes(loaded.SerializeToString(deterministic=True))
             _keep_tokenizer(subject.checkpoint, built)
             files = tuple(sorted(path.name for path in built.iterdir()))
             for path in (built / name for name in files):
@@ -131,35 +133,17 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         return Generator(subject.target, files)
 
     def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
-        facts = inspect_onnx(after.directory / GRAPH)
-        if weight_type(facts.precision) != WEIGHTS[self.params.precision]:
-            raise ConversionError(f"asked for {self.params.precision}, got weights of {facts.precision}")
+        facts, precision = inspect_onnx(after.directory / GRAPH), self.params.precision
+        if weight_type(facts.precision) != WEIGHTS[precision]:
+            raise ConversionError(f"asked for {precision}, got weights of {facts.precision}")
         return {
             "opset": facts.opset,
             "files": list(after.files),
             "weights": facts.weights.weights_total,
             "weights_quantized": facts.weights.weights_quantized,
-            **self._check_blocks(after.directory / GRAPH),
-            "parity": _parity(before["checkpoint"], after.directory, TOLERANCES[self.params.precision]),
+            **(self._blocks(after.directory / GRAPH) if precision in BITS else {}),
+            "parity": _parity(before["checkpoint"], after.directory, TOLERANCES[precision]),
         }
-
-    def _check_blocks(self, path: Path) -> dict[str, int]:
-        """`block_size` and `accuracy_level` of the quantized weights; ConversionError if they are not as asked."""
-        if self.params.precision not in BITS:
-            return {}
-        got = _read_blocks(path)
-        expected = {
-            "bits": BITS[self.params.precision],
-            "block_size": self.params.int4_block_size,
-            "accuracy_level": self.params.int4_accuracy_level,
-        }
-        for name, value in expected.items():
-            if len(got[name]) > 1 or (value is not None and got[name] != {value}):
-                values = " and ".join(map(str, sorted(got[name]))) or "none"
-                raise ConversionError(
-                    f"onnxruntime-genai built {name} {values}, asked was {'one value' if value is None else value}"
-                )
-        return {name: min(got[name]) for name in ("block_size", "accuracy_level")}
 
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
         params = self.params
@@ -176,22 +160,32 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
             check=False,
         )
         if process.returncode:
-            reason = (process.stderr.strip() or process.stdout.strip() or "no reason was given").splitlines()[
-                -1
-            ]
-            raise ConversionError(f"onnxruntime-genai could not build the model: {reason[:300]}")
+            output = process.stderr.strip() or process.stdout.strip() or "no reason was given"
+            raise ConversionError(
+                f"onnxruntime-genai could not build the model: {output.splitlines()[-1][:300]}"
+            )
 
-
-def _read_blocks(path: Path) -> dict[str, set[int]]:
-    """The values of `bits`, `block_size` and `accuracy_level` that the quantized weights of a graph have."""
-    absent = {"bits": 4, "accuracy_level": 0}
-    blocks: dict[str, set[int]] = {"bits": set(), "block_size": set(), "accuracy_level": set()}
-    for body in containers(load_onnx(path)):
-        for node in (node for node in body.node if node.op_type in BLOCK_OPERATORS):
-            stated = {**absent, **{attribute.name: attribute.i for attribute in node.attribute}}
-            for name in blocks.keys() - ({"accuracy_level"} if node.op_type != "MatMulNBits" else set()):
-                blocks[name].add(stated[name])
-    return blocks
+    def _blocks(self, path: Path) -> dict[str, int]:
+        """`block_size` and `accuracy_level` of the quantized weights; ConversionError if they are not as requested."""
+        requested = {
+            "bits": BITS[self.params.precision],
+            "block_size": self.params.int4_block_size,
+            "accuracy_level": self.params.int4_accuracy_level,
+        }
+        values_of: dict[str, set[int]] = {name: set() for name in requested}
+        for node in (node for body in containers(load_onnx(path)) for node in body.node):
+            if node.op_type in BLOCK_OPERATORS:
+                values_of["bits"].add(graph.attribute(node, "bits", 4))
+                values_of["block_size"].add(graph.attribute(node, "block_size", 0))
+            if node.op_type == "MatMulNBits":
+                values_of["accuracy_level"].add(graph.attribute(node, "accuracy_level", 0))
+        for name, value in requested.items():
+            if len(values_of[name]) != 1 or value not in (None, *values_of[name]):
+                values = " and ".join(map(str, sorted(values_of[name]))) or "none"
+                raise ConversionError(
+                    f"onnxruntime-genai built {name} {values}; requested was {value or 'a single value'}"
+                )
+        return {name: min(values_of[name]) for name in ("block_size", "accuracy_level")}
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
@@ -217,54 +211,22 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
     (built / TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _drop_shapes(path: Path) -> None:
-    loaded = load_onnx(path)
-    graph.clear_value_info(loaded)
-    path.write_bytes(loaded.SerializeToString(deterministic=True))
-
-
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
     """Compare the graph's logits on a few seeded tokens with the checkpoint's."""
     import numpy as np
 
-    settings = json.loads((directory / GENAI_CONFIG).read_text("utf-8"))["model"]
-    tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, SAMPLE_TOKENS))
-    got = _logits(load_session(directory / GRAPH), tokens, settings["decoder"]["head_size"])
-    expected = _torch_logits(checkpoint, tokens)
-    distances = samples.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
-    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}
-
-
-def _logits(session: Any, tokens: Any, head_size: int) -> Any:
-    """Run all tokens but the last, then the last with their past: float `[1, TOKENS, words]`."""
-    import numpy as np
-
-    past: dict[str, Any] = {}
+    path = directory / GRAPH
+    session, settings = load_session(path), causal_model.settings_of(path)
+    tokens = np.random.default_rng(samples.SEED).integers(0, settings.words, (1, SAMPLE_TOKENS))
+    past: Mapping[str, Any] = {}
     steps = []
-    for at in (slice(0, SAMPLE_TOKENS - 1), slice(SAMPLE_TOKENS - 1, SAMPLE_TOKENS)):
-        feed = {item.name: _input(item, tokens, at, past, head_size) for item in session.get_inputs()}
+    for step in (tokens[:, :-1], tokens[:, -1:]):
+        feed = causal_model.step_inputs(step, session.get_inputs(), settings.head_size, past)
         arrays = samples.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))
-        past = {name.replace("present", "past_key_values"): array for name, array in arrays.items()}
-    return np.concatenate(steps, axis=1)
-
-
-def _input(item: Any, tokens: Any, at: slice, past: Mapping[str, Any], head_size: int) -> Any:
-    """The input of a step at `at`; `past` holds the outputs of the step before, empty for the first."""
-    import numpy as np
-
-    if item.name in past:
-        return past[item.name]
-    if item.name == "input_ids":
-        return tokens[:, at]
-    if item.name == "position_ids":
-        return np.arange(at.start, at.stop)[None]
-    sizes = {"batch_size": 1, "past_sequence_length": 0, "kv_cache_dim": head_size}
-    return np.ones([sizes.get(axis, at.stop) if isinstance(axis, str) else axis for axis in item.shape])
-
-
-def _torch_logits(checkpoint: Path, tokens: Any) -> Any:
-    import torch
-
-    with torch.no_grad():
-        return causal_model.load(checkpoint)(torch.from_numpy(tokens)).logits.numpy()
+        past = {name.replace("present", causal_model.PAST): array for name, array in arrays.items()}
+    with causal_model.torch_runner(checkpoint) as run:
+        expected = run({"input_ids": tokens})
+    outputs = {"logits": np.concatenate(steps, axis=1)}
+    distances = samples.compare([expected], [outputs], "the decoder", tolerance)
+    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}

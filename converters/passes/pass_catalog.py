@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from onnxreg.converters.passes.base import Pass
+from onnxreg.converters.passes.base import Original, Pass
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
@@ -17,7 +17,6 @@ from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.model_builder import ModelBuilder
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.passes.original import Original
 from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization

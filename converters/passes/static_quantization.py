@@ -12,7 +12,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.gemm import part_shared_gemms
+from onnxreg.converters.passes.tools.gemm import Gemms
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -69,9 +69,14 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
-        part_shared_gemms(subject)
+        Gemms(subject).part_shared()
         self._float_nodes = float_nodes(subject)
-        self._stacks = self._per_tensor(subject)
+        self._stacks = self.stacks(subject) if self.params.per_channel else []
+        if self._stacks and self.params.quant_format == "QOperator":
+            raise InputError(
+                f"{self.id}: ONNX Runtime has no QOperator per channel for a stack of matrices: {', '.join(self._stacks)[:200]}",
+                "write quant_format: QDQ, or per_channel: false",
+            )
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             model_file.save(subject, source)
@@ -123,17 +128,6 @@ class OnnxStaticQuantization(QuantizationPass):
                 },
             },
         )
-
-    def _per_tensor(self, subject: Any) -> list[str]:
-        """The stacks of matrices, which no kernel takes per channel."""
-        factors = self.factors(subject).items() if self.params.per_channel else ()
-        stacks = sorted(name for name, one in factors if len(one.tensor.dims) > 2 and one.channels)
-        if stacks and self.params.quant_format == "QOperator":
-            raise InputError(
-                f"{self.id}: ONNX Runtime has no QOperator per channel for a stack of matrices: {', '.join(stacks)[:200]}",
-                "write quant_format: QDQ, or per_channel: false",
-            )
-        return stacks
 
     def _operators(self) -> list[str]:
         """Sorted: ONNX Runtime's own default is in hash order, and so is what it writes."""

@@ -128,7 +128,7 @@ def choose(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
 def measure_weights(graph: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
     weights = factors(graph, frozenset(PRODUCTS))
-    products = sum(tensor_bytes(factor.tensor) for factor in weights.values())
+    products = sum(tensor_bytes(tensor) for tensor in weights.values())
     read = {node.input[0] for node in graph.graph.node if node.op_type == "Gather"}
     tables = sum(
         tensor_bytes(tensor)

@@ -1,96 +1,84 @@
 """Gemm nodes with a stored matrix: as MatMul and Add, and with a matrix of their own."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.tools import graph
 
 
-def unfold_gemms(model: Any, excluded: Collection[str] = ()) -> None:
-    """Replace each Gemm by a stored matrix with MatMul and Add, in place; a matrix with `transB` is transposed.
+class Gemms:
+    """The Gemm nodes of a model by a stored matrix, without `alpha`, `beta` or `transA`: they are a product and a sum."""
 
-    A Gemm with `alpha`, `beta` or `transA` is not such a product and stays, as do the nodes called `excluded`.
-    """
-    stored, transposed = _stored(model), dict[str, str]()
-    for body in reversed(
-        list(within(model.graph))
-    ):  # a body before the one around it, which is copied with it
-        if not any(_is_gemm(node, stored, excluded) for node in body.node):
-            continue
-        nodes: list[Any] = []
-        for node in body.node:
-            if not _is_gemm(node, stored, excluded):
-                nodes.append(node)
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        bodies = list(within(model.graph))
+        self._stored = {tensor.name: (body, tensor) for body in bodies for tensor in body.initializer}
+        self._readers = Counter(name for body in bodies for node in body.node for name in node.input)
+        self._transposed: dict[str, str] = {}
+
+    def unfold(self, excluded: Collection[str] = ()) -> None:
+        """Replace each by MatMul and Add, in place, the matrix transposed if need be; nodes called `excluded` stay."""
+        bodies = list(within(self._model.graph))
+        for body in reversed(bodies):  # a body before the one around it, which is copied with it
+            if not any(map(self._is_one, body.node)):
                 continue
-            if _attribute(node, "transB", 0):
-                _read_transposed(model, node, stored, transposed)
-            nodes += _matmul_and_add(model, node)
-        del body.node[:]
-        body.node.extend(nodes)
-    graph.drop_unread_weights(model)
+            nodes: list[Any] = []
+            for node in body.node:
+                is_unfolded = self._is_one(node) and not (node.name and node.name in excluded)
+                nodes += self._matmul_and_add(node) if is_unfolded else [node]
+            graph.replace_nodes(body, nodes)
+        graph.drop_unread_weights(self._model)
 
+    def part_shared(self) -> None:
+        """Let each with `transB` that shares its matrix with another node read a transposed copy, in place.
 
-def part_shared_gemms(model: Any) -> None:
-    """Let each Gemm with `transB` that shares its stored matrix with another node read a transposed copy, in place.
+        The static quantizer of ONNX Runtime (1.31) gives all readers the channels of the first. One copy is made of a matrix.
+        """
+        for node in (node for body in within(self._model.graph) for node in body.node):
+            if self._is_one(node) and self._readers[node.input[1]] > 1:
+                self._read_transposed(node)
+        graph.drop_unread_weights(self._model)
 
-    The dynamic quantizer of ONNX Runtime (1.31) transposes the matrix itself, once for each such Gemm, and looks for no
-    other reader. The static one gives all readers the channels of the first. One copy is made of a matrix.
-    """
-    readers = Counter(name for body in within(model.graph) for node in body.node for name in node.input)
-    stored, transposed = _stored(model), dict[str, str]()
-    for body in within(model.graph):
-        for node in body.node:
-            if _is_gemm(node, stored) and _attribute(node, "transB", 0) and readers[node.input[1]] > 1:
-                _read_transposed(model, node, stored, transposed)
-    graph.drop_unread_weights(model)
+    def _is_one(self, node: Any) -> bool:
+        return (
+            node.op_type == "Gemm"
+            and graph.is_standard(node)
+            and node.input[1] in self._stored
+            and all(graph.attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+            and not graph.attribute(node, "transA", 0)
+        )
 
+    def _read_transposed(self, node: Any) -> None:
+        """Let a Gemm with `transB` read the transpose of its matrix: the same one turned over, or one beside it if others read it."""
+        import numpy as np
+        import onnx
 
-def _stored(model: Any) -> dict[str, tuple[Any, Any]]:
-    """Each initializer with the graph that holds it, by name."""
-    return {tensor.name: (body, tensor) for body in within(model.graph) for tensor in body.initializer}
+        if not graph.attribute(node, "transB", 0):
+            return
+        name = node.input[1]
+        if name not in self._transposed:
+            body, tensor = self._stored[name]
+            across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
+            is_shared = self._readers[name] > 1
+            self._transposed[name] = (
+                graph.fresh_name(self._model, f"{name}_transposed") if is_shared else name
+            )
+            target = body.initializer.add() if is_shared else tensor
+            target.CopyFrom(onnx.numpy_helper.from_array(across, self._transposed[name]))
+        node.input[1] = self._transposed[name]
+        attributes = [entry for entry in node.attribute if entry.name != "transB"]
+        del node.attribute[:]
+        node.attribute.extend(attributes)
 
+    def _matmul_and_add(self, node: Any) -> Iterator[Any]:
+        import onnx
 
-def _is_gemm(node: Any, stored: Collection[str], excluded: Collection[str] = ()) -> bool:
-    return (
-        node.op_type == "Gemm"
-        and node.domain in ("", "ai.onnx")
-        and node.input[1] in stored
-        and not (node.name and node.name in excluded)
-        and (_attribute(node, "alpha", 1.0), _attribute(node, "beta", 1.0)) == (1.0, 1.0)
-        and not _attribute(node, "transA", 0)
-    )
-
-
-def _attribute(node: Any, name: str, default: Any) -> Any:
-    entries = (entry for entry in node.attribute if entry.name == name)
-    return next((entry.f if isinstance(default, float) else entry.i for entry in entries), default)
-
-
-def _read_transposed(model: Any, node: Any, stored: Mapping[str, Any], transposed: dict[str, str]) -> None:
-    """Let a Gemm with `transB` read the transpose of its matrix, which is stored beside that once."""
-    import numpy as np
-    import onnx
-
-    name = node.input[1]
-    if name not in transposed:
-        body, tensor = stored[name]
-        transposed[name] = graph.fresh_name(model, f"{name}_transposed")
-        across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
-        body.initializer.append(onnx.numpy_helper.from_array(across, transposed[name]))
-    node.input[1] = transposed[name]
-    attributes = [entry for entry in node.attribute if entry.name != "transB"]
-    del node.attribute[:]
-    node.attribute.extend(attributes)
-
-
-def _matmul_and_add(model: Any, node: Any) -> Iterator[Any]:
-    import onnx
-
-    bias = [name for name in node.input[2:] if name]
-    product = graph.fresh_name(model, f"{node.output[0]}_product") if bias else node.output[0]
-    names = {kind: f"{node.name}_{kind}" if node.name else "" for kind in ("MatMul", "Add")}
-    yield onnx.helper.make_node("MatMul", node.input[:2], [product], names["MatMul"])
-    if bias:
-        yield onnx.helper.make_node("Add", [product, *bias], [node.output[0]], names["Add"])
+        self._read_transposed(node)
+        bias = [name for name in node.input[2:] if name]
+        product = graph.fresh_name(self._model, f"{node.output[0]}_MatMul") if bias else node.output[0]
+        names = {kind: f"{node.name}_{kind}" if node.name else "" for kind in ("MatMul", "Add")}
+        yield onnx.helper.make_node("MatMul", node.input[:2], [product], names["MatMul"])
+        if bias:
+            yield onnx.helper.make_node("Add", [product, *bias], [node.output[0]], names["Add"])

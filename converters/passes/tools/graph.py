@@ -3,7 +3,6 @@
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any
@@ -28,44 +27,50 @@ def blame_tool(failure: str) -> Iterator[None]:
         raise ConversionError(f"{failure}: {why(error)}") from error
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A stored weight (`onnx.TensorProto`) that a product reads, and the axis of its output channels."""
-
-    tensor: Any
-    channels: int
-
-
-def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Factor]:
-    """The floating-point initializers of rank 2 or more that `operators` multiply by, by name.
+def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Any]:
+    """The floating-point initializers of rank 2 or more that `operators` multiply by (`onnx.TensorProto`), by name.
 
     `excluded` are names of nodes that do not count. The initializers count if they are read through Transpose or
     Identity too, and in subgraphs; local functions are not looked into. A product of two values that are both
     computed has none. Nodes must be behind those whose values they read.
     """
-    result: dict[str, Factor] = {}
+    result: dict[str, Any] = {}
     stack: list[tuple[Any, ChainMap[str, Any]]] = [(model.graph, ChainMap())]
     while stack:
         body, outer = stack.pop()
-        stored = outer.new_child({tensor.name: tensor for tensor in _weights(body)})
-        for node in _nodes(body, _PASSING):
-            if node.input[0] in stored:
+        weights = (one for one in body.initializer if one.data_type in FLOATS and len(one.dims) >= 2)
+        stored = outer.new_child({tensor.name: tensor for tensor in weights})
+        nodes = [node for node in body.node if is_standard(node)]
+        for node in nodes:
+            if node.op_type in _PASSING and node.input[0] in stored:
                 stored[node.output[0]] = stored[node.input[0]]
-        for node in _nodes(body, operators):
-            if node.name and node.name in excluded:
-                continue
-            for tensor in (stored[value] for value in node.input[:2] if value in stored):
-                result.setdefault(tensor.name, Factor(tensor, _channels(node)))
+        for node in nodes:
+            if node.op_type in operators and not (node.name and node.name in excluded):
+                read = (stored[value] for value in node.input[:2] if value in stored)
+                result |= {tensor.name: tensor for tensor in read if tensor.name not in result}
         stack += [
             (inner, stored) for node in body.node for item in node.attribute for inner in subgraphs(item)
         ]
     return result
 
 
+def is_standard(node: Any) -> bool:
+    """Tell if a node is of the default domain."""
+    return node.domain in ("", "ai.onnx")
+
+
+def attribute(node: Any, name: str, default: Any) -> Any:
+    """The number or tensor of a node's attribute, or its default."""
+    import onnx
+
+    entries = (entry for entry in node.attribute if entry.name == name)
+    return next(map(onnx.helper.get_attribute_value, entries), default)
+
+
 def count_operators(model: Any) -> dict[str, int]:
     """Count the nodes of each operator, also in subgraphs and functions; `domain:Op` beyond the default domain."""
     names = (
-        node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"
+        node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}"
         for container in containers(model)
         for node in container.node
     )
@@ -85,7 +90,7 @@ def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection
 
 def default_opset(model: Any) -> int | None:
     """The opset of the default domain that a model imports."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    return next((entry.version for entry in model.opset_import if is_standard(entry)), None)
 
 
 def has_size(dim: Any) -> bool:
@@ -108,20 +113,15 @@ def clear_value_info(model: Any) -> None:
         del container.value_info[:]
 
 
-def inline_functions(model: Any) -> int:
-    """Put the bodies of local functions where they are called, in place; how many functions there were.
-
-    No large weight is copied. For tools that leave functions as they are, or do not know them.
-    """
+def inline_functions(model: Any) -> None:
+    """Put the bodies of local functions where they are called, in place; no large weight is copied."""
     import onnx.inliner
 
-    count = len(model.functions)
-    if count:
+    if model.functions:
         with blame_tool("the local functions cannot be inlined"):
             inlined = onnx.inliner.inline_local_functions(without_weights(model))
         replace_but_weights(model, inlined)
         drop_unused_imports(model)
-    return count
 
 
 def drop_unused_imports(model: Any) -> None:
@@ -150,11 +150,10 @@ def drop_unread_weights(model: Any) -> None:
 def rename_values(model: Any, names: Mapping[str, str]) -> None:
     """Give values of the main graph other names wherever nodes make or read them, subgraphs included."""
     for body in within(model.graph):
-        for node in body.node:
-            for values in (node.input, node.output):
-                for index, name in enumerate(values):
-                    if name in names:
-                        values[index] = names[name]
+        for values in (values for node in body.node for values in (node.input, node.output)):
+            for index, name in enumerate(values):
+                if name in names:
+                    values[index] = names[name]
         for value in body.output if body is not model.graph else ():
             value.name = names.get(value.name, value.name)
 
@@ -165,36 +164,18 @@ def fresh_name(model: Any, base: str) -> str:
         name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
     }
     taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
-    names = (base, *(f"{base}_{number}" for number in range(1, len(taken) + 2)))
-    return next(name for name in names if name not in taken)
+    return next(
+        name for name in (base, *(f"{base}_{at}" for at in range(1, len(taken) + 2))) if name not in taken
+    )
 
 
 def name_nodes(model: Any) -> None:
     """Give every node without a name one of its own, from its operator and its place; the others keep theirs."""
-    taken = {node.name for body in containers(model) for node in body.node}
-    numbers = count()
-    for body in containers(model):
-        for node in body.node:
-            while not node.name:
-                name = f"{node.op_type}_{next(numbers)}"
-                node.name = "" if name in taken else name
-
-
-def drop_repeated_nodes(model: Any) -> None:
-    """Keep one of the nodes of a graph that make the same values in the same way, in place.
-
-    ONNX Runtime's float16 converter adds one Cast for each reader of a value, all of one name.
-    """
-    for body in within(model.graph):
-        first: dict[tuple[str, ...], Any] = {}
-        repeated = [
-            index
-            for index, node in enumerate(body.node)
-            if node.output and first.setdefault(tuple(node.output), node) is not node
-        ]
-        for index in reversed(repeated):
-            if body.node[index] == first[tuple(body.node[index].output)]:
-                del body.node[index]
+    taken, numbers = node_names(model), count()
+    for node in (node for body in containers(model) for node in body.node):
+        while not node.name:
+            name = f"{node.op_type}_{next(numbers)}"
+            node.name = "" if name in taken else name
 
 
 def sort_nodes(model: Any) -> None:
@@ -202,21 +183,30 @@ def sort_nodes(model: Any) -> None:
 
     Raises ConversionError for a graph in a circle.
     """
+
+    def read(node: Any) -> set[str]:
+        inner = (body for item in node.attribute for graph in subgraphs(item) for body in within(graph))
+        return {*node.input, *(name for body in inner for one in body.node for name in one.input)}
+
     for body in within(model.graph):
-        nodes = list(body.node)
-        makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+        makers = {name: index for index, node in enumerate(body.node) for name in node.output if name}
         needs = {
-            index: sorted({makers[name] for name in _names_read(node) if name in makers})
-            for index, node in enumerate(nodes)
+            index: sorted({makers[name] for name in read(node) if name in makers})
+            for index, node in enumerate(body.node)
         }
         if all(needed[-1] < index for index, needed in needs.items() if needed):
             continue
         try:
-            ordered = [copy(nodes[index]) for index in TopologicalSorter(needs).static_order()]
+            replace_nodes(body, [body.node[index] for index in TopologicalSorter(needs).static_order()])
         except CycleError as error:
             raise ConversionError("the graph reads a value before it is made, in a circle") from error
-        del body.node[:]
-        body.node.extend(ordered)
+
+
+def replace_nodes(body: Any, nodes: Collection[Any]) -> None:
+    """Give a graph other nodes, in place; some may be its own."""
+    copies = list(map(copy, nodes))
+    del body.node[:]
+    body.node.extend(copies)
 
 
 def copy(message: Any) -> Any:
@@ -226,45 +216,18 @@ def copy(message: Any) -> Any:
     return detached
 
 
-def second_names(model: Any) -> dict[str, str]:
-    """The stored tensors of the main graph that an Identity gives a second name, by that name.
+def drop_second_names(model: Any) -> None:
+    """Drop each Identity that gives a stored tensor of the main graph a second name; its readers read the tensor, in place.
 
     PyTorch's exporter does so if a weight is used twice, as the layers of ALBERT are.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
-    given = {value.name for value in model.graph.output}
-    origins = {
+    public = {value.name for value in model.graph.output}
+    second = {
         node.output[0]: node.input[0]
         for node in model.graph.node
-        if node.op_type == "Identity" and node.input[0] in stored
+        if node.op_type == "Identity" and node.input[0] in stored and node.output[0] not in public
     }
-    return {name: origin for name, origin in origins.items() if name not in given}
-
-
-def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
-    """Without the Identity nodes that gave these; what read them reads the tensor itself."""
-    nodes = [node for node in model.graph.node if node.op_type != "Identity" or node.output[0] not in names]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    rename_values(model, names)
-
-
-def _names_read(node: Any) -> list[str]:
-    """The names that a node reads, its subgraphs' nodes included."""
-    names = list(node.input)
-    for body in (graph for item in node.attribute for graph in subgraphs(item)):
-        names += [name for inner in within(body) for one in inner.node for name in one.input]
-    return names
-
-
-def _weights(body: Any) -> Iterator[Any]:
-    return (tensor for tensor in body.initializer if tensor.data_type in FLOATS and len(tensor.dims) >= 2)
-
-
-def _nodes(body: Any, operators: Collection[str]) -> Iterator[Any]:
-    return (node for node in body.node if node.op_type in operators and node.domain in ("", "ai.onnx"))
-
-
-def _channels(node: Any) -> int:
-    transposed = any(entry.name == "transB" and entry.i for entry in node.attribute)
-    return 0 if transposed or node.op_type == "Conv" else -1
+    if second:
+        replace_nodes(model.graph, [node for node in model.graph.node if node.output[0] not in second])
+        rename_values(model, second)

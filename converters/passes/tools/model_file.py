@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
-from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but, write_model
+from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.schema.core.errors import InputError
@@ -57,8 +57,7 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
-            with path.open("wb") as stream:
-                write_model(model, stream)
+            path.write_bytes(model.SerializeToString(deterministic=True))
             return (path.name,)
         path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
         return path.name, data.name

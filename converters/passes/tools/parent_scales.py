@@ -1,6 +1,6 @@
 """Stable quantization: a new release takes the scales of its parent, so that its delta is smaller."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,44 +73,45 @@ class ScaleTransfer:
         self._counts = dict.fromkeys(("weights", "own_weights", "scales", "own_scales", "clipped"), 0)
         self._energy = self._lost = 0.0
 
-    def find(self, tensors: Sequence[Any]) -> list[Any] | None:
-        """The parent's arrays for the tensors of one new weight; None unless it has all by name, type and shape.
+    def requantize(
+        self, weight: Any, own: Codes, limits: tuple[int, int], codes: Any, scales: Any, zeros: Any = None
+    ) -> Codes:
+        """The codes of a float32 weight with the parent's scales and zero points; `own` if the parent lacks the weight.
 
-        Raises InputError if they are shorter than their shapes.
+        The parent has it if it has all its tensors by name, type and shape. InputError if they are shorter than their shapes.
+
+        Args:
+            own: as quantized without a parent.
+            limits: the smallest and the largest code.
+            codes, scales, zeros: the tensors (`onnx.TensorProto`) of `own`.
         """
+        import numpy as np
         import onnx
 
+        tensors = [one for one in (codes, scales, zeros) if one is not None]
         partners = [self._parent.tensors.get(tensor.name) for tensor in tensors]
         if any(
             partner is None or partner.data_type != tensor.data_type or partner.dims != tensor.dims
             for partner, tensor in zip(partners, tensors, strict=True)
         ):
             self._counts["own_weights"] += 1
-            return None
-        self._counts["weights"] += 1
+            return own
         try:
-            return [onnx.numpy_helper.to_array(partner) for partner in partners]
+            _, *arrays = map(onnx.numpy_helper.to_array, partners)
         except ValueError as error:
             raise InputError(
-                f"{self._parent.path.name} is damaged: {tensors[0].name} is shorter than its shape",
+                f"{self._parent.path.name} is damaged: {codes.name} is shorter than its shape",
                 "fetch the file again",
             ) from error
-
-    def requantize(self, weight: Any, own: Codes, old: Codes, limits: tuple[int, int]) -> Codes:
-        """The codes of a float32 weight with the parent's scales and zero points.
-
-        Args:
-            own: as quantized without a parent.
-            limits: the smallest and the largest code.
-        """
-        import numpy as np
-
+        shape = own.scales.shape
+        old_scales, *old_zeros = (array.astype(np.float32).reshape(shape) for array in arrays)
+        old_zero = old_zeros[0] if old_zeros else own.zeros
         low, high = limits
         margin = MAX_CHANGE * (high - low)
-        shared = tuple(axis for axis, size in enumerate(old.scales.shape) if size == 1)
+        shared = tuple(axis for axis, size in enumerate(shape) if size == 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.abs(np.abs(own.scales / old.scales) - 1)
-            nearest = np.rint(weight / old.scales) + old.zeros
+            change = np.abs(np.abs(own.scales / old_scales) - 1)
+            nearest = np.rint(weight / old_scales) + old_zero
         fits = (
             (change <= MAX_CHANGE)
             & (nearest.min(axis=shared, keepdims=True) >= low - margin)
@@ -118,17 +119,18 @@ class ScaleTransfer:
         )
         nearest = np.where(fits, nearest, own.values)
         values = np.clip(nearest, low, high)
-        codes = Codes(
+        result = Codes(
             np.where(fits, values, own.values).astype(own.values.dtype),
-            np.where(fits, old.scales, own.scales),
-            np.where(fits, old.zeros, own.zeros),
+            np.where(fits, old_scales, own.scales),
+            np.where(fits, old_zero, own.zeros),
         )
-        self._counts["scales"] += int(fits.sum())
-        self._counts["own_scales"] += int((~fits).sum())
-        self._counts["clipped"] += int((fits & (nearest != values)).sum())
+        flags_of = {"scales": fits, "own_scales": ~fits, "clipped": fits & (nearest != values)}
+        for name, flags in flags_of.items():
+            self._counts[name] += int(flags.sum())
+        self._counts["weights"] += 1
         self._energy += float(np.square(weight, dtype=np.float64).sum())
-        self._lost += float(np.square(weight - codes.restore(), dtype=np.float64).sum())
-        return codes
+        self._lost += float(np.square(weight - result.restore(), dtype=np.float64).sum())
+        return result
 
     def report(self) -> dict[str, Any]:
         """The record of a step: the parent's digest, and counts.
@@ -144,8 +146,4 @@ class ScaleTransfer:
                 "name a release of the same architecture, quantized by the same pass",
             )
         error = (self._lost / self._energy) ** 0.5 if self._energy else 0.0
-        return {
-            "parent": self._parent.digest,
-            **self._counts,
-            "weight_error": float(f"{error:.4g}"),
-        }
+        return {"parent": self._parent.digest, **self._counts, "weight_error": float(f"{error:.4g}")}

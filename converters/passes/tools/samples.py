@@ -5,7 +5,7 @@ So the outputs of what a pass made are compared with those of what it was made f
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def draw(
     """Runs for a graph, drawn with a seed: two, of which the second has another batch and length if these are dynamic.
 
     Floats are normal, indices of stored tables are within them, other integers are 1 (a mask without padding) and
-    booleans true.
+    booleans true. A decoder with the names of onnxruntime-genai has no past, and the head size of its rotary table.
 
     Args:
         bounds: what `index_bounds` gives; of the graph itself if absent.
@@ -58,14 +58,35 @@ def draw(
     import numpy as np
 
     bounds = index_bounds(model) if bounds is None else bounds
-    generator, cache = np.random.default_rng(seed), _cache_sizes(model)
+    generator = np.random.default_rng(seed)
+    tables = [tensor.dims[1] for tensor in model.graph.initializer if tensor.name == "cos_cache"]
+    heads = {"kv_cache_dim": 2 * tables[0]} if tables else {}
     return tuple(
         {
-            value.name: _draw(value, _shape(value, {**cache, **named}, length), bounds, generator)
+            value.name: _draw(value, {"past_sequence_length": 0, **heads, **named}, length, bounds, generator)
             for value in graph_inputs(model.graph)
         }
         for named, length in zip(sizes, lengths, strict=True)
     )
+
+
+def _draw(
+    value: Any, sizes: Mapping[str, int], length: int, bounds: Mapping[str, int], generator: Any
+) -> Any:
+    import numpy as np
+    import onnx
+
+    if not value.type.HasField("tensor_type"):
+        raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
+    number, dims = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
+    shape = [dim.dim_value if has_size(dim) else sizes.get(dim.dim_param, length) for dim in dims]
+    others = {BFLOAT16_NUMBER: np.dtype("float32"), onnx.TensorProto.STRING: np.dtype(str)}
+    dtype = others[number] if number in others else onnx.helper.tensor_dtype_to_np_dtype(number)
+    if np.issubdtype(dtype, np.floating):
+        return generator.normal(size=shape).astype(dtype)
+    if np.issubdtype(dtype, np.integer) and value.name in bounds:
+        return generator.integers(0, bounds[value.name], shape).astype(dtype)
+    return np.ones(shape, dtype=dtype)
 
 
 def index_bounds(model: Any) -> dict[str, int]:
@@ -107,15 +128,17 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
-    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts
-    rows.
+    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts rows.
 
     Each row is one run of batch 1. Raises InputError if there are none, or fewer than asked for.
 
     Args:
         count: how many rows to pick, with the seed; all of them if absent.
     """
-    rows = list(_rows(path))
+    rows: list[Feed] = []
+    for arrays in map(read_rows, row_files(path) if path.is_dir() else [path]):
+        number = len(next(iter(arrays.values())))
+        rows += [{name: a[at : at + 1] for name, a in arrays.items()} for at in range(number)]
     if not rows:
         raise InputError(f"{path.name} holds no rows of .npz arrays")
     if count is None:
@@ -176,7 +199,7 @@ def compare(
     tolerance: float | None = None,
     is_bounded: bool = True,
 ) -> dict[str, dict[str, float]]:
-    """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
+    """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together, to six digits.
 
     Raises ConversionError, naming `label`, for an output that is lost or has another shape, NaN on either side, a
     cosine below `MIN_COSINE`, an output that follows the input no better than chance (`refuse_chance`), or a difference
@@ -185,20 +208,34 @@ def compare(
     Args:
         is_bounded: False if the user stated a lower limit: then neither cosine is judged.
     """
+    import numpy as np
+
     distances = {}
     for name in (name for name, array in expected[0].items() if _is_number(array)):
         parent, child = _values(name, expected, got, label)
-        distances[name] = _distance(parent, child)
         output = f"{label}: the output {name}"
+        cosine = _cosine(parent, child, float(np.array_equal(parent, child)))
+        distances[name] = {"max_abs_diff": _largest(parent - child), "cosine": float(f"{cosine:.6g}")}
         if is_bounded:
-            if distances[name]["cosine"] < MIN_COSINE:
-                raise _unlike(
-                    f"{output} is not the parent's: their cosine", distances[name]["cosine"], MIN_COSINE
-                )
+            if cosine < MIN_COSINE:
+                raise _unlike(f"{output} is not the parent's: their cosine", cosine, MIN_COSINE)
             if expected[0][name].dtype.kind == "f":
                 refuse_chance([a[name] for a in expected], [a[name] for a in got], output)
-        _judge(distances[name], parent, output, tolerance)
+        most = None if tolerance is None else tolerance * max(1.0, _largest(parent))
+        if most is not None and distances[name]["max_abs_diff"] > most:
+            raise ConversionError(
+                f"{output} is {distances[name]['max_abs_diff']:.3g} from the parent's, the most is {most:.3g}"
+            )
     return distances
+
+
+def relative_distance(
+    expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
+) -> float:
+    """The largest difference of an output, in parts of its largest value (at least `floor`); see `compare` for errors."""
+    distances = compare(expected, got, label, is_bounded=False)
+    scales = {name: max([floor, *(_largest(one[name]) for one in expected)]) or 1.0 for name in distances}
+    return max((distances[name]["max_abs_diff"] / scales[name] for name in distances), default=0.0)
 
 
 def refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> None:
@@ -228,9 +265,8 @@ def refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> No
     )
     if np.linalg.norm(child - parent) <= ROUNDED * np.linalg.norm(parent):
         return
-    varying, other = parent - parent.mean(axis=0), child - parent.mean(axis=0)
-    norms = float(np.linalg.norm(varying) * np.linalg.norm(other))
-    cosine = float((varying * other).sum()) / norms if norms else 1.0
+    mean = parent.mean(axis=0)
+    cosine = _cosine((parent - mean).reshape(-1), (child - mean).reshape(-1), 1.0)
     if cosine < MIN_COVARIATION:
         raise _unlike(
             f"{label} does not follow the input as the parent's does: the cosine of what varies",
@@ -255,41 +291,6 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
     return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)
 
 
-def _rows(path: Path) -> Iterator[Feed]:
-    for file in row_files(path) if path.is_dir() else [path]:
-        arrays = read_rows(file)
-        count = len(next(iter(arrays.values())))
-        yield from ({name: a[index : index + 1] for name, a in arrays.items()} for index in range(count))
-
-
-def _shape(value: Any, sizes: Mapping[str, int], length: int) -> list[int]:
-    dims = value.type.tensor_type.shape.dim
-    return [dim.dim_value if has_size(dim) else sizes.get(dim.dim_param, length) for dim in dims]
-
-
-def _cache_sizes(model: Any) -> dict[str, int]:
-    """Sizes of a decoder's past, by the names of onnxruntime-genai: no tokens, and the head size that its rotary table has."""
-    tables = [tensor.dims[1] for tensor in model.graph.initializer if tensor.name == "cos_cache"]
-    heads = {"kv_cache_dim": 2 * tables[0]} if tables else {}
-    return {"past_sequence_length": 0, **heads}
-
-
-def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: Any) -> Any:
-    import numpy as np
-    import onnx
-
-    if not value.type.HasField("tensor_type"):
-        raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
-    number = value.type.tensor_type.elem_type
-    others = {BFLOAT16_NUMBER: np.dtype("float32"), onnx.TensorProto.STRING: np.dtype(str)}
-    dtype = others[number] if number in others else onnx.helper.tensor_dtype_to_np_dtype(number)
-    if np.issubdtype(dtype, np.floating):
-        return generator.normal(size=shape).astype(dtype)
-    if np.issubdtype(dtype, np.integer) and value.name in bounds:
-        return generator.integers(0, bounds[value.name], shape).astype(dtype)
-    return np.ones(shape, dtype=dtype)
-
-
 def _values(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> tuple[Any, Any]:
@@ -312,14 +313,19 @@ def _values(
     return parent[finite], child[finite]
 
 
-def _distance(parent: Any, child: Any) -> dict[str, float]:
-    """Six significant digits."""
+def _cosine(one: Any, other: Any, otherwise: float) -> float:
+    """The cosine of two vectors; `otherwise` if either is zero."""
     import numpy as np
 
-    norms = float(np.linalg.norm(parent) * np.linalg.norm(child))
-    cosine = float(parent @ child) / norms if norms else float(np.array_equal(parent, child))
-    largest = float(np.abs(parent - child).max(initial=0.0))
-    return {"max_abs_diff": float(f"{largest:.6g}"), "cosine": float(f"{cosine:.6g}")}
+    norms = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / norms if norms else otherwise
+
+
+def _largest(values: Any) -> float:
+    """The largest magnitude, to six digits."""
+    import numpy as np
+
+    return float(f"{float(np.abs(values).max(initial=0)):.6g}")
 
 
 def _unlike(finding: str, value: float, least: float | None = None) -> ConversionError:
@@ -328,16 +334,6 @@ def _unlike(finding: str, value: float, least: float | None = None) -> Conversio
         "quantize fewer nodes (nodes_to_exclude, op_types_to_quantize); a recipe publishes it with a lower limit of its own: "
         "checks: [{metric: min_cosine, min: 0}]",
     )
-
-
-def _judge(distance: Mapping[str, float], parent: Any, label: str, tolerance: float | None) -> None:
-    import numpy as np
-
-    scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
-    if tolerance is not None and distance["max_abs_diff"] > tolerance * scale:
-        raise ConversionError(
-            f"{label} is {distance['max_abs_diff']:.3g} from the parent's, the most is {tolerance * scale:.3g}"
-        )
 
 
 def _is_number(array: Any) -> bool:

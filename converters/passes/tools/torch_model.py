@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from onnxreg.converters.onnx.internals import without_onnx_log
 from onnxreg.converters.onnx.quiet import quiet, quiet_logger
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import model_file
@@ -229,6 +228,23 @@ def sorted_sets(module: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _without_graphs() -> Iterator[None]:
+    """Inside, PyTorch's exporter does not print a whole graph to stdout when it fails.
+
+    Its question whether it was asked to (torch 2.13, `setup_onnx_logging`) is always true; the function is private.
+    """
+    import torch
+
+    name = "_jit_onnx_log"
+    log = getattr(torch._C, name, None)
+    setattr(torch._C, name, lambda *parts: None)
+    try:
+        yield
+    finally:
+        setattr(torch._C, name, log)
+
+
 def _run_one(subject: TorchModel, feed: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
@@ -261,7 +277,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
             quiet(),
             quiet_logger("torch.onnx"),
             quiet_logger("onnxscript"),
-            without_onnx_log(),
+            _without_graphs(),
             one_torch_thread(),
             sorted_sets(subject.module),
             torch.no_grad(),

@@ -244,7 +244,7 @@ def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_p
     check = next(check for check in quantized.fields["checks"] if check["name"] == "embeddings")
     assert 0.9 < check["value"] < 1 and check["samples"] == 3
     measured = quantized.fields["quantization"]["measured"]
-    assert measured["weights_quantized"] == measured["weights_total"]
+    assert measured["weights_total"] - measured["weights_quantized"] == 3  # the scales of the rows
     assert (tmp_path / "w" / "model_int8.onnx").stat().st_size < (
         draft.root / "model_int8.onnx"
     ).stat().st_size

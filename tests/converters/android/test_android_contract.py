@@ -47,7 +47,10 @@ def test_accepted_contracts(tmp_path: Path) -> None:
             "inputs are input_ids, attention_mask, position_ids",
         ),
         ({"inputs": SWAPPED}, "inputs are attention_mask, input_ids"),
-        ({"inputs": INPUTS.replace("int64", "int32", 1)}, "input_ids has dtype int32, expected int64"),
+        (
+            {"inputs": INPUTS.replace("int64", "int32", 1)},
+            "input_ids has dtype int32 and rank 2, expected int64 and 2",
+        ),
         ({"inputs": INPUTS.replace("sequence", "seq", 1)}, "input_ids must have the dynamic axis 'sequence'"),
         ({"inputs": INPUTS.replace("batch", "1", 1)}, "input_ids must have the dynamic axis 'batch'"),
         ({"output": OUTPUT + ", int64[batch, sequence] input_ids"}, "the only output must be logits"),

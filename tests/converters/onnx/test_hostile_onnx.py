@@ -83,6 +83,14 @@ def stored(dims: tuple[int, ...], data: bytes = bytes(16)) -> Any:
     return model_of([helper.make_node("Add", ["x", "w"], ["y"])], (tensor,))
 
 
+def listed(kind: int, dims: tuple[int, ...], **values: Any) -> Any:
+    """A graph with an attribute whose tensor is stored value by value."""
+    tensor = TensorProto(data_type=kind, dims=dims, **values)
+    return model_of(
+        [helper.make_node("Constant", [], ["w"], value=tensor), helper.make_node("Relu", ["x"], ["y"])]
+    )
+
+
 def no_attribute_type() -> Any:
     axis = onnx.AttributeProto(name="axis", i=1)
     return model_of([onnx.NodeProto(op_type="Softmax", input=["x"], output=["y"], attribute=[axis])])
@@ -153,7 +161,12 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "a branch that makes nothing": (a_branch_that_makes_nothing, "a value that it does not make"),
     "a negative dimension": (lambda: stored((-1,)), "a negative dimension"),
     "a negative dimension of external data": (lambda: external((-4,)), "a negative dimension"),
-    "more elements than there can be": (lambda: stored((2**62, 4)), "out of range"),
+    "more elements than there can be": (lambda: stored((2**62, 4)), "16 of 73786976294838206464 bytes"),
+    "too few bytes": (lambda: stored((4,), bytes(15)), "15 of 16 bytes"),
+    "too many bytes": (lambda: stored((4,), bytes(17)), "17 of 16 bytes"),
+    "too few values": (lambda: listed(TensorProto.FLOAT, (4,), float_data=[1.0] * 3), "3 of 4 values"),
+    "too few packed values": (lambda: listed(TensorProto.INT4, (5,), int32_data=[1, 2]), "2 of 3 values"),
+    "half a complex number": (lambda: listed(TensorProto.COMPLEX64, (1,), float_data=[1.0]), "1 of 2 values"),
     "more external elements than there can be": (
         lambda: external((2**40, 2**20)),
         "is cut short",

@@ -53,18 +53,6 @@ def test_every_choice_is_what_the_file_holds(weight_type: str, per_channel: bool
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.98
 
 
-def test_the_error_of_unsigned_weights_is_what_their_codes_lose() -> None:
-    after, step = run("int8", OnnxDynamicQuantization(weight_type="QUInt8", per_channel=False), model())
-    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in after.graph.initializer}
-    whole = lost = 0.0
-    for tensor in model().graph.initializer:
-        weight = onnx.numpy_helper.to_array(tensor)
-        code, zero, scale = (stored[f"{tensor.name}_{part}"] for part in ("quantized", "zero_point", "scale"))
-        whole += float((weight**2).sum())
-        lost += float(((weight - (code.astype(float) - zero) * scale) ** 2).sum())
-    assert step.result["weight_error"]["per_tensor"] == pytest.approx((lost / whole) ** 0.5, rel=0.2)
-
-
 def test_excluded_nodes_stay() -> None:
     after, step = run_and_compare("int8", OnnxDynamicQuantization(nodes_to_exclude=["node1"]), model())
     assert step.result["weights"] == 1
@@ -78,14 +66,13 @@ def test_an_excluded_node_that_is_not_there_is_an_input_error() -> None:
 
 def test_a_weight_that_is_used_twice_under_two_names() -> None:
     """As the layers of ALBERT come out of PyTorch."""
-    before = model("again = Identity(first) h = MatMul(x, first) y = MatMul(h, again)", first=(40, 40))
-    after, step = run_and_compare("int8", OnnxDynamicQuantization(), before)
+    body = "again = Identity(first) h = MatMul(x, first) y = MatMul(h, again)"
+    after, step = run_and_compare("int8", OnnxDynamicQuantization(), model(body, first=(40, 40)))
     assert [tensor.name for tensor in after.graph.initializer if "quantized" in tensor.name] == [
         "first_quantized"
     ]
     assert (step.result["weights"], step.result["operators"]["MatMulInteger"]) == (1, 2)
     assert "Identity" not in {node.op_type for node in after.graph.node}
-    assert [node.op_type for node in before.graph.node] == ["Identity", "MatMul", "MatMul"]
 
 
 def test_convolutions() -> None:
@@ -124,17 +111,6 @@ def test_a_shared_matrix_that_is_not_square_is_quantized() -> None:
     _, step = run_and_compare("int8", OnnxDynamicQuantization(), model(body, a=(8, 40), b=(40, 8)))
     assert step.result["operators"]["MatMulInteger"] == 4
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
-
-
-def test_the_quantizer_still_transposes_a_shared_matrix_for_each_reader() -> None:
-    """If this fails, ONNX Runtime does what `part_shared_gemms` is for: remove that."""
-    from onnxruntime.quantization.onnx_model import ONNXModel
-
-    graph = model(SHARED["two Gemm"], first=(40, 40))
-    before = onnx.numpy_helper.to_array(graph.graph.initializer[0])
-    quantized = ONNXModel(graph)
-    quantized.replace_gemm_with_matmul()
-    assert np.array_equal(onnx.numpy_helper.to_array(quantized.model.graph.initializer[0]), before)
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,13 @@ def test_only_standard_operators_are_used() -> None:
 
 def test_a_table_that_something_else_reads_stays() -> None:
     more = "shape = Shape(table)  again = Add(table, table)"
-    with pytest.raises(ConversionError, match="reached none of the weights"):
+    with pytest.raises(ConversionError, match="reached none of the embedding tables"):
         base.run("rows", EmbeddingQuantization(), model(more))
 
 
 def test_a_graph_without_tables_is_an_error() -> None:
     text = '<ir_version: 9, opset_import: ["" : 18]> agraph (float[n] x) => (float[n] y) { y = Relu(x) }'
-    with pytest.raises(ConversionError, match="reached none of the weights"):
+    with pytest.raises(ConversionError, match="reached none of the embedding tables"):
         base.run("rows", EmbeddingQuantization(), onnx.parser.parse_model(text))
 
 

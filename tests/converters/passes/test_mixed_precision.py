@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxreg.converters.passes import mixed_precision
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.model_file import session
+from onnxreg.converters.passes.tools.half_graph import to_float16
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -56,14 +57,20 @@ def test_between_float32_nodes_no_value_is_halved() -> None:
 
 
 def test_each_node_that_stays_is_needed() -> None:
-    work = OrtMixedPrecision(atol=2e-4)
-    nodes = set(run("mixed", work, model())[1].result["float32_nodes"])
+    atol = 2e-4
+    nodes = set(run("mixed", OrtMixedPrecision(atol=atol), model())[1].result["float32_nodes"])
     assert nodes > {"Mul/3", "Mul/4"}
     feeds = samples.draw(model())
-    expected = [samples.outputs(session(model()), feed, "parent") for feed in feeds]
-    assert work._distance(expected, work._convert(model(), nodes), feeds) <= work.params.atol
+    expected = samples.all_outputs(model(), feeds, "parent")
+
+    def distance(names: set[str]) -> float:
+        return samples.relative_distance(
+            expected, samples.all_outputs(to_float16(model(), None, names), feeds, "trial"), "trial"
+        )
+
+    assert distance(nodes) <= atol
     for name in nodes - {"Mul/3", "Mul/4"}:
-        assert work._distance(expected, work._convert(model(), nodes - {name}), feeds) > work.params.atol
+        assert distance(nodes - {name}) > atol
 
 
 def easy() -> Any:
@@ -105,12 +112,6 @@ def test_without_a_list_nothing_stays_that_the_tolerance_does_not_need() -> None
     assert step.result["float32_nodes"] == []
 
 
-def test_a_listed_operator_in_float16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OrtMixedPrecision, "_listed", lambda self, subject: set())
-    with pytest.raises(ConversionError, match="Relu should stay float32 and became float16"):
-        run("mixed", OrtMixedPrecision(op_block_list=["Relu"], atol=1), long())
-
-
 def long() -> Any:
     parsed = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] y)'
@@ -120,23 +121,22 @@ def long() -> Any:
     return parsed
 
 
-def test_one_trial_is_enough_or_an_error_that_says_so() -> None:
-    _, step = run("mixed", OrtMixedPrecision(max_trials=1), model())
-    assert (step.result["trials"], step.result["minimal"]) == (1, True)
-    with pytest.raises(ConversionError, match=r"max_trials \(1\) ended the search") as caught:
-        run("mixed", OrtMixedPrecision(max_trials=1, atol=2e-4), model())
-    assert "max_trials" in (caught.value.hint or "")
+def test_a_search_that_ends_before_it_holds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_precision, "MAX_TRIALS", 1)
+    assert run("mixed", OrtMixedPrecision(), model())[1].result["trials"] == 1
+    with pytest.raises(ConversionError, match="no choice of float32 operators"):
+        run("mixed", OrtMixedPrecision(atol=2e-4), model())
 
 
 def test_a_tolerance_that_nothing_meets_is_an_error() -> None:
-    with pytest.raises(ConversionError, match="leaves every weight in float32"):
+    with pytest.raises(ConversionError, match="no other could become it: the tolerance is 1e-12"):
         run("mixed", OrtMixedPrecision(atol=1e-12), easy())
 
 
-def test_a_search_that_ends_early_says_so() -> None:
-    _, step = run("mixed", OrtMixedPrecision(atol=2e-4, max_trials=6), model())
-    assert step.result["minimal"] is False
-    assert step.result["trials"] == 6
+def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_precision, "MAX_TRIALS", 6)
+    _, step = run("mixed", OrtMixedPrecision(atol=2e-4), model())
+    assert (step.result["minimal"], step.result["trials"]) == (False, 6)
 
 
 def test_data_of_another_graph_is_an_input_error() -> None:

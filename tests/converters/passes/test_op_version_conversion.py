@@ -1,4 +1,4 @@
-"""`OnnxOpVersionConversion`: up, down, and what cannot be said."""
+"""`OnnxOpVersionConversion`: up, down, and what an opset lacks."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_the_same_opset_changes_nothing() -> None:
     [("y = Gelu(z)", 20, 18), ("y = LayerNormalization(z, z)", 18, 13), ("y = GridSample(z, z)", 16, 15)],
 )
 def test_operators_absent_from_an_older_opset_are_refused(body: str, opset: int, target: int) -> None:
-    with pytest.raises(ConversionError, match=f"cannot be said in opset {target}"):
+    with pytest.raises(ConversionError, match=f"cannot be converted to opset {target}"):
         run("opset", OnnxOpVersionConversion(target_opset=target), model(body, opset))
 
 
@@ -83,7 +83,7 @@ def test_a_subgraph_is_not_left_in_the_old_opset() -> None:
         " else_branch = e () => (float[p, q] v) { v = Identity(x) }> }"
     )
     parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
-    with pytest.raises(ConversionError, match="cannot be said in opset 17"):
+    with pytest.raises(ConversionError, match="cannot be converted to opset 17"):
         run("opset", OnnxOpVersionConversion(target_opset=17), parsed)
 
 
@@ -92,7 +92,7 @@ def test_what_the_converter_cannot_read_is_named() -> None:
     values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "sparse")
     places = onnx.numpy_helper.from_array(np.array([0, 3]))
     subject.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [40, 2]))
-    with pytest.raises(ConversionError, match="cannot be said in opset 21: Input sparse is undefined"):
+    with pytest.raises(ConversionError, match="cannot be converted to opset 21: Input sparse is undefined"):
         run("opset", OnnxOpVersionConversion(target_opset=21), subject)
 
 

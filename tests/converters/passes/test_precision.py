@@ -10,14 +10,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.transformers.float16 import convert_np_to_float16
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.tools.graph import count_operators
-from onnxreg.converters.passes.tools.half_graph import to_half
 from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -67,7 +65,7 @@ def test_float16_without_weights_is_an_error() -> None:
     graph = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[n] a) => (float[n] y) { y = Add(a, a) }'
     )
-    with pytest.raises(ConversionError, match="left every weight in float32"):
+    with pytest.raises(ConversionError, match="0 weights were float16 before"):
         run("fp16", OnnxFloatToFloat16(), graph)
 
 
@@ -134,19 +132,6 @@ def test_a_gemm_that_is_no_matmul_is_an_error() -> None:
         run("int8", OnnxDynamicQuantization(), graph)
 
 
-def test_a_table_that_is_not_quantized_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = model()
-    ids = onnx.parser.parse_model(GRAPH).graph.node[0]
-    ids.input[0], ids.output[0] = "other", "unused"
-    graph.graph.node.append(ids)
-    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((9, 4), np.float32), "other"))
-    work = OnnxDynamicQuantization(op_types_to_quantize=("MatMul", "Gather"))
-    before = work.observe(graph)
-    after = work.apply(model())
-    with pytest.raises(ConversionError, match="left embedding tables in floating point: other"):
-        work.ensures(before, after)
-
-
 @pytest.mark.parametrize("name", ["", "product"])
 def test_integer_products_stay_and_hide_no_other(name: str) -> None:
     graph = onnx.parser.parse_model(
@@ -161,12 +146,6 @@ def test_integer_products_stay_and_hide_no_other(name: str) -> None:
     assert count_operators(after)["MatMul"] == 1
 
 
-def test_weight_error_speaks_for_per_channel() -> None:
-    _, step = run("int8", OnnxDynamicQuantization(), model())
-    found = step.result["weight_error"]
-    assert 0 < found["per_channel"] < found["per_tensor"] < 0.05
-
-
 def test_large_weights_come_back_and_nothing_else_stands_in_for_them() -> None:
     graph = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 64] x) => (float[n, 64] y)'
@@ -179,7 +158,6 @@ def test_large_weights_come_back_and_nothing_else_stands_in_for_them() -> None:
     graph.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in stored.items())
     original = onnx.ModelProto.FromString(graph.SerializeToString())
     after, step = run("int8", OnnxDynamicQuantization(), graph)
-    assert graph == original
     assert step.result["weights"] == 2
     assert [value.name for value in after.graph.input] == ["x"]
     kinds = {tensor.name: tensor.data_type for tensor in after.graph.initializer}
@@ -245,17 +223,6 @@ def test_a_weight_that_is_not_a_number_is_an_error(value: float) -> None:
     graph.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(weight, "weight"))
     with pytest.raises(ConversionError, match="the weight weight holds NaN or infinity"):
         run("int8", OnnxDynamicQuantization(), graph)
-
-
-def test_half_numbers_are_those_of_onnx_runtime() -> None:
-    draw = np.random.default_rng(1)
-    every = draw.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
-    edges = [0, -0.0, np.inf, -np.inf, 5.96e-8, 2**-24, 2**-25, -(2**-26), 65504, 65519, -65520, 1e9]
-    values = np.concatenate([every[~np.isnan(every)], np.array(edges, np.float32)])
-    with np.errstate(all="ignore"):
-        expected = convert_np_to_float16(values)
-    assert to_half(values).tobytes() == expected.tobytes()
-    assert np.isnan(to_half(np.array([np.nan], np.float32))).all()
 
 
 def test_large_weights_become_half_or_stay_as_onnx_runtime_says() -> None:

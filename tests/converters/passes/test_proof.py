@@ -103,7 +103,7 @@ def taller(subject: Any) -> None:
     [
         (mystery, "cannot load what Change made"),
         (lost, "changed the inputs and outputs"),
-        (opset, "changed the opset from 18 to 17"),
+        (opset, "changed the opset: 18 became 17"),
         (double, "changed the public types"),
         (taller, "another shape than the parent's"),
         (scale(np.nan), "NaN or infinity in the output y"),

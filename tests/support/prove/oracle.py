@@ -19,6 +19,9 @@ KINDS = ("scale", "zero_point")
 def judge(parent: Any, child: Any) -> str:
     """The verdict of docs/prove.md."""
     old, new = ({t.name: to_array(t) for t in model.graph.initializer} for model in (parent, child))
+    turned = {
+        node.input[1] for node in parent.graph.node if any(a.name == "transB" and a.i for a in node.attribute)
+    }
     verdicts = ["bounded" for node in child.graph.node if node.op_type == "QuantizeLinear"]
     short = {name for name in old.keys() & new.keys() if new[name].dtype.itemsize < old[name].dtype.itemsize}
     fits = [{name for name in short if rounded(old[name], new[name], *bounds)} for bounds in BOUNDS]
@@ -38,7 +41,9 @@ def judge(parent: Any, child: Any) -> str:
             if scale is None:  # the bias of QGemm
                 node = next(node for node in child.graph.node if name in node.input)
                 scale = new[node.input[1]] * new[node.input[4]]
-            verdicts.append(judge_codes(old[stem].astype(float), tensor, scale, zero, "Q4" in name))
+            value = old[stem].astype(float)
+            value = value.T if stem in turned and re.search("_Q[48]$", name) else value
+            verdicts.append(judge_codes(value, tensor, scale, zero, "Q4" in name))
     return next((word for word in ("not-provable", "bounded") if word in verdicts), "proven")
 
 

@@ -1,0 +1,152 @@
+"""`OrtFormat`: equal bytes of equal graphs, and the operator config."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from onnxreg.converters.passes import ort_format
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.ort_format import OrtFormat, canonicalize
+from onnxreg.schema.core.errors import ConversionError, HostError
+
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[batch, 8] x) => (float[batch, width] y, int64[three] s) {
+    a = MatMul(x, weight)
+    b = Softmax(a)
+    c = Add(b, a)
+    d = Mul(c, c)
+    s = Shape(d)
+    y = Concat<axis = 1>(d, c)
+}
+"""
+FEED = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
+
+
+def write_model(directory: Path, width: int = 5) -> Path:
+    graph = onnx.parser.parse_model(GRAPH)
+    weight = np.arange(8 * width, dtype=np.float32).reshape(8, width)
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    path = directory / "model.onnx"
+    onnx.save(graph, path)
+    return path
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """ONNX Runtime's own file, which is never the same twice."""
+    return convert(write_model(tmp_path))
+
+
+def convert(source: Path) -> Path:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(source.with_name("raw.ort"))
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    return source.with_name("raw.ort")
+
+
+def outputs(path: Path) -> list[bytes]:
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [value.tobytes() for value in session.run(None, FEED)]
+
+
+@pytest.mark.parametrize("width", [1, 3, 5, 7, 16])
+def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path: Path, width: int) -> None:
+    source, canonical = write_model(tmp_path, width), tmp_path / "canonical.ort"
+    before, after = set(), set()
+    for _ in range(6):
+        file = convert(source)
+        before.add(file.read_bytes())
+        assert canonicalize(file, canonical)
+        after.add(canonical.read_bytes())
+        assert outputs(file) == outputs(canonical)
+    assert len(before) > 1
+    assert len(after) == 1
+    assert canonicalize(canonical, tmp_path / "twice.ort")
+    assert (tmp_path / "twice.ort").read_bytes() == canonical.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["another head", "other outputs"])
+def test_a_file_that_would_be_another_model_stays_as_it_was(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what == "another head":
+        monkeypatch.setattr(ort_format, "canonicalize", lambda source, target: False)
+    else:
+        answers = iter([{"y": np.float32(1)}, {"y": np.float32(2)}])
+        monkeypatch.setattr(ort_format, "run_session", lambda session, feed: next(answers))
+    files, step = run("ort", OrtFormat(FEED), write_model(tmp_path), "fp32")
+    assert files.reproducible is False
+    assert step.result == {"canonical": False}
+    assert outputs(files.path)
+    assert not list(tmp_path.glob("*.canonical.ort"))
+
+
+def test_a_head_that_does_not_parse_back_is_seen(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = ort_format._write_head
+    monkeypatch.setattr(
+        ort_format, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
+    )
+    assert not canonicalize(raw, tmp_path / "canonical.ort")
+
+
+@pytest.mark.parametrize("with_types", [True, False])
+def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_types: bool) -> None:
+    from onnxruntime.tools.ort_format_model import create_config_from_models
+
+    source = write_model(tmp_path)
+    files, step = run("ort", OrtFormat(FEED, enable_type_reduction=with_types), source, "fp32")
+    assert step.result == {"canonical": True}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "model.onnx",
+        "model.ort",
+        f"model.required_operators{'_and_types' * with_types}.config",
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        create_config_from_models([files.path], tmp_path / "theirs", with_types)
+    lines = (tmp_path / "theirs").read_text().splitlines(keepends=True)
+    assert files.config.read_text() == "".join(line for line in lines if not line.startswith("#"))
+    assert str(tmp_path).encode() not in files.path.read_bytes()
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "model.onnx"
+    broken.write_bytes(b"not a model")
+    with pytest.raises(ConversionError) as caught:
+        run("ort", OrtFormat(FEED), broken, "fp32")
+    assert str(tmp_path) not in caught.value.message
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_missing_tools_are_named_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flatbuffers", None)
+    with pytest.raises(HostError, match=r"^missing dependency: flatbuffers$"):
+        OrtFormat(FEED).requires(write_model(tmp_path))
+
+
+@pytest.mark.more
+def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from pathlib import Path;"
+        "from onnxreg.converters.passes.base import run;"
+        "from onnxreg.converters.passes.ort_format import OrtFormat;"
+        "feed = {'x': np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)};"
+        "run('ort', OrtFormat(feed), Path(sys.argv[1]), 'fp32')"
+    )
+    written = []
+    for seed in "01":
+        (tmp_path / seed).mkdir()
+        model = write_model(tmp_path / seed)
+        subprocess.run([sys.executable, "-c", code, str(model)], check=True, env={"PYTHONHASHSEED": seed})
+        written.append({path.name: path.read_bytes() for path in model.parent.iterdir()})
+    assert written[0] == written[1]
