@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import public_types
-from onnxreg.converters.passes.tools import graph, samples
-from onnxreg.converters.passes.tools.half_graph import (
+from onnxreg.converters.passes.half_graph import (
     FLOAT,
     FLOAT16,
     LARGEST,
@@ -19,6 +18,7 @@ from onnxreg.converters.passes.tools.half_graph import (
     overflowing,
     to_float16,
 )
+from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 

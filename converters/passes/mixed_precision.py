@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from onnxreg.converters.passes import base
+from onnxreg.converters.passes.half_graph import HalfPass, kinds_of, overflowing, to_float16
 from onnxreg.converters.passes.tools import graph, samples
-from onnxreg.converters.passes.tools.half_graph import HalfPass, kinds_of, overflowing, to_float16
 from onnxreg.schema.core.errors import ConversionError
 
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")

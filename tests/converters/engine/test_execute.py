@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
-from onnxreg.converters.passes import ort_format
-from onnxreg.converters.passes.tools import half_graph, model_file, samples
+from onnxreg.converters.passes import half_graph, ort_format
+from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.run import Runnable
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

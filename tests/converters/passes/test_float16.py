@@ -11,10 +11,10 @@ from onnxreg.converters.passes import float16
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.half_graph import to_float16
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.half_graph import to_float16
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10

@@ -8,10 +8,10 @@ import pytest
 
 from onnxreg.converters.passes import mixed_precision
 from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.half_graph import to_float16
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.half_graph import to_float16
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
