@@ -1,6 +1,7 @@
 """Compare a constant of the child with that of the parent that has its place: equal, codes, or rounded to float16."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,13 @@ import numpy as np
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
 from onnxreg.converters.prove import scale_rules
-from onnxreg.converters.prove.codes import CHUNK_ELEMENTS, CodeRows, CodeTable
-from onnxreg.converters.prove.formula import StoredValue, UnprovableError, is_readable, read_array
+from onnxreg.converters.prove.formula import (
+    StoredValue,
+    UnprovableError,
+    is_readable,
+    read_array,
+    unpack_nibbles,
+)
 
 HALF_RULES: dict[str, tuple[float, float]] = {
     "nearest": (0.0, float("inf")),
@@ -28,6 +34,19 @@ MAX_FAR_SHARE = 0.1
 """If more weights of a tensor than this are farther than a step, or a unit, it is another tensor."""
 INFINITE = 1e30
 """A finite number of this magnitude means infinity, as in attention masks: to clip it loses nothing."""
+CHUNK_ELEMENTS = 2**17
+"""Weights that are compared at once: they stay in the processor's cache."""
+WIDE = ("float32", "float64")
+_LIMITS = {
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+    "uint16": (0, 65535),
+    "int32": (-(2**31), 2**31 - 1),
+}
+"""The smallest and the largest code of an element type."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +75,20 @@ class Comparison:
     half_rules: list[str] = field(default_factory=lambda: list(HALF_RULES))
     doubts: list[str] = field(default_factory=list)
 
-    def seen(self, error: float, tensor: str, index: tuple[int, ...]) -> None:
+    def see(self, error: float, tensor: str, index: Iterable[Any]) -> None:
         if error > self.largest.steps:
-            self.largest = Largest(error, tensor, index)
+            self.largest = Largest(error, tensor, tuple(int(at) for at in index))
+
+
+def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
+    """Compare the stored values that have one place, the parent's first, each pair once."""
+    comparison, compared = Comparison(), set()
+    for parent, child in pairs:
+        key = (parent.identity, child.identity)
+        if key not in compared:
+            compared.add(key)
+            compare(comparison, parent, child)
+    return comparison
 
 
 def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
@@ -69,24 +99,35 @@ def compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> 
     comparison.tensors += 1
     if child.is_float:
         comparison.weights += child.size
-    if child.quantization is not None:
-        _compare_codes(comparison, parent, child)
+    if child.quantization is not None and parent.quantization is not None:
+        _refuse_other_codes(parent, child)
+    elif child.quantization is not None:
+        if parent.element not in FLOATS:
+            raise UnprovableError(f"{name} has codes of a tensor that is not floating point")
+        comparison.quantized += child.size
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            _compare_codes(comparison, parent, child)
     elif parent.quantization is not None:
         raise UnprovableError(f"{name} has values, the parent has codes")
+    elif parent.tolerance or child.tolerance:
+        _refuse_far(parent, child)
     elif child.element == parent.element or not (child.is_float and parent.is_float):
         _refuse_unequal(parent, child)
     else:
-        _Rounding(comparison, parent, child).run()
+        _compare_rounded(comparison, parent, child)
 
 
-def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    if parent.quantization is not None:
-        _refuse_other_codes(parent, child)
-        return
-    if parent.element not in FLOATS:
-        raise UnprovableError(f"{child.tensor.name} has codes of a tensor that is not floating point")
-    comparison.quantized += child.size
-    _Codes(comparison, child.tensor.name or "", CodeTable(child, parent)).run()
+def _text(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims)) or "of a scalar"
+
+
+def _refuse_far(parent: StoredValue, child: StoredValue) -> None:
+    """Raise UnprovableError unless two factors, of which one was computed here, are equal up to its rounding."""
+    one, other = (value.array().astype(np.float64) for value in (parent, child))
+    if not (np.abs(one - other) <= max(parent.tolerance, child.tolerance) * np.abs(one)).all():
+        raise UnprovableError(
+            f"a factor is {other.reshape(-1)[0]:.9g}, in the parent {one.reshape(-1)[0]:.9g}"
+        )
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
@@ -101,196 +142,197 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
     stored = read_array(child.tensor)
     one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
-        left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))
-        unequal = left.view(np.uint8).reshape(left.size, -1) != right.view(np.uint8).reshape(right.size, -1)
-        if unequal.any():
-            at = start + int(np.flatnonzero(unequal.any(axis=1))[0])
-            index = [int(at) for at in np.unravel_index(at, stored.shape)]
+        left, right = (
+            np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]).view(np.uint8) for side in (one, other)
+        )
+        if not np.array_equal(left, right):
+            at = start + int(np.flatnonzero(left != right)[0]) // one.itemsize
+            index = [int(axis) for axis in np.unravel_index(at, stored.shape)]
             raise UnprovableError(f"{name} differs from the parent's at {index}: {other[at]}, not {one[at]}")
 
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
+    """Raise UnprovableError unless both constants are the same codes with the same scales and zero points."""
     one, other = parent.quantization, child.quantization
     assert one is not None and other is not None, "callers look"
-    facts = [(q.axis, q.block, q.matrix, q.bits) for q in (one, other)]
-    tensors = [(parent.tensor, child.tensor), (one.scale, other.scale)]
-    if facts[0] != facts[1] or parent.views != child.views or (one.zero is None) != (other.zero is None):
+    facts = [(q.axis, q.block, q.matrix, q.bits, q.zero is None) for q in (one, other)]
+    if facts[0] != facts[1] or parent.views != child.views:
         raise UnprovableError(f"{child.tensor.name} is quantized in another way than in the parent")
-    if one.zero is not None and other.zero is not None:
-        tensors.append((one.zero, other.zero))
-    for left, right in tensors:
-        if any(part(left) != part(right) for part in (type_of, dims_of, digest_of)):
+    for left, right in ((parent.tensor, child.tensor), (one.scale, other.scale), (one.zero, other.zero)):
+        if right is not None and any(part(left) != part(right) for part in (type_of, dims_of, digest_of)):
             raise UnprovableError(f"{right.name} differs from the parent's")
 
 
-class _Codes:
-    """The comparison of one quantized weight."""
+def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
+    """Compare codes with values, a few rows at a time: each must be the nearest, and the scales those of a rule."""
+    quantization, name = child.quantization, child.tensor.name or ""
+    assert quantization is not None, "callers look"
+    codes, values = read_array(child.tensor), parent.array()
+    values, dims = child.stored_form(values) if child.views else values, codes.shape
+    rows, bits, axis, block = (getattr(quantization, key) for key in ("matrix", "bits", "axis", "block"))
+    shape: tuple[int, ...]
+    spread: tuple[int, ...]
+    if rows:  # packed codes `[N, blocks, bytes]` of a matrix `[K, N]`
+        columns, blocks, _ = dims
+        values, shape, spread = values.T, (columns, blocks, block), (columns, blocks, 1)
+    elif axis is None:
+        values = values.reshape(-1) if values.flags.c_contiguous else values
+        shape, spread = values.shape, (1,) * values.ndim
+    elif block:
+        shape = (*dims[:axis], dims[axis] // block, block, *dims[axis + 1 :])
+        spread, values = (*shape[: axis + 1], 1, *shape[axis + 2 :]), values.reshape(shape)
+    else:
+        shape, spread = dims, tuple(size if at == axis else 1 for at, size in enumerate(dims))
+    codes = codes if rows else codes.reshape(shape)
+    scales, scale_type = read_array(quantization.scale).reshape(spread), type_of(quantization.scale)
+    limits = (0, 2**bits - 1) if rows else _LIMITS.get(type_of(child.tensor), (0, 0))
+    if quantization.zero is None:
+        zeros = np.full((1,) * len(spread), 2 ** (bits - 1) if rows else 0)
+    else:
+        zeros = read_array(quantization.zero)
+        if rows:
+            zeros = zeros.reshape(columns, -1)
+            zeros = (zeros if bits == 8 else unpack_nibbles(zeros))[:, :blocks]
+        zeros = zeros.reshape(spread if zeros.size > 1 else (1,) * len(spread))
+    if not np.isfinite(scales).all():
+        raise UnprovableError(f"{name} has a scale that is not a number")
+    low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
+    axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
+    share = ARITHMETIC if scale_type in WIDE else HALF_SCALE
+    far = beyond = clipped = 0
+    worst = Largest()
 
-    def __init__(self, comparison: Comparison, name: str, table: CodeTable) -> None:
-        self._to, self._name, self._table = comparison, name, table
-        self._low = np.full(table.scales.shape, np.inf)
-        self._high = np.full(table.scales.shape, -np.inf)
-        self._axes = tuple(at for at, size in enumerate(table.scales.shape) if size == 1)
-        self._beyond = self._far = self._clipped = 0
-        self._worst = Largest()
+    def real(array: Any) -> Any:
+        """The part of some rows that is not padding, flat by row."""
+        return array.reshape(len(array), -1)[:, :rows] if rows else array
 
-    def run(self) -> None:
-        if not np.isfinite(self._table.scales).all():
-            raise UnprovableError(f"{self._name} has a scale that is not a number")
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for rows in self._table.rows():
-                self._row(rows)
-            self._judge()
-
-    def _row(self, rows: CodeRows) -> None:
-        span = rows.span
-        low = rows.values.min(axis=self._axes, keepdims=True, initial=np.inf)
-        high = rows.values.max(axis=self._axes, keepdims=True, initial=-np.inf)
-        self._low[span] = np.minimum(self._low[span], low)
-        self._high[span] = np.maximum(self._high[span], high)
-        if ((rows.scales == 0) & (rows.values != 0)).any():
-            raise UnprovableError(f"{self._name} has a scale of zero for weights that are not zero")
-        exact = rows.values / rows.scales
-        np.copyto(exact, 0.0, where=(rows.values == 0) | (rows.scales == 0))
-        errors = exact + rows.zeros
-        errors -= rows.codes
+    step = max(1, CHUNK_ELEMENTS // max(1, int(np.prod(shape[1:]))))
+    for start in range(0, shape[0] if shape else 1, step):
+        span = slice(start, start + step)
+        own, zero_span = (span if a.ndim and a.shape[0] > 1 else slice(None) for a in (scales, zeros))
+        exact, chunk = np.atleast_1d(values)[span].astype(np.float64), np.atleast_1d(codes)[span]
+        if rows:
+            padded = np.zeros((len(exact), shape[1] * shape[2]))
+            padded[:, :rows] = exact
+            exact, chunk = padded.reshape(-1, *shape[1:]), unpack_nibbles(chunk) if bits == 4 else chunk
+        steps, middle = scales[own].astype(np.float64), zeros[zero_span].astype(np.float64)
+        low[own] = np.minimum(low[own], exact.min(axis=axes, keepdims=True, initial=np.inf))
+        high[own] = np.maximum(high[own], exact.max(axis=axes, keepdims=True, initial=-np.inf))
+        if ((steps == 0) & (exact != 0)).any():
+            raise UnprovableError(f"{name} has a scale of zero for weights that are not zero")
+        is_zero = (exact == 0) | (steps == 0)
+        exact = exact / steps
+        np.copyto(exact, 0.0, where=is_zero)
+        errors = exact + middle
+        errors -= chunk
         np.abs(errors, out=errors)
         if not np.isfinite(errors).all():
-            raise UnprovableError(f"{self._name} has values that are not numbers")
-        self._count(rows, exact, errors)
-
-    def _count(self, rows: CodeRows, exact: Any, errors: Any) -> None:
-        errors = self._table.real(errors)
-        worst = int(errors.argmax()) if errors.size else 0
-        most = float(errors.reshape(-1)[worst]) if errors.size else 0.0
-        if most > self._worst.steps:
-            self._worst = Largest(most, self._name, self._table.index(rows.start, worst, errors.shape))
+            raise UnprovableError(f"{name} has values that are not numbers")
+        errors = real(errors)
+        at = int(errors.argmax()) if errors.size else 0
+        most = float(errors.reshape(-1)[at]) if errors.size else 0.0
+        if most > worst.steps:
+            if rows:
+                column, row = np.unravel_index(at, errors.shape)
+                index: tuple[Any, ...] = (int(row), int(column) + start)
+            else:
+                index = np.unravel_index(at + start * int(np.prod(shape[1:])), dims)
+            worst = Largest(most, name, tuple(int(axis_index) for axis_index in index))
         if most <= HALF_STEP:
-            return
-        share = ARITHMETIC if self._table.scale_type in ("float32", "float64") else HALF_SCALE
-        exact = self._table.real(exact)
-        allowed = HALF_STEP + share * (np.abs(exact) + np.abs(rows.zeros).max() + 1)
-        beyond = errors > allowed
-        if not beyond.any():
-            return
-        codes = self._table.real(rows.codes.astype(np.float64))
-        exact_codes = self._table.real(np.broadcast_to(rows.zeros, rows.codes.shape)) + exact
-        low, high = self._table.limits
-        clipped = beyond & (((codes == high) & (exact_codes > high)) | ((codes == low) & (exact_codes < low)))
-        self._clipped += int(clipped.sum())
-        beyond &= ~clipped
-        self._beyond += int(beyond.sum())
-        self._far += int((beyond & (errors > 1)).sum())
-
-    def _judge(self) -> None:
-        table, comparison = self._table, self._to
-        if self._far > MAX_FAR_SHARE * max(table.count, 1):
-            raise UnprovableError(
-                f"{self._name} is another tensor: {self._far} of {table.count} weights are farther than a step, "
-                f"by up to {self._worst.steps:.4g} steps at {list(self._worst.index)}"
-            )
-        comparison.seen(self._worst.steps, self._name, self._worst.index)
-        comparison.clipped += self._clipped
-        extremes = scale_rules.Extremes(self._low, self._high, table.scales, table.zeros, table.limits)
-        rules = list(scale_rules.matching(extremes, table.scale_type)) if table.count else ["empty"]
-        comparison.scales[rules[0] if rules else "other"] += 1
-        if self._beyond:
-            at = f"by up to {self._worst.steps:.4g} steps at {list(self._worst.index)}"
-            comparison.doubts.append(
-                f"{self._beyond} weights of {self._name} are not rounded to the nearest code, {at}"
-            )
-        if not rules:
-            clipped = f"; {self._clipped} of {table.count} weights are clipped" if self._clipped else ""
-            comparison.doubts.append(f"no known rule gives the scales of {self._name}{clipped}")
-
-
-class _Rounding:
-    """The comparison of one float16 or bfloat16 constant with the wider one that it was converted from, in chunks."""
-
-    def __init__(self, comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-        self._to, self._child = comparison, child
-        self._name = child.tensor.name or ""
-        stored = read_array(child.tensor)
-        self._dims = stored.shape
-        self._one, self._other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
-        self._rules = list(comparison.half_rules)
-        self._wrong = self._far = 0
-        self._first = -1
-
-    def run(self) -> None:
-        comparison, kind = self._to, self._child.element
-        comparison.roundings[kind] += 1
-        with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, self._one.size, CHUNK_ELEMENTS):
-                chunk = slice(start, start + CHUNK_ELEMENTS)
-                self._chunk(start, self._one[chunk], self._other[chunk], kind)
-        if self._rules:
-            comparison.half_rules = self._rules
-        if self._wrong or not self._rules:
-            if self._far > MAX_FAR_SHARE * max(self._one.size, 1):
-                raise UnprovableError(
-                    f"{self._name} is another tensor: {self._far} of {self._one.size} values differ by more than a unit"
-                )
-            at = max(self._first, 0)
-            index = [int(at) for at in np.unravel_index(at, self._dims)]
-            comparison.doubts.append(
-                f"{self._name} is not the parent's value, rounded, at {index}: {self._other[at]} for {self._one[at]}"
-            )
-
-    def _chunk(self, start: int, wide: Any, narrow: Any, kind: str) -> None:
-        nearest = _nearest(wide, kind)
-        equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest)) | (
-            np.isnan(narrow) & np.isnan(nearest)
+            continue
+        exact = real(exact)
+        wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
+        if wrong.any():
+            stored = real(chunk.astype(np.float64))
+            wanted_codes = real(np.broadcast_to(middle, chunk.shape)) + exact
+            top = (stored == limits[1]) & (wanted_codes > limits[1])
+            bottom = (stored == limits[0]) & (wanted_codes < limits[0])
+            clipped += int((wrong & (top | bottom)).sum())
+            wrong &= ~(top | bottom)
+            beyond += int(wrong.sum())
+            far += int((wrong & (errors > 1)).sum())
+    error = f"by up to {worst.steps:.4g} steps at {list(worst.index)}"
+    count = int(parent.size)
+    if far > MAX_FAR_SHARE * max(count, 1):
+        raise UnprovableError(
+            f"{name} is another tensor: {far} of {count} weights are farther than a step, {error}"
         )
-        if kind == "float16":
-            equal = self._by_rules(start, wide, narrow, equal)
-        if not equal.all():
-            self._differ(start, wide, narrow, nearest, equal)
-
-    def _by_rules(self, start: int, wide: Any, narrow: Any, nearest: Any) -> Any:
-        """Drop the rules that do not give these values; return which values the remaining ones, or one, give."""
-        size = np.abs(wide)
-        special = ((size < 1.2e-07) & (size > 0)) | (size >= 1e4)
-        if not special.any():
-            return nearest
-        results = {}
-        for name in self._rules:
-            low, high = HALF_RULES[name]
-            bounded = np.copysign(np.clip(size, low, high), wide)
-            expected = np.where(special & np.isfinite(wide), bounded, wide).astype(np.float16)
-            results[name] = np.where(special, expected == narrow, nearest)
-        fitting = [name for name, equal in results.items() if equal[special].all()]
-        if not fitting:
-            return max(results.values(), key=lambda equal: int(equal.sum()))
-        self._rules = fitting
-        finite = special & np.isfinite(wide)
-        clipped = int((finite & (size > min(HALF_RULES[fitting[0]][1], 65519.0)) & (size < INFINITE)).sum())
-        if clipped:
-            self._to.clipped += clipped
-            self._to.doubts.append(f"{clipped} values of {self._name} are beyond float16 and were clipped")
-        return results[fitting[0]]
-
-    def _differ(self, start: int, wide: Any, narrow: Any, nearest: Any, equal: Any) -> None:
-        wrong = np.flatnonzero(~equal)
-        if self._first < 0:
-            self._first = start + int(wrong[0])
-        unit = np.abs(np.spacing(nearest[wrong].astype(np.float16))).astype(np.float64)
-        if self._child.element == "bfloat16":
-            unit = np.maximum(np.abs(wide[wrong].astype(np.float64)) * 2.0**-8, 2.0**-133)
-        if self._child.element in ("float32", "float64"):
-            raise UnprovableError(f"{self._name} differs from the parent's at {int(wrong[0]) + start}")
-        errors = np.abs(narrow[wrong].astype(np.float64) - wide[wrong].astype(np.float64)) / unit
-        if not np.isfinite(errors).all():
-            raise UnprovableError(f"{self._name} has values that are not numbers")
-        self._wrong += len(wrong)
-        self._far += int((errors > 1).sum())
-        worst = int(errors.argmax())
-        index = np.unravel_index(start + int(wrong[worst]), self._dims)
-        self._to.seen(float(errors[worst]), self._name, tuple(int(at) for at in index))
+    comparison.see(worst.steps, name, worst.index)
+    comparison.clipped += clipped
+    extremes = scale_rules.Extremes(low, high, scales, zeros, limits)
+    rules = list(scale_rules.matching(extremes, scale_type)) if count else ["empty"]
+    comparison.scales[rules[0] if rules else "other"] += 1
+    if beyond:
+        comparison.doubts.append(f"{beyond} weights of {name} are not rounded to the nearest code, {error}")
+    if not rules:
+        note = f"; {clipped} of {count} weights are clipped" if clipped else ""
+        comparison.doubts.append(f"no known rule gives the scales of {name}{note}")
 
 
-def _text(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims)) or "of a scalar"
+def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
+    """Compare a float16 or bfloat16 constant with the wider one that it was converted from, in chunks."""
+    name, kind, stored = child.tensor.name or "", child.element, read_array(child.tensor)
+    one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
+    comparison.roundings[kind] += 1
+    wrong, far, first = 0, 0, -1
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, one.size, CHUNK_ELEMENTS):
+            wide, narrow = (array[start : start + CHUNK_ELEMENTS] for array in (one, other))
+            nearest = _nearest(wide, kind)
+            equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
+            equal |= np.isnan(narrow) & np.isnan(nearest)
+            if kind == "float16":
+                equal = _by_rules(comparison, name, wide, narrow, equal)
+            if equal.all():
+                continue
+            places = np.flatnonzero(~equal)
+            first = start + int(places[0]) if first < 0 else first
+            if kind in WIDE:
+                raise UnprovableError(f"{name} differs from the parent's at {int(places[0]) + start}")
+            if kind == "bfloat16":
+                unit = np.maximum(np.abs(wide[places].astype(np.float64)) * 2.0**-8, 2.0**-133)
+            else:
+                unit = np.abs(np.spacing(nearest[places].astype(np.float16))).astype(np.float64)
+            errors = np.abs(narrow[places].astype(np.float64) - wide[places].astype(np.float64)) / unit
+            if not np.isfinite(errors).all():
+                raise UnprovableError(f"{name} has values that are not numbers")
+            wrong += len(places)
+            far += int((errors > 1).sum())
+            worst = int(errors.argmax())
+            at = np.unravel_index(start + int(places[worst]), stored.shape)
+            comparison.see(float(errors[worst]), name, at)
+    if far > MAX_FAR_SHARE * max(one.size, 1):
+        raise UnprovableError(
+            f"{name} is another tensor: {far} of {one.size} values differ by more than a unit"
+        )
+    if wrong:
+        index = [int(at) for at in np.unravel_index(first, stored.shape)]
+        comparison.doubts.append(
+            f"{name} is not the parent's value, rounded, at {index}: {other[first]} for {one[first]}"
+        )
+
+
+def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:
+    """Drop the rules that do not give these values; return which values the remaining ones, or one, give."""
+    size = np.abs(wide)
+    special = ((size < 1.2e-07) & (size > 0)) | (size >= 1e4)
+    if not special.any():
+        return nearest
+    results = {}
+    for rule in comparison.half_rules:
+        bounded = np.copysign(np.clip(size, *HALF_RULES[rule]), wide)
+        expected = np.where(special & np.isfinite(wide), bounded, wide).astype(np.float16)
+        results[rule] = np.where(special, expected == narrow, nearest)
+    fitting = [rule for rule, equal in results.items() if equal[special].all()]
+    if not fitting:
+        return max(results.values(), key=lambda equal: int(equal.sum()))
+    comparison.half_rules = fitting
+    finite, most = special & np.isfinite(wide), min(HALF_RULES[fitting[0]][1], 65519.0)
+    clipped = int((finite & (size > most) & (size < INFINITE)).sum())
+    if clipped:
+        comparison.clipped += clipped
+        comparison.doubts.append(f"{clipped} values of {name} are beyond float16 and were clipped")
+    return results[fitting[0]]
 
 
 def _nearest(wide: Any, kind: str) -> Any:

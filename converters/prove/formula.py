@@ -46,12 +46,16 @@ class QuantizationParameters:
 
 @dataclass(frozen=True, eq=False)
 class StoredValue:
-    """A constant. `views` lead from the tensor to the constant: `("transpose", axes)` or `("reshape", before, after)`."""
+    """A constant. `views` lead from the tensor to the constant: `("transpose", axes)` or `("reshape", before, after)`.
+
+    A factor that was computed here may differ from another one by `tolerance`, relative.
+    """
 
     tensor: ir.TensorProtocol
     dims: tuple[int, ...]
     quantization: QuantizationParameters | None = None
     views: tuple[tuple[Any, ...], ...] = ()
+    tolerance: float = 0.0
 
     @classmethod
     def of(cls, tensor: ir.TensorProtocol) -> "StoredValue":

@@ -1,6 +1,5 @@
 """Match the formulas of two graphs: the same operators on the same operands, and constants of one place compared."""
 
-from onnxreg.converters.prove.comparison import Comparison, compare
 from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
 from onnxreg.converters.prove.operators import is_random
 from onnxreg.converters.prove.shapes import Shapes
@@ -165,15 +164,3 @@ def _check_inputs(one: Formula, other: Formula) -> None:
         raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
     if one.element != other.element and not (one.is_float and other.is_float):
         raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")
-
-
-def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
-    """Compare the stored values that have one place, each pair once."""
-    comparison = Comparison()
-    compared = set()
-    for parent, child in pairs:
-        key = (parent.identity, child.identity)
-        if key not in compared:
-            compared.add(key)
-            compare(comparison, parent, child)
-    return comparison

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
-from onnxreg.converters.prove.comparison import Comparison
+from onnxreg.converters.prove.comparison import Comparison, compare_constants
 from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.match import Matcher, compare_constants
+from onnxreg.converters.prove.match import Matcher
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.faithfulness import (

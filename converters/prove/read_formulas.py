@@ -30,9 +30,9 @@ from onnxreg.converters.prove.formula import (
     constant,
     number,
 )
-from onnxreg.converters.prove.polynomial import Symbol, of_symbol
 from onnxreg.converters.prove.rewriter import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes
+from onnxreg.converters.prove.sizes import of_input
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_DEPTH = 32
@@ -95,9 +95,7 @@ def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
         spec.name: tuple(
             dim.value
             if dim.value is not None
-            else of_symbol(
-                Symbol(dumps(dim.name if dim.name and len(dim.name) < MAX_NAME else [number, at]), True)
-            )
+            else of_input(dumps(dim.name if dim.name and len(dim.name) < MAX_NAME else [number, at]))
             for at, dim in enumerate(spec.shape)
         )
         for number, spec in enumerate(inputs)

@@ -4,43 +4,48 @@ The rules are those of the ONNX operator specification, for runs that ONNX Runti
 do. A size of which nothing follows is a fresh symbol.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, zip_longest
+from itertools import zip_longest
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.prove.compute import MAX_ELEMENTS, compute, is_computable
-from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed, is_readable
+from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed
 from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
-from onnxreg.converters.prove.polynomial import (
+from onnxreg.converters.prove.sizes import (
+    SLICE,
     Size,
-    Symbol,
     divide,
+    floor_of_quotient,
+    fresh,
+    is_equal,
     is_natural,
     is_part,
     is_positive,
-    of_symbol,
     product,
+    simple,
     smaller,
 )
 
+MAX_ELEMENTS = 2**16
+"""Elements of a value that is computed: shapes, masks and factors."""
 MAX_COMPUTED = 2**24
 """Elements of all values that are computed for one proof."""
-Dims = tuple[Size, ...]
-Rule = Callable[["Shapes", Formula], Dims | None]
 MAX_RANK = 64
 ENDLESS = 2**31 - 1
 """An end of a slice from which on it is the end of the axis."""
-_LIKE_FIRST = "CumSum IsInf IsNaN LayerNormalization LogSoftmax QuantizeLinear Softmax Trilu"
+REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
+"""Raised by a graph that ONNX Runtime refuses."""
+Dims = tuple[Size, ...]
 
 
 @dataclass(frozen=True)
 class Inference:
     """The shape of a formula, and its value if inputs change it by their sizes at most; None of what is not known.
 
-    An array of objects is one of int64 with a `Polynomial` among its elements.
+    An array of objects is one of int64 with an expression among its elements.
     """
 
     dims: Dims | None = None
@@ -53,7 +58,6 @@ class Shapes:
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
         self._inputs = inputs
         self._inferred: dict[Formula, Inference] = {}
-        self._numbers = count()
         self._computed = 0
 
     def dims(self, formula: Formula | None) -> Dims | None:
@@ -62,9 +66,15 @@ class Shapes:
     def dims_by_rule(self, formula: Formula) -> Dims | None:
         """The shape of a formula's value by the rule of its operator; None if not even its rank is known."""
         rule = _RULES.get(formula.operator)
+        if rule is None:
+            return None
         try:
-            dims = None if rule is None else rule(self, formula)
-        except (ValueError, TypeError, LookupError, ArithmeticError):  # a graph that ONNX Runtime refuses
+            if formula.operator in _NEED_SHAPES:
+                shapes = [self.dims(one) for one in formula.operands]
+                dims = None if None in shapes else rule(self, formula, *shapes)
+            else:
+                dims = rule(self, formula)
+        except REFUSED:
             return None
         return dims if dims is None or len(dims) <= MAX_RANK else None
 
@@ -81,9 +91,12 @@ class Shapes:
             return None
         return computed(formula.node or formula.operator, value)
 
-    def fresh(self) -> Size:
-        """A size of which nothing is known."""
-        return of_symbol(Symbol(f"?{next(self._numbers)}"))
+    def integers(self, formula: Formula, index: int) -> list[Any] | None:
+        """The elements of an operand that is a vector of sizes, axes or places."""
+        value = self.value(formula.operands[index]) if len(formula.operands) > index else None
+        if value is None or value.dtype.kind not in "iO":
+            return None
+        return list(value.reshape(-1).tolist())
 
     def _of(self, formula: Formula) -> Inference:
         waiting = [formula]
@@ -103,57 +116,48 @@ class Shapes:
         if formula.operator == INPUT:
             return Inference(self._inputs.get(formula.attribute("name")))
         value = self._value(formula)
-        if value is not None:
-            self._computed += value.size
-            return Inference(value.shape, value)
-        return Inference(self.dims_by_rule(formula))
+        if value is None:
+            return Inference(self.dims_by_rule(formula))
+        self._computed += value.size
+        return Inference(value.shape, value)
 
     def _value(self, formula: Formula) -> Any:
+        """The value by that of the operands; None if numpy gives another than ONNX Runtime, or a large one."""
         if formula.is_op("Shape"):
             dims = self.dims(formula.operands[0])
             if dims is None:
                 return None
             part = dims[formula.attribute("start", 0) : formula.attribute("end", None)]
             return np.array(part, np.int64 if all(isinstance(size, int) for size in part) else object)
-        if not is_computable(formula) or self._computed > MAX_COMPUTED:
+        compute = _COMPUTE.get(formula.operator)
+        if compute is None or formula.output or self._computed > MAX_COMPUTED:
             return None
-        if not all(one is None or self._has_value(one) for one in formula.operands):
+        operands = []
+        for one in formula.operands:
+            operands.append(self.value(one))
+            if one is not None and operands[-1] is None:
+                return None
+        try:
+            with np.errstate(all="ignore"):
+                result = compute(formula, *operands)
+            if result is None or result.size > MAX_ELEMENTS:
+                return None
+            if result.dtype == object:
+                items = [simple(item) for item in result.flat]
+                kind = np.int64 if all(isinstance(item, int) for item in items) else object
+                result = np.array(items, kind).reshape(result.shape)
+        except REFUSED:
             return None
-        operands = [self.value(one) for one in formula.operands]
-        missing = any(
-            array is None and one is not None for array, one in zip(operands, formula.operands, strict=True)
-        )
-        return None if missing else compute(formula, operands)
-
-    def _has_value(self, formula: Formula) -> bool:
-        value = formula.constant
-        if value is None:
-            return self._inferred[formula].value is not None
-        return value.quantization is None and value.size <= MAX_ELEMENTS and is_readable(value.tensor)
+        return result
 
 
-def _first(of: Shapes, formula: Formula) -> Dims | None:
-    return of.dims(formula.operands[0])
-
-
-def _first_output(of: Shapes, formula: Formula) -> Dims | None:
-    return _first(of, formula) if not formula.output else None
-
-
-def _broadcast(of: Shapes, formula: Formula) -> Dims | None:
-    shapes = [of.dims(one) for one in formula.operands]
-    if formula.attribute("broadcast") is not None:
-        return None  # before version 7 the axes of the second operand began at a given one
-    return broadcast(of, [dims for dims in shapes if dims is not None]) if None not in shapes else None
-
-
-def broadcast(of: Shapes, shapes: Sequence[Dims]) -> Dims:
+def broadcast(shapes: Sequence[Dims]) -> Dims:
     """The shape that operands of these shapes have together."""
     columns = zip_longest(*(dims[::-1] for dims in shapes), fillvalue=1)
-    return tuple(_together(of, column) for column in columns)[::-1]
+    return tuple(map(_together, columns))[::-1]
 
 
-def _together(of: Shapes, sizes: Sequence[Size]) -> Size:
+def _together(sizes: Sequence[Size]) -> Size:
     """The size of an axis: of sizes that are not one all are equal.
 
     `min(512, length)` is `length` if both fit: one of them is one only if both are.
@@ -163,66 +167,7 @@ def _together(of: Shapes, sizes: Sequence[Size]) -> Size:
         return others[0] if others else 1
     numbers = [size for size in others if isinstance(size, int)]
     longest = [one for one in others if all(one == other or is_part(other, one) for other in others)]
-    return (numbers or longest or [of.fresh()])[0]
-
-
-def _product(of: Shapes, formula: Formula) -> Dims | None:
-    """MatMul, also of operands whose last two axes are exchanged; vectors are left out."""
-    if not {name for name, _ in formula.attributes} <= {"transA", "transB"}:
-        return None
-    one, other = (of.dims(operand) for operand in formula.operands[:2])
-    if one is None or other is None or min(len(one), len(other)) < 2:
-        return None
-    pairs = [
-        dims[:-3:-1] if formula.attribute(name, 0) else dims[-2:]
-        for name, dims in (("transA", one), ("transB", other))
-    ]
-    return (*broadcast(of, [one[:-2], other[:-2]]), pairs[0][0], pairs[1][1])
-
-
-def _gather(of: Shapes, formula: Formula) -> Dims | None:
-    dims, index = _first(of, formula), of.dims(formula.operands[1])
-    if dims is None or index is None:
-        return None
-    axis = range(len(dims))[formula.attribute("axis", 0)]
-    return (*dims[:axis], *index, *dims[axis + 1 :])
-
-
-def _second(of: Shapes, formula: Formula) -> Dims | None:
-    return of.dims(formula.operands[1])
-
-
-def _transpose(of: Shapes, formula: Formula) -> Dims | None:
-    dims = _first(of, formula)
-    if dims is None:
-        return None
-    axes = formula.attribute("perm", tuple(reversed(range(len(dims)))))
-    return tuple(dims[axis] for axis in axes) if sorted(axes) == [*range(len(dims))] else None
-
-
-def _integers(of: Shapes, formula: Formula, index: int) -> list[Any] | None:
-    """The elements of an operand that is a vector of sizes, axes or places."""
-    value = of.value(formula.operands[index]) if len(formula.operands) > index else None
-    if value is None or value.dtype.kind not in "iO":
-        return None
-    return list(value.reshape(-1).tolist())
-
-
-def _reshape(of: Shapes, formula: Formula) -> Dims | None:
-    """A zero copies the size of that axis; minus one takes what remains. A size that may be zero must be that size."""
-    dims, sizes = _first(of, formula), _integers(of, formula, 1)
-    if sizes is None or formula.attribute("allowzero", 0):
-        return _of_rank(of, formula.operands[1])
-    old = dict(enumerate(dims or ()))
-    result = [old[at] if size in (0, old.get(at)) else size for at, size in enumerate(sizes)]
-    if result.count(-1) > 1 or not all(
-        size == -1 or is_positive(size) or size == old.get(at) for at, size in enumerate(result)
-    ):
-        return _of_rank(of, formula.operands[1])
-    if -1 in result:
-        size = None if dims is None else divide(product(dims), product(one for one in result if one != -1))
-        result[result.index(-1)] = of.fresh() if size is None else size
-    return tuple(result)
+    return (numbers or longest or [fresh()])[0]
 
 
 def _of_rank(of: Shapes, sizes: Formula | None) -> Dims | None:
@@ -230,71 +175,106 @@ def _of_rank(of: Shapes, sizes: Formula | None) -> Dims | None:
     dims = of.dims(sizes)
     if dims is None or len(dims) != 1 or not isinstance(dims[0], int) or dims[0] > MAX_RANK:
         return None
-    return tuple(of.fresh() for _ in range(dims[0]))
+    return tuple(fresh() for _ in range(dims[0]))
 
 
-def _flatten(of: Shapes, formula: Formula) -> Dims | None:
-    dims, axis = _first(of, formula), formula.attribute("axis", 1)
-    return None if dims is None else (product(dims[:axis]), product(dims[axis:]))
+def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
+    """Before version 7 the axes of the second operand began at a given one."""
+    return broadcast(shapes) if formula.attribute("broadcast") is None else None
+
+
+def _product(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
+    """MatMul, also of operands whose last two axes are exchanged; vectors are left out."""
+    one, other = shapes[:2]
+    if not {name for name, _ in formula.attributes} <= {"transA", "transB"} or min(map(len, shapes[:2])) < 2:
+        return None
+    rows, columns = (
+        dims[:-3:-1] if formula.attribute(name, 0) else dims[-2:]
+        for name, dims in (("transA", one), ("transB", other))
+    )
+    return (*broadcast([one[:-2], other[:-2]]), rows[0], columns[1])
+
+
+def _gather(of: Shapes, formula: Formula, dims: Dims, index: Dims) -> Dims:
+    axis = range(len(dims))[formula.attribute("axis", 0)]
+    return (*dims[:axis], *index, *dims[axis + 1 :])
+
+
+def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
+    axes = formula.attribute("perm", tuple(reversed(range(len(dims)))))
+    return tuple(dims[axis] for axis in axes) if sorted(axes) == [*range(len(dims))] else None
+
+
+def _reshape(of: Shapes, formula: Formula) -> Dims | None:
+    """A zero copies the size of that axis; minus one takes what remains. A size that may be zero must be that size."""
+    dims, sizes = of.dims(formula.operands[0]), of.integers(formula, 1)
+    unknown = _of_rank(of, formula.operands[1])
+    if sizes is None or formula.attribute("allowzero", 0):
+        return unknown
+    old = dict(enumerate(dims or ()))
+    result = [old[at] if size in (0, old.get(at)) else size for at, size in enumerate(sizes)]
+    fits = (size == -1 or is_positive(size) or size == old.get(at) for at, size in enumerate(result))
+    if result.count(-1) > 1 or not all(fits):
+        return unknown
+    if -1 in result:
+        size = None if dims is None else _quotient(dims, [one for one in result if one != -1])
+        result[result.index(-1)] = fresh() if size is None else size
+    return tuple(result)
+
+
+def _quotient(dims: Dims, sizes: Sequence[Size]) -> Size | None:
+    """The product of some sizes by that of others, without those that are in both."""
+    above, below = list(dims), []
+    for size in sizes:
+        above.remove(size) if size in above else below.append(size)
+    return divide(product(above), product(below))
 
 
 def _expand(of: Shapes, formula: Formula) -> Dims | None:
-    dims, sizes = _first(of, formula), _integers(of, formula, 1)
-    if dims is None:
-        return None
-    if sizes is not None and all(map(is_natural, sizes)):
-        return broadcast(of, [dims, tuple(sizes)])
-    rank = _of_rank(of, formula.operands[1])
-    return None if rank is None else broadcast(of, [dims, rank])
+    dims, sizes = of.dims(formula.operands[0]), of.integers(formula, 1)
+    if sizes is None or not all(map(is_natural, sizes)):
+        rank = _of_rank(of, formula.operands[1])
+        return None if rank is None or dims is None else broadcast([dims, rank])
+    return None if dims is None else broadcast([dims, tuple(sizes)])
 
 
-def _unsqueeze(of: Shapes, formula: Formula) -> Dims | None:
-    axes, dims = _integers(of, formula, 1), _first(of, formula)
-    if axes is None or dims is None:
+def _unsqueeze(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    axes = of.integers(formula, 1)
+    if axes is None:
         return None
     rank = range(len(dims) + len(axes))
     new, remaining = {rank[axis] for axis in axes}, iter(dims)
     return tuple(1 if at in new else next(remaining) for at in rank) if len(new) == len(axes) else None
 
 
-def _squeeze(of: Shapes, formula: Formula) -> Dims | None:
-    axes, dims = _integers(of, formula, 1), _first(of, formula)
-    if dims is not None and len(formula.operands) == 1 and all(isinstance(size, int) for size in dims):
+def _squeeze(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    if len(formula.operands) == 1 and all(isinstance(size, int) for size in dims):
         return tuple(size for size in dims if size != 1)
-    if axes is None or dims is None:
+    axes = of.integers(formula, 1)
+    if axes is None:
         return None
     old = {range(len(dims))[axis] for axis in axes}
     return tuple(size for at, size in enumerate(dims) if at not in old)
 
 
-def _concat(of: Shapes, formula: Formula) -> Dims | None:
-    shapes = [of.dims(one) for one in formula.operands]
-    stated = [dims for dims in shapes if dims is not None]
-    if len(stated) < len(shapes):
-        return None
-    axis = range(len(stated[0]))[formula.attribute("axis")]
-    result = [sizes[0] if len(set(sizes)) == 1 else of.fresh() for sizes in zip(*stated, strict=True)]
-    result[axis] = _sum(dims[axis] for dims in stated)
+def _concat(of: Shapes, formula: Formula, *shapes: Dims) -> Dims:
+    axis = range(len(shapes[0]))[formula.attribute("axis")]
+    result = [sizes[0] if len(set(sizes)) == 1 else fresh() for sizes in zip(*shapes, strict=True)]
+    total: Any = 0
+    for dims in shapes:
+        total = simple(total + dims[axis])
+    result[axis] = total
     return tuple(result)
 
 
-def _sum(sizes: Iterable[Size]) -> Size:
-    total: Size = 0
-    for size in sizes:
-        total = size + total
-    return total
-
-
-def _slice(of: Shapes, formula: Formula) -> Dims | None:
-    dims, starts, ends = _first(of, formula), _integers(of, formula, 1), _integers(of, formula, 2)
-    axes, steps = _integers(of, formula, 3), _integers(of, formula, 4)
-    if dims is None or axes is None:
+def _slice(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    starts, ends, axes, steps = (of.integers(formula, at) for at in range(1, 5))
+    if axes is None:
         return None
     result = list(dims)
     for at, axis in enumerate(axes):
         step = 1 if len(formula.operands) < 5 else steps[at] if steps else 0
-        size = _part(dims[axis], starts[at], ends[at]) if starts and ends and step == 1 else None
-        result[axis] = of.fresh() if size is None else size
+        result[axis] = _part(dims[axis], starts[at], ends[at]) if starts and ends and step == 1 else fresh()
     return tuple(result)
 
 
@@ -302,26 +282,22 @@ def _part(size: Size, start: Size, end: Size) -> Size:
     """The size of a slice of an axis."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end).indices(size)))
-    least = smaller(size, end) if start == 0 else None
     if start == 0 and isinstance(end, int) and end >= ENDLESS:
         return size
-    return of_symbol(Symbol(f"slice({size}, {start}, {end})")) if least is None else least
+    least = smaller(size, end) if start == 0 else None
+    return SLICE(size, start, end) if least is None else least
 
 
-def _split(of: Shapes, formula: Formula) -> Dims | None:
-    dims, parts = _first(of, formula), _integers(of, formula, 1)
-    if dims is None or parts is None:
+def _split(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    parts, result = of.integers(formula, 1), list(dims)
+    if parts is None:
         return None
-    result = list(dims)
     result[formula.attribute("axis", 0)] = parts[formula.output]
     return tuple(result)
 
 
-def _reduce(of: Shapes, formula: Formula) -> Dims | None:
-    dims = _first(of, formula)
-    if dims is None or len(formula.operands) < 2:
-        return None
-    axes = _integers(of, formula, 1)
+def _reduce(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    axes = of.integers(formula, 1)
     if not axes:
         return None
     gone = {range(len(dims))[axis] for axis in axes}
@@ -331,39 +307,36 @@ def _reduce(of: Shapes, formula: Formula) -> Dims | None:
 
 
 def _full(of: Shapes, formula: Formula) -> Dims | None:
-    sizes = _integers(of, formula, 0)
+    sizes = of.integers(formula, 0)
     return tuple(sizes) if sizes is not None and all(map(is_natural, sizes)) else None
 
 
 def _range(of: Shapes, formula: Formula) -> Dims | None:
-    start, limit, step = (_integers(of, formula, at) for at in range(3))
-    is_plain = start == [0] and step == [1] and limit is not None and is_positive(limit[0])
-    return (limit[0],) if is_plain and limit else (of.fresh(),)
+    start, limit, step = (of.integers(formula, at) for at in range(3))
+    is_plain = start == [0] and step == [1] and limit and is_positive(limit[0])
+    return (limit[0],) if is_plain and limit else (fresh(),)
 
 
-def _tile(of: Shapes, formula: Formula) -> Dims | None:
-    dims, times = _first(of, formula), _integers(of, formula, 1)
-    if dims is None:
-        return None
+def _tile(of: Shapes, formula: Formula, dims: Dims, *_: Dims) -> Dims | None:
+    times = of.integers(formula, 1)
     if times is None:
-        return tuple(of.fresh() for _ in dims)
-    return tuple(size * by for size, by in zip(dims, times, strict=True))
+        return tuple(fresh() for _ in dims)
+    return tuple(simple(size * by) for size, by in zip(dims, times, strict=True))
 
 
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys((*UNARY, *_LIKE_FIRST.split()), _first_output),
+_LIKE_FIRST = "CumSum IsInf IsNaN LayerNormalization LogSoftmax QuantizeLinear Softmax Trilu"
+_NEED_SHAPES: dict[str, Callable[..., Dims | None]] = {
     **dict.fromkeys((*ELEMENTWISE, "Mean", "Mod", "Sum"), _broadcast),
     **{f"Reduce{name}": _reduce for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "Concat": _concat,
-    "ConstantOfShape": _full,
-    "Expand": _expand,
-    "Flatten": _flatten,
+    "Flatten": lambda of, formula, dims: (
+        product(dims[: formula.attribute("axis", 1)]),
+        product(dims[formula.attribute("axis", 1) :]),
+    ),
     "Gather": _gather,
-    "GatherElements": _second,
+    "GatherElements": lambda of, formula, dims, index: index,
     "MatMul": _product,
     "com.microsoft:FusedMatMul": _product,
-    "Range": _range,
-    "Reshape": _reshape,
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
@@ -371,3 +344,130 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
+"""Rules of operators by the shapes of their operands."""
+_RULES: dict[str, Callable[..., Dims | None]] = {
+    **dict.fromkeys(
+        (*UNARY, *_LIKE_FIRST.split()),
+        lambda of, formula: None if formula.output else of.dims(formula.operands[0]),
+    ),
+    **_NEED_SHAPES,
+    "ConstantOfShape": _full,
+    "Expand": _expand,
+    "Range": _range,
+    "Reshape": _reshape,
+}
+
+
+def _fits(*arrays: Any) -> bool:
+    """Return True if arrays have one element type, expressions being int64, and no large shape together."""
+    kinds = {np.dtype(np.int64) if array.dtype == object else array.dtype for array in arrays}
+    return len(kinds) == 1 and np.broadcast(*arrays).size <= MAX_ELEMENTS
+
+
+def _elementwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda formula, one, other: np.asarray(function(one, other)) if _fits(one, other) else None
+
+
+def _of_sizes(one: Any, other: Any, function: Callable[[Any, Any], Any], kind: type) -> Any:
+    """The results of a function of two sizes; None if one of them is None."""
+    pairs = np.broadcast(one.astype(object), other.astype(object))
+    results = [function(left, right) for left, right in pairs]
+    return None if None in results else np.array(results, kind).reshape(pairs.shape)
+
+
+def _equal(formula: Formula, one: Any, other: Any) -> Any:
+    if not _fits(one, other):
+        return None
+    if object in (one.dtype, other.dtype):
+        return _of_sizes(one, other, is_equal, bool)
+    return np.asarray(one == other)
+
+
+def _divide(formula: Formula, one: Any, other: Any) -> Any:
+    if not _fits(one, other):
+        return None
+    if object in (one.dtype, other.dtype):
+        return _of_sizes(one, other, floor_of_quotient, object)
+    if not np.all(other):
+        return None
+    if one.dtype.kind == "f":
+        return np.asarray(one / other)
+    return np.asarray((np.abs(one) // np.abs(other)) * np.sign(one) * np.sign(other))
+
+
+def _cast(formula: Formula, source: Any) -> Any:
+    kind = {6: np.int32, 7: np.int64, 9: np.bool_, "float": np.float32}.get(formula.attribute("to"))
+    if source.dtype == object:
+        return source if kind is np.int64 else None
+    return None if kind is None else source.astype(kind)
+
+
+def _take(formula: Formula, source: Any, index: Any) -> Any:
+    axis = formula.attribute("axis", 0)
+    if source.size // source.shape[axis] * index.size > MAX_ELEMENTS:
+        return None
+    return np.asarray(np.take(source, index, axis=axis))
+
+
+def _filled(formula: Formula, sizes: Any, value: Any = None) -> Any:
+    dims = tuple(sizes.tolist())
+    if prod(dims) > MAX_ELEMENTS:
+        return None
+    return np.zeros(dims, np.float32) if value is None else np.full(dims, value.reshape(-1)[0], value.dtype)
+
+
+def _expanded(formula: Formula, source: Any, sizes: Any) -> Any:
+    dims = np.broadcast_shapes(source.shape, tuple(sizes.tolist()))
+    return np.broadcast_to(source, dims).copy() if prod(dims) <= MAX_ELEMENTS else None
+
+
+def _reshaped(formula: Formula, source: Any, sizes: Any) -> Any:
+    dims = [size if size else source.shape[at] for at, size in enumerate(sizes.tolist())]
+    return None if formula.attribute("allowzero", 0) else source.reshape(dims)
+
+
+def _sliced(
+    formula: Formula, source: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
+) -> Any:
+    """Forward slices."""
+    if steps is not None and (steps != 1).any():
+        return None
+    index = [slice(None)] * source.ndim
+    axes = range(len(starts)) if axes is None else axes.tolist()
+    for axis, start, end in zip(axes, starts.tolist(), ends.tolist(), strict=True):
+        index[axis] = slice(start, end)
+    return source[tuple(index)]
+
+
+def _where(formula: Formula, condition: Any, one: Any, other: Any) -> Any:
+    if not _fits(one, other) or np.broadcast(condition, one, other).size > MAX_ELEMENTS:
+        return None
+    return np.where(condition, one, other)
+
+
+def _counted(formula: Formula, start: Any, limit: Any, step: Any) -> Any:
+    if start.dtype.kind != "i" or not step or abs((limit - start) / step) > MAX_ELEMENTS:
+        return None
+    return np.arange(int(start), int(limit), int(step)).astype(start.dtype)
+
+
+_COMPUTE: dict[str, Callable[..., Any]] = {
+    "Add": _elementwise(np.add),
+    "Cast": _cast,
+    "Concat": lambda formula, *parts: np.concatenate(parts, axis=formula.attribute("axis")),
+    "ConstantOfShape": _filled,
+    "Div": _divide,
+    "Equal": _equal,
+    "Expand": _expanded,
+    "Gather": _take,
+    "Mul": _elementwise(np.multiply),
+    "Range": _counted,
+    "Reshape": _reshaped,
+    "Slice": _sliced,
+    "Sqrt": lambda formula, source: np.sqrt(source),
+    "Squeeze": lambda formula, source, axes: np.squeeze(source, tuple(axes.reshape(-1).tolist())),
+    "Sub": _elementwise(np.subtract),
+    "Unsqueeze": lambda formula, source, axes: np.expand_dims(source, tuple(axes.reshape(-1).tolist())),
+    "Where": _where,
+}
+"""Operators whose results numpy gives exactly as ONNX Runtime does: integers, and correctly rounded arithmetic."""

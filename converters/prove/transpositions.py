@@ -1,8 +1,10 @@
-"""Transpositions before arithmetic: optimizers move them behind it, or the other way round."""
+"""Transpositions and factors before products: optimizers move them behind, or the other way round."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from onnxreg.converters.prove.formula import Formula, number
+from onnxreg.converters.prove.formula import Formula, computed, constant, number
 from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 
@@ -78,3 +80,64 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
         return None
     places = [axes.index(axis % len(axes)) for axis in value.reshape(-1).tolist()]
     return number(np.array(places, value.dtype), "axes")
+
+
+SINGLE, HALF = 2.0**-21, 2.0**-9
+"""Relative: a factor that optimizers computed of others in float32, and of such that are stored with 16 bits."""
+MAX_SCALE = 2.0**16
+"""A larger factor of an operand, or its reciprocal, may overflow where the parent does not."""
+
+
+@rule("scaled-product", "MatMul")
+def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
+    """A product of scaled matrices is their product, scaled."""
+    parts = [_unscaled(make, one) for one in formula.operands]
+    if all(part is None for part in parts):
+        return None
+    factor, tolerance, operands = 1.0, SINGLE, []
+    for part, operand in zip(parts, formula.operands, strict=True):
+        operands.append(operand if part is None else part[0])
+        factor *= 1.0 if part is None else part[1]
+        tolerance = max(tolerance, SINGLE if part is None else part[2])
+    product = make.apply("MatMul", tuple(operands), (), formula.node, element=formula.element)
+    return _scaled(make, product, factor, tolerance, formula.node)
+
+
+@rule("scaled-product", "Mul", "Div")
+def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
+    """Two factors of a product are one, and a divisor is a factor. One factor that is stored stays as it is."""
+    part = _unscaled(make, formula)
+    inner = _unscaled(make, part[0]) if part is not None else None
+    if part is None or not (part[0].is_op("MatMul") or (inner is not None and inner[0].is_op("MatMul"))):
+        return None
+    if inner is None and formula.operator == "Mul":
+        return None
+    dims = make.shapes.dims(part[0])
+    if dims is None or not dims:
+        return None
+    product, factor, tolerance = (part[0], 1.0, SINGLE) if inner is None else inner
+    return _scaled(make, product, factor * part[1], max(tolerance, part[2]), formula.node)
+
+
+def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float, node: str) -> Formula:
+    inner = _unscaled(make, product)
+    if inner is not None and inner[0].is_op("MatMul"):
+        product, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
+    value = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
+    return Formula("Mul", (product, constant(value)), (), 0, product.element, node, 7)
+
+
+def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, float] | None:
+    """The value that one stored number scales, that number, and how precise it is; None if there is none."""
+    if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
+        return None
+    pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
+    for source, scale in (pair for pair in pairs if len(pair) == 2):
+        array = make.shapes.value(scale)
+        if source is None or array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind != "f":
+            continue
+        size = float(array.reshape(-1)[0])
+        if 1 / MAX_SCALE <= abs(size) <= MAX_SCALE and source.constant is None:
+            precision = SINGLE if array.dtype.itemsize >= 4 else HALF
+            return source, 1 / size if formula.operator == "Div" else size, precision
+    return None

@@ -31,16 +31,6 @@ def value(name: str, items: Any, predictions: Any, reference: Any = None, labels
     return metric.value(rows)
 
 
-def test_classes_as_scikit_learn_counts_them() -> None:
-    from sklearn.metrics import accuracy_score, f1_score
-
-    right, predicted = RANDOM.randint(0, 3, 300), RANDOM.randint(0, 3, 300)
-    items = [SimpleNamespace(label=LABELS[number]) for number in right]
-    assert value("accuracy", items, predicted.tolist(), labels=LABELS) == accuracy_score(right, predicted)
-    macro = f1_score(right, predicted, average="macro")
-    assert value("macro_f1", items, predicted.tolist(), labels=LABELS) == macro
-
-
 @given(arrays.arrays(np.int64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 9)))
 def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any) -> None:
     from sklearn.metrics import accuracy_score, f1_score

@@ -170,3 +170,20 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         load(tmp_path / "absent.json")
     with pytest.raises(InputError, match="directory"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ([None, None], None),
+        ([None, {"source": "synthetic"}], True),
+        ([{"source": "clinic"}, {"source": "Synthetic, by template"}], True),
+        ([{"source": "clinic"}, {"source": "forum"}], False),
+        ([{"source": "clinic"}, {}], None),
+        ([{"source": " "}], None),
+        ([{"source": 7}, ["source"]], None),
+    ],
+)
+def test_a_suite_says_if_its_texts_were_made_up(tmp_path: Path, metadata: Any, expected: bool | None) -> None:
+    rows = [{"text": "Ada", "gold_spans": [], "metadata": item} for item in metadata]
+    assert load(write(tmp_path, rows)).synthetic is expected

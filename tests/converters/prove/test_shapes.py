@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import sympy  # type: ignore[import-untyped]
 
-from onnxreg.converters.prove.polynomial import Polynomial
 from onnxreg.converters.prove.read_formulas import read_formulas
+from onnxreg.converters.prove.sizes import SLICE
 
 SIZES = [(1, 1), (1, 5), (2, 3), (4, 2), (3, 7)]
 VECTORS = (
@@ -106,15 +107,11 @@ def opened(model: Any) -> Any:
 
 def at(size: Any, n: int, m: int) -> int:
     """A size for inputs of a given size."""
-    if not isinstance(size, Polynomial):
-        return int(size)
-    functions = {
-        "min": min,
-        "div": lambda one, other: one // other,
-        "slice": lambda size, start, end: len(range(*slice(start, end).indices(size))),
-    }
-    text = str(size).replace('"n"', str(n)).replace('"m"', str(m))
-    return int(eval(text, functions))
+    value = sympy.sympify(size).subs(
+        {one: {'"n"': n, '"m"': m}[one.name] for one in sympy.sympify(size).free_symbols}
+    )
+    cut = lambda size, start, end: len(range(*slice(int(start), int(end)).indices(int(size))))
+    return int(value.replace(SLICE, cut))
 
 
 def check(seed: int, scratch: Path) -> int:

@@ -129,6 +129,35 @@ def test_other_sizes_of_a_reshape_are_proven_only_if_they_are_the_same(
     assert proven > 5
 
 
+SCALED = "(float[b, h, n, 8] q, float[b, h, 8, n] k) => (float[b, h, n, n] y)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Mul (q, r) t = Mul (k, r) y = MatMul (s, t)",
+        "s = MatMul (q, k) y = Div (s, r)",
+        "s = MatMul (q, k) y = Mul (s, r)",
+        "s = Div (q, r) y = MatMul (s, k)",
+        "s = Mul (r, q) t = MatMul (s, k) y = Mul (t, r)",
+    ],
+)
+def test_factors_that_optimizers_join_are_those_of_the_parent(tmp_path: Path, body: str) -> None:
+    parent = build(body, head=SCALED)
+    parent.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.5946), "r"))
+    onnx.save(parent, tmp_path / "p.onnx")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "c.onnx"), 4
+    onnxruntime.InferenceSession(str(tmp_path / "p.onnx"), options, providers=["CPUExecutionProvider"])
+    child = onnx.load(tmp_path / "c.onnx")
+    (node,) = child.graph.node
+    assert node.op_type == "FusedMatMul" and verdict(tmp_path, parent, child) == "proven"
+    (alpha,) = (item for item in node.attribute if item.name == "alpha")
+    alpha.f *= 1.0001
+    assert verdict(tmp_path, parent, child) == "not-provable"
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("name", ["BERT", "RoBERTa", "DeBERTa", "ModernBERT"])
 def test_what_optimizers_make_of_an_export_is_proven(name: str, tmp_path: Path) -> None:
