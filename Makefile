@@ -46,11 +46,9 @@ check: env
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/prose.py
 	$(BIN)/python tests/support/budgets.py
-	$(BIN)/python -m onnxreg.schema.formats.json_schema --check
 	$(BIN)/python -m onnxreg.cli.reference --check
 
 generate: env
-	$(BIN)/python -m onnxreg.schema.formats.json_schema
 	$(BIN)/python -m onnxreg.cli.reference
 
 dist: env

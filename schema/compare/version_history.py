@@ -1,7 +1,7 @@
 """The history of a model's sizes, figures and verdicts: one row for each version. Pure: from manifests that were read."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onnxreg.schema.compare.figures import direction_of, suite_of
 from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
@@ -86,14 +86,34 @@ def model_history(
 
     Raises NotFoundError if no version has the metric.
     """
-    artifacts = [
+    versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
         for record in records
     ]
-    measured = [(item, check) for items in artifacts for item in items for check in _measured(item)]
+    measured = [(item, check) for items in versions for item in items for check in _measured(item)]
     measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != suite_of(pair[0]))
     chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
-    rows = (_row(record, items, chosen) for record, items in zip(records, artifacts, strict=True))
+    rows = []
+    for record, items in zip(records, versions, strict=True):
+        states = {artifact.path: artifact.state for artifact in record.states}
+        artifacts = [
+            HistoryArtifact(
+                **dict(artifact_side(item, states)),
+                figures={check.label: check.value for check in _measured(item) if check.value is not None},
+            )
+            for item in items
+        ]
+        pairs = sorted(
+            zip(items, artifacts, strict=True), key=lambda pair: (chosen not in pair[1].figures, pair[1].size)
+        )
+        update: dict[str, Any] = dict.fromkeys(("artifact", "value", "interval", "suite", "verdict"))
+        update["artifacts"] = tuple(artifacts)
+        for item, artifact in pairs[:1]:
+            update["artifact"] = artifact
+            for check in (check for check in _measured(item) if check.label == chosen):
+                update |= {"value": check.value, "interval": check.interval, "verdict": check.verdict}
+                update["suite"] = check.dataset or suite_of(item)
+        rows.append(record.row.model_copy(update=update))
     return ModelHistory(name=name, metric=chosen, versions=tuple(rows))
 
 
@@ -104,42 +124,12 @@ def _measured(artifact: Artifact) -> Iterable[Check]:
 
 def _chosen(names: Sequence[str], metric: str | None) -> str | None:
     if metric is None:
-        losses = (name for name in names if name.startswith(LOSS))
-        return next(losses, names[0] if names else None)
-    for is_meant in (
-        lambda name: name == metric,
-        lambda name: name == f"{RECALL}{metric}",
-        lambda name: name.startswith(f"{metric}/") or name.endswith(f"/{metric}"),
-    ):
-        if chosen := next(filter(is_meant, names), None):
-            return chosen
+        return next((name for name in names if name.startswith(LOSS)), names[0] if names else None)
+    ends = [name for name in names if name.startswith(f"{metric}/") or name.endswith(f"/{metric}")]
+    for name in (metric, f"{RECALL}{metric}", *ends):
+        if name in names:
+            return name
     raise NotFoundError(
         f"no version has the figure {metric[:80]!r}",
         suggest(metric, [*names, *(name.rpartition("/")[2] for name in names)], "no version has any figure"),
-    )
-
-
-def _row(record: HistoryEntry, artifacts: Sequence[Artifact], metric: str | None) -> HistoryRow:
-    states = {artifact.path: artifact.state for artifact in record.states}
-    rows = {
-        item.path: HistoryArtifact(
-            **dict(artifact_side(item, states)),
-            figures={check.label: check.value for check in _measured(item) if check.value is not None},
-        )
-        for item in artifacts
-    }
-    smallest = sorted(artifacts, key=lambda item: (metric not in rows[item.path].figures, item.own_size))
-    artifact = smallest[0] if smallest else None
-    check = next(
-        (check for check in (_measured(artifact) if artifact else ()) if check.label == metric), None
-    )
-    return record.row.model_copy(
-        update={
-            "artifact": rows[artifact.path] if artifact else None,
-            "value": check.value if check else None,
-            "interval": check.interval if check else None,
-            "suite": (check.dataset or suite_of(artifact)) if check else None,
-            "verdict": check.verdict if check else None,
-            "artifacts": tuple(rows.values()),
-        }
     )

@@ -20,7 +20,6 @@ from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 UNKNOWN_KEY = "extra_forbidden"
 """Pydantic's error type for an unknown key of a strict document."""
-MAX_LISTED_FAULTS = 3
 T = TypeVar("T")
 
 
@@ -90,30 +89,26 @@ class WrittenDocument(Document):
 
 
 class InvalidValueError(InputError):
-    """Values of a person that are not valid: the first faults, printable and short whatever they hold.
+    """A value of a person that is not valid: the first fault, printable and short whatever it holds.
 
-    `location` is the path of the first one: keys, and positions from 0. An unknown key is before others, since a
-    missing key is often its correct spelling; the hint is the most similar one of `keys`.
+    `location` is its path: keys, and positions from 0. An unknown key is before others, since a missing key is often its
+    correct spelling; the hint is the most similar one of `keys`.
     """
 
     def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:
         problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != UNKNOWN_KEY)
-        self.location = problems[0]["loc"]
-        faults, hint = [], ""
-        for problem in problems[:MAX_LISTED_FAULTS]:
-            path = ".".join(map(str, problem["loc"]))
-            location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
-            words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-            if problem["type"] == UNKNOWN_KEY:
-                words = "there is no such key"
-            elif problem["type"] == "missing":
-                words = "it is missing"
-            elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
-                words += ": write it in quotes"  # YAML reads some texts as numbers
-            faults.append(f"{location}: {words[:200]}")
-        more = f" (and {len(problems) - len(faults)} more)" if len(problems) > len(faults) else ""
-        if problems[0]["type"] == UNKNOWN_KEY:
-            key = str(self.location[-1])
+        problem, hint = problems[0], ""
+        self.location = problem["loc"]
+        words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+        if problem["type"] == UNKNOWN_KEY:
+            words, key = "there is no such key", str(self.location[-1])
             alike = nearest(key, sorted(set(keys) - {key}), 0.7)
             hint = f"did you mean {' or '.join(alike)}?" if alike else ""
-        super().__init__(f"{label} is not valid{';'.join(faults)[:450]}{more}", hint)
+        elif problem["type"] == "missing":
+            words = "it is missing"
+        elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
+            words += ": write it in quotes"  # YAML reads some texts as numbers
+        path = ".".join(map(str, self.location))
+        location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"{label} is not valid{location}: {words[:200]}{more}", hint)

@@ -5,8 +5,6 @@ the artifacts, paths do not collide, a certificate is about the artifact's own b
 """
 
 import json
-import sys
-from pathlib import Path
 
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
@@ -22,7 +20,6 @@ from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 from onnxreg.schema.manifest.parts import Recipe
 
-FOLDER = Path(__file__).parents[1] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MODELS: dict[str, type[Document]] = {
     "manifest-v1": ManifestV1,
@@ -39,35 +36,13 @@ MODELS: dict[str, type[Document]] = {
     "dossier-profile": DossierProfile,
     "owner-facts": OwnerFacts,
 }
-"""Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
+"""Every published document by its name, as `reg builtin schemas NAME` prints it."""
 
 
 def text(name: str) -> str:
-    """The JSON Schema of a document, as in `schemas/<name>.json`; a name that is not in `MODELS` is an InputError."""
+    """The JSON Schema of a document; a name that is not in `MODELS` is an InputError."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     body = MODELS[name].model_json_schema(by_alias=True, mode="validation")
     value = {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def stale() -> list[str]:
-    """The names whose committed file does not hold `text(name)`, and the files that belong to no document."""
-    committed = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    generated = {name: text(name) for name in MODELS}
-    return sorted({name for name, _ in committed.items() ^ generated.items()})
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m onnxreg.schema.formats.json_schema [--check]`: write the committed files, or say which are stale."""
-    if "--check" not in arguments:
-        for name in MODELS:
-            (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
-    names = stale()
-    for name in names:
-        print(f"{FOLDER.name}/{name}.json is stale: run `make generate`", file=sys.stderr)
-    return 1 if names else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

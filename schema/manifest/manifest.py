@@ -261,20 +261,17 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        rules = (self._file_faults(), self._artifact_faults(), self._claim_faults(), self._family_faults())
-        if fault := next(chain(*rules), None):
+        if fault := next(chain(self._artifact_faults(), self._claim_faults(), self._family_faults()), None):
             raise ValueError(fault)
         return self
 
-    def _file_faults(self) -> Iterator[str]:
+    def _artifact_faults(self) -> Iterator[str]:
         by_path: dict[str, tuple[Digest, int]] = {}
         own_files = [entry for artifact in self.artifacts for entry in (artifact, *artifact.files)]
         for entry in (*own_files, *self.files):
             if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
                 yield f"path {entry.path[:80]!r} names two different files"
         value_error(check_distinct)([FILENAME, *by_path])
-
-    def _artifact_faults(self) -> Iterator[str]:
         if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
             yield "formats does not list exactly the formats of artifacts, each once"
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
@@ -317,8 +314,10 @@ class Manifest(Document):
                 continue
             if not is_number(loss):
                 yield f"{path}{LOSS} is not a number"
-            checks = [check for artifact in artifacts for check in artifact.checks if check.name == LOSS]
-            if checks and loss not in {check.value for check in checks}:
+            values = {
+                check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS
+            }
+            if values and loss not in values:
                 yield f"{path}{LOSS} is {loss:g}, and no check of that name has this value"
             limit = keys.get("certification_limit", (self.certification or {}).get("limit"))
             most = limit if is_number(limit) else LIMIT

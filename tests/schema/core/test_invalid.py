@@ -22,10 +22,9 @@ def test_a_key_that_is_near_is_told() -> None:
     assert error.hint.startswith("did you mean output")
 
 
-def test_several_faults_are_listed_and_the_unknown_key_is_first() -> None:
+def test_of_several_faults_the_unknown_key_is_first() -> None:
     message = refused({"steps": [], "task": 1, "profile": 2, "source": 3, "colour": 4}).message
-    assert message.startswith("r.yaml is not valid at colour: there is no such key; at profile: it must")
-    assert message.endswith("(and 2 more)")
+    assert message == "r.yaml is not valid at colour: there is no such key (and 4 more)"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""The committed JSON Schemas are the generated ones, and judge as the models do where they can."""
+"""The JSON Schemas judge as the models do where they can."""
 
 import copy
 import json
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -22,14 +21,8 @@ def validator(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", documents.MODELS)
-def test_committed_schema_is_the_generated_one(name: str) -> None:
-    committed = resources.files("onnxreg.schema").joinpath("schemas", f"{name}.json")
-    assert committed.read_text(encoding="utf-8") == documents.text(name), "run `make generate`"
+def test_each_is_a_schema(name: str) -> None:
     assert validator(name).schema["$schema"] == documents.DIALECT
-
-
-def test_nothing_is_stale() -> None:
-    assert documents.stale() == []
 
 
 def test_unknown_document() -> None:
