@@ -205,7 +205,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "all",
         "the profile is a field of query and --where",
-        ("registry/test_profile_field.py::test_the_command_line",),
+        ("registry/test_summary_fields.py::test_a_profile_is_asked_for",),
     ),
     (
         "all",

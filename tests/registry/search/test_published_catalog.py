@@ -161,12 +161,6 @@ def test_it_has_what_the_catalog_here_has(models: Registry, tmp_path: Path) -> N
     assert [model.to_json() for model in listed.readable("org-*")] == models_here and listed.time is not None
 
 
-def test_a_model_that_is_gone_leaves_it(models: Registry, tmp_path: Path) -> None:
-    publish(models.store, tmp_path / "copy")
-    (models.store.root / index_path(grow.model_name(1))).unlink()
-    assert publish(models.store, tmp_path / "copy")[1:3] == (2, 28)
-
-
 def test_only_changed_index_files_are_read(models: Registry, tmp_path: Path) -> None:
     _settle(models)
     publish(models.store, tmp_path / "copy")
@@ -421,11 +415,6 @@ def test_damaged_lines_are_never_a_bug(models: Registry, tmp_path: Path) -> None
     assert reader.lines
 
 
-def test_without_one_every_index_file_is_read(models: Registry, tmp_path: Path) -> None:
-    reader = open_reader(tmp_path, str(models.store.root))
-    assert reader.query() == direct(models.store, None) and (reader.time, reader.lines) == (None, [])
-
-
 def test_one_that_is_too_old_is_not_used(models: Registry, tmp_path: Path) -> None:
     publish(models.store)
     file = models.store.root / CATALOG
@@ -509,12 +498,6 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(
         assert reader.query() == direct(models.store, None) and "is damaged" in reader.lines.pop()
     assert reader.query() == direct(models.store, None) and "is damaged" in reader.lines.pop()
     assert reader.query() == direct(models.store, None) and reader.lines == [] and reader.time
-
-
-def test_nothing_needs_to_be_kept(models: Registry, tmp_path: Path) -> None:
-    publish(models.store)
-    reader = Reader(models.store)
-    assert reader.query() == direct(models.store, None) and reader.time is not None
 
 
 def test_collecting_mirroring_and_verifying_know_it(tmp_path: Path) -> None:

@@ -8,18 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow.parquet
 import pytest
-from support.progress import RecordedSteps
 from support.registries import grow, owner
 from support.registries.opened import opened
 
@@ -31,7 +26,7 @@ from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
 from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.schema.core.errors import HostError, InputError, RegError
+from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import FIELDS, LABELLED
@@ -183,23 +178,6 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
     assert not [path for path in changed if path.startswith("blobs")]
 
 
-@pytest.mark.usefixtures("settled")
-def test_long_queries_report_progress(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "BATCH_MODELS", 3)
-    tick()
-    steps = RecordedSteps()
-    for _ in range(2):
-        LocalCatalog(home).refresh(artifacts=True, progress=steps)
-        assert steps.labels == ["reading models 1 of 4", "reading models 4 of 4"]
-
-
-@pytest.mark.usefixtures("settled")
-def test_a_list_of_models_reads_no_manifest(home: DirectoryRegistry) -> None:
-    with opened(home.root) as found:
-        LocalCatalog(home).refresh()
-    assert not [path for path in found if path.startswith("blobs")]
-
-
 CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
     "a yank": lambda home: Registry(home.root).yank(f"{FIRST}:{OLD}"),
     "a yank of the newest": lambda home: Registry(home.root).yank(f"{FIRST}:1.11.0"),
@@ -345,19 +323,6 @@ def test_without_a_place_to_write_the_answer_comes_from_memory(
     assert not (home.root / "local" / MODELS_FILE).exists()
 
 
-def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: DirectoryRegistry) -> None:
-    expected = truth(home)
-    found = Catalog(home.registry_id)
-    found.update(home, artifacts=True)
-    assert answers(found) == (expected, [])
-    assert list(map(vars_of, islice(found.query(), 2))) == expected[:2]
-    assert not (home.root / "local" / MODELS_FILE).exists()
-
-
-def vars_of(artifact: Any) -> Row:
-    return {name: getattr(artifact, name) for name in FIELDS}
-
-
 def test_a_model_of_many_versions_is_in_pieces(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,27 +333,6 @@ def test_a_model_of_many_versions_is_in_pieces(
     again = Catalog.decode(found.model_lines(), home.registry_id)
     again.add_pieces(found.piece_lines())
     assert answers(again) == answers(found) == (truth(home), [])
-
-
-def test_every_change_of_many_is_what_a_new_catalog_says(home: DirectoryRegistry) -> None:
-    dice, registry = Random(11), Registry(home.root)
-    kept = LocalCatalog(home)
-    for _ in range(15):
-        ref = f"{grow.model_name(dice.randrange(4))}:1.{dice.randrange(12)}.0"
-        change = dice.choice(
-            [
-                registry.yank,
-                partial(owner.pin, registry),
-                partial(owner.drop, registry),
-                lambda ref: registry.tag(ref, "beta"),
-            ]
-        )
-        with suppress(RegError):
-            change(ref)
-        assert answers(kept.refresh(artifacts=True))[0] == truth(home)
-        assert [model.to_json() for model in kept.refresh().readable()] == [
-            model.to_json() for model in LocalCatalog(home).refresh().readable()
-        ]
 
 
 ASKER = """
@@ -452,12 +396,6 @@ def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
     assert (types["size"], types["certified"], types["version"]) == ("int64", "bool", "string")
     question = f"SELECT name, recall['PHONE'], metric['sts/spearman'], size FROM '{file}' WHERE list_contains(channels, 'ä')"
     assert duckdb.sql(question).fetchall() == [("acme/m2", 0.5, 0.83, 2**40)]
-
-
-def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_export, "BATCH_ROWS", 2)
-    table_export.write(tmp_path / "all.parquet", iter(SOME))
-    assert pyarrow.parquet.ParquetFile(tmp_path / "all.parquet").num_row_groups == 2
 
 
 def test_lines_and_comma_separated_values_hold_the_same(tmp_path: Path) -> None:

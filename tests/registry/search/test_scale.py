@@ -19,7 +19,6 @@ from onnxreg.registry.read.versions import Release
 from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
@@ -106,15 +105,16 @@ def index_files(opened: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("tag", ["", ":stable", ":newest"])
-def test_resolving_among_many_versions_is_one_small_request(
+def test_resolving_among_many_versions_reads_an_index_file_and_a_checkpoint(
     long: Registry, tag: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """Of the newest version, by its number too, and of what a channel holds, however long ago it was published."""
     state = long.state(NAME)
     newest = state.newest_release()
     files = cost(long, "resolve", NAME + tag.replace("newest", str(newest)))
-    assert [path for path, _ in files] == [index_path(NAME), "registry.json"]
-    assert files[0][1] < BOUND
+    assert state.checkpoint is not None
+    assert [path for path, _ in files] == [blob_path(state.checkpoint), index_path(NAME), "registry.json"]
+    assert files[1][1] < BOUND
     expected = state.channels["stable"].version if tag == ":stable" else newest
     assert capfdbinary.readouterr().out.startswith(f"{NAME}:{expected} ".encode())
 
@@ -190,11 +190,3 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
     assert twin.resolve(NAME).located.entry.manifest == published.digest
     long.push(published.ref, str(twin.store.root))
     assert written(after, tree(twin)) == ([], [])
-
-
-def test_grown_manifests_say_what_the_index_says(tmp_path: Path) -> None:
-    store = grow.grow(tmp_path / "home", grow.PATTERNS, 5, manifests=True).store
-    for name in store.names():
-        log = lookup.read_log(store, name)
-        for tag in log.state.newest:
-            log.check_summary(log.find(Ref(name, str(tag))))

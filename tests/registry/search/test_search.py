@@ -70,26 +70,11 @@ def truth(remote: DirectoryRegistry) -> tuple[list[Row], list[str]]:
     return models, damages
 
 
-def test_it_says_what_the_index_files_say(home: DirectoryRegistry) -> None:
-    found = ask(home)
-    assert found == truth(home) == ask(home)
-    assert len(found[0]) == 8
-
-
 def test_patterns_choose_names(home: DirectoryRegistry, make_draft: Callable[..., Any]) -> None:
     Registry(home.root).add(make_draft("tiny"))
     found = LocalCatalog(home).refresh()
     assert [model.name for model in found.readable("t*")] == ["tiny"]
     assert [model.name for model in found.readable("*/model-0[13]")] == [SECOND, grow.model_name(3)]
-
-
-@pytest.mark.usefixtures("settled")
-def test_without_changes_only_directories_are_read(home: DirectoryRegistry) -> None:
-    tick()
-    ask(home)
-    with opened(home.root) as found:
-        ask(home)
-    assert [path for path in found if path.endswith(".jsonl") and path.startswith("index/")] == []
 
 
 @pytest.mark.usefixtures("settled")
@@ -180,16 +165,6 @@ def test_every_change_is_noticed(home: DirectoryRegistry, change: str) -> None:
     assert ask(home) == truth(home)
 
 
-@pytest.mark.usefixtures("settled")
-def test_an_index_that_stays_open_follows(home: DirectoryRegistry) -> None:
-    tick()
-    kept = LocalCatalog(home)
-    kept.refresh()
-    tick()
-    Registry(home.root).yank(f"{FIRST}:1.5.0")
-    assert [model.to_json() for model in kept.refresh().readable()] == truth(home)[0]
-
-
 @pytest.mark.parametrize("tick_length, noticed", [(2 * 10**9, True), (0, False)])
 def test_a_change_within_one_tick_of_the_clock_is_noticed(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
@@ -203,17 +178,6 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
     assert (ask(home) == truth(home)) == noticed
 
 
-def test_a_registry_that_was_copied_does_not_believe_the_copied_file(
-    home: DirectoryRegistry, tmp_path: Path
-) -> None:
-    ask(home)
-    copy = DirectoryRegistry.open(Path(shutil.copytree(home.root, tmp_path / "copy")))
-    (copy.root / index_path(SECOND)).unlink()
-    _replace_by(copy, FIRST, grow.model_name(2))
-    assert ask(copy) == truth(copy)
-    assert ask(home) == truth(home)
-
-
 def test_a_damaged_model_is_named_and_the_others_answer(home: DirectoryRegistry) -> None:
     whole = (home.root / index_path(FIRST)).read_bytes()
     _replace_by(home, FIRST, SECOND)
@@ -223,16 +187,6 @@ def test_a_damaged_model_is_named_and_the_others_answer(home: DirectoryRegistry)
     (home.root / index_path(FIRST)).write_bytes(whole)
     assert ask(home) == truth(home)
     assert len(ask(home)[0]) == 8
-
-
-@pytest.mark.usefixtures("settled")
-def test_the_first_model_of_an_empty_registry_is_noticed(registry: Registry) -> None:
-    tick()
-    assert ask(registry.store) == ([], [])
-    tick()
-    grow.add_model(registry, 0, 2, False)
-    assert len(ask(registry.store)[0]) == 1
-    assert ask(registry.store) == truth(registry.store)
 
 
 def test_a_local_directory_that_is_a_file_is_no_obstacle(home: DirectoryRegistry) -> None:

@@ -11,8 +11,6 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import NotFoundError
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +38,6 @@ def test_an_index_is_asked_for_with_its_tag(site: Site, filled: Registry) -> Non
     second = remote.read_index("tiny")
     assert second is not None
     assert second.data == (site.root / "index/tiny.jsonl").read_bytes()
-
-
-def test_absent_models_and_blobs(site: Site) -> None:
-    remote = http_remote(site.url)
-    assert remote.read_index("nothing") is None
-    assert remote.has([Digest.of(b"absent")]) == set()
-    with pytest.raises(NotFoundError):
-        remote.open_blob(Digest.of(b"absent"))
 
 
 def test_the_command_line(site: Site, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
