@@ -17,7 +17,7 @@ from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.location import HUB_ID
-from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.converters.tasks.code import Consent
 from onnxreg.schema.compare.rebuild_outcome import differences
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises
     from onnxreg.converters.engine.read_recipe import RecipeDocument
     from onnxreg.converters.families.family_plan import FamilyPlan
-    from onnxreg.converters.tasks.code.consent import Consent
+    from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
 
@@ -152,7 +152,7 @@ class ExportRequest:
         return RecipeDocument.read(self.recipe)
 
     def _consent(self) -> "Consent":
-        from onnxreg.converters.tasks.code.consent import Consent
+        from onnxreg.converters.tasks.code import Consent
 
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 

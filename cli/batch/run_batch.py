@@ -133,7 +133,7 @@ def _check(batch: Batch, jobs: Sequence[Job]) -> None:
 def _start(session: Session, batch: Batch, jobs: Sequence[Job]) -> Generator[tuple[Job, Done]]:
     """Make the registry and the remote if they do not exist yet, so that no two workers do; then run the jobs."""
     from onnxreg.converters.request import free_memory
-    from onnxreg.converters.tasks.code.consent import absolute
+    from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.support.actor import NOBODY, actor_of_event
 
     registry = session.open(create=True)

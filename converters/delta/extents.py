@@ -23,39 +23,65 @@ _DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 1, 2, 8, 9
 _EXTERNAL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class StoredInitializer:
-    """An initializer with dense bytes: at `start` in the file itself, or in the external file `location`.
+MIN_TENSOR_BYTES = 256
+"""Smaller tensors are treated as the text around them."""
+# fmt: off
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+}
+# fmt: on
+_WIDTHS = {
+    element.name: element.bits // 8 for element in ELEMENTS.values() if element.bits in (8, 16, 32, 64)
+}
 
-    `length` is 0 if an external tensor does not state it.
-    """
+
+@dataclass(frozen=True, slots=True)
+class TensorExtent:
+    """The bytes `start` to `start + length` of a file: a tensor of numpy's `dtype` and shape `dims`."""
 
     name: str
-    data_type: int
+    dtype: str
     dims: tuple[int, ...]
     start: int
     length: int
-    location: str | None = None
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element; 1 if elements share bytes."""
+        width = _WIDTHS.get(self.dtype, 1)
+        return width if self.length % width == 0 else 1
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOATS
+
+    @property
+    def kind(self) -> tuple[str, tuple[int, ...], int]:
+        """Two tensors are comparable if this is equal."""
+        return (self.dtype, self.dims, self.length)
 
 
-def initializers(data: Any) -> Iterator[StoredInitializer]:
-    """The initializers of the main graph with raw or external data. ValueError if the bytes are not protobuf."""
+def _onnx(path: str, data: Any) -> Iterator[tuple[str, TensorExtent]]:
+    """The initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
+
+    ValueError if the bytes are not protobuf.
+    """
     for number, _, start, stop in _fields(data, 0, len(data)):
-        if number == _MODEL_GRAPH:
-            for inner, _, first, last in _fields(data, start, stop):
-                if inner == _GRAPH_INITIALIZER and (item := _tensor(data, first, last)) is not None:
-                    yield item
+        for inner, _, first, last in _fields(data, start, stop) if number == _MODEL_GRAPH else ():
+            if inner == _GRAPH_INITIALIZER:
+                yield from _initializer(path, data, first, last)
 
 
-def _tensor(data: Any, start: int, stop: int) -> StoredInitializer | None:
-    """One `TensorProto`; None if its data is in typed fields."""
-    name, data_type, dims, raw, is_external = "", 0, [], None, False
+def _initializer(path: str, data: Any, start: int, stop: int) -> Iterator[tuple[str, TensorExtent]]:
+    """One `TensorProto`; none if its data is in typed fields. An external tensor need not state its length."""
+    name, element, dims, raw, is_external = "", None, list[int](), None, False
     entries: dict[str, str] = {}
     for number, value, first, last in _fields(data, start, stop):
         if number == _NAME:
             name = bytes(data[first:last]).decode()
         elif number == _DATA_TYPE:
-            data_type = value
+            element = ELEMENTS.get(value)
         elif number == _DIMS:
             dims += [value] if last == first else _packed(data, first, last)
         elif number == _RAW_DATA:
@@ -65,10 +91,14 @@ def _tensor(data: Any, start: int, stop: int) -> StoredInitializer | None:
         elif number == _EXTERNAL_DATA:
             pair = {key: bytes(data[at:end]).decode() for key, _, at, end in _fields(data, first, last)}
             entries[pair.get(1, "")] = pair.get(2, "")
+    dtype = element.name if element else "unknown"
     if is_external:
+        bits = element.bits if element else 0
         offset, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
-        return StoredInitializer(name, data_type, tuple(dims), offset, length, entries.get("location", ""))
-    return None if raw is None else StoredInitializer(name, data_type, tuple(dims), *raw)
+        location = str(PurePosixPath(path).parent / entries.get("location", ""))
+        yield location, TensorExtent(name, dtype, tuple(dims), offset, length or (prod(dims) * bits + 7) // 8)
+    elif raw is not None:
+        yield path, TensorExtent(name, dtype, tuple(dims), *raw)
 
 
 def _packed(data: Any, start: int, stop: int) -> list[int]:
@@ -112,50 +142,6 @@ def _varint(data: Any, at: int, stop: int) -> tuple[int, int]:
     raise ValueError("a number is cut short")
 
 
-MIN_TENSOR_BYTES = 256
-"""Smaller tensors are treated as the text around them."""
-_SAFETENSORS = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-}
-_WIDTHS = {
-    element.name: element.bits // 8 for element in ELEMENTS.values() if element.bits in (8, 16, 32, 64)
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorExtent:
-    """The bytes `start` to `start + length` of a file: a tensor of numpy's `dtype` and shape `dims`."""
-
-    name: str
-    dtype: str
-    dims: tuple[int, ...]
-    start: int
-    length: int
-
-    @property
-    def width(self) -> int:
-        """Bytes of an element; 1 if elements share bytes."""
-        width = _WIDTHS.get(self.dtype, 1)
-        return width if self.length % width == 0 else 1
-
-    @property
-    def is_float(self) -> bool:
-        return self.dtype in FLOATS
-
-    @property
-    def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """Two tensors are comparable if this is equal."""
-        return (self.dtype, self.dims, self.length)
-
-
 @contextmanager
 def map_file(path: Path) -> Iterator[Any]:
     """The bytes of a file, mapped into memory; empty bytes for an empty file."""
@@ -189,21 +175,9 @@ def _extents(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     suffix = PurePosixPath(path).suffix
     if suffix == ".onnx":
         with map_file(file) as data:
-            yield from (_onnx(path, item) for item in initializers(data))
-    elif suffix == ".ort":
-        yield from ((path, extent) for extent in _ort(file))
-    elif suffix == ".safetensors":
-        yield from ((path, extent) for extent in _safetensors(file))
-
-
-def _onnx(path: str, item: StoredInitializer) -> tuple[str, TensorExtent]:
-    element = ELEMENTS.get(item.data_type)
-    dtype = element.name if element else "unknown"
-    if item.location is None:
-        return path, TensorExtent(item.name, dtype, item.dims, item.start, item.length)
-    length = item.length or (prod(item.dims) * (element.bits if element else 0) + 7) // 8
-    location = str(PurePosixPath(path).parent / item.location)
-    return location, TensorExtent(item.name, dtype, item.dims, item.start, length)
+            yield from _onnx(path, data)
+    elif suffix in (".ort", ".safetensors"):
+        yield from ((path, extent) for extent in (_ort if suffix == ".ort" else _safetensors)(file))
 
 
 def _ort(file: Path) -> Iterator[TensorExtent]:

@@ -16,7 +16,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name

@@ -11,9 +11,10 @@ from typing import Any
 from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
+from onnxreg.converters.tasks import code
+from onnxreg.converters.tasks.checkpoints import torch_weights
 from onnxreg.converters.tasks.checkpoints.checkpoint import IMAGES, load_model
-from onnxreg.converters.tasks.code import factory
+from onnxreg.converters.tasks.image_classification import subject_of
 from onnxreg.schema.core.errors import InputError, about
 
 INPUT = "input"
@@ -57,14 +58,14 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
         else:
             assert spec.classes is not None and spec.input is not None
             plan.consent.check(plan.factory, spec.arguments)
-            module = factory.make(plan.factory, spec.arguments)
+            module = code.make(plan.factory, spec.arguments)
             torch_weights.load_into(module, plan.checkpoint)
             shape, classes, model_type = spec.input, tuple(spec.classes), None
         _check_classes(classes, spec.classes)
         for name, weight in module.named_parameters():
             if not torch.isfinite(weight).all():
                 raise InputError(f"{name} holds NaN or infinity")
-        subject = image_sample.subject_of(module, shape, names)
+        subject = subject_of(module, shape, names)
         feed = {name: tensor.numpy() for name, tensor in subject.inputs.items()}
         outputs = torch_model.run(subject, [feed])[0]
         for name in names:

@@ -13,9 +13,8 @@ from onnxreg.converters.runtime.npz import read_rows
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import CONFIG, digest_file, weight_files
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.code import factory
-from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
-from onnxreg.converters.tasks.code.factory import Factory
+from onnxreg.converters.tasks import code
+from onnxreg.converters.tasks.code import NO_CONSENT, Consent, Factory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -82,7 +81,7 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
     if spec.factory is not None:
         if paths := scrub(spec.model_dump(mode="json", include={"arguments"}), "")[1]:
             raise InputError(f"backbone: {paths[0]} names a place on this machine, and would be published")
-        function = factory.find(spec.factory, directory)
+        function = code.find(spec.factory, directory)
     checkpoint = directory / spec.checkpoint
     if not (checkpoint.is_dir() if function is None else checkpoint.is_file()):
         kind = "directory" if function is None else "file"

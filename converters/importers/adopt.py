@@ -8,26 +8,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.directories import survey_directory
 from onnxreg.converters.importers.intake import Intake
-from onnxreg.converters.importers.loose_files import NO_MEMBERS, survey_files
-from onnxreg.converters.importers.survey import Adopted, Difference, Model, Survey, compare, default_format
+from onnxreg.converters.importers.openmed import survey_openmed
+from onnxreg.converters.importers.survey import (
+    NO_MEMBERS,
+    Adopted,
+    Difference,
+    Model,
+    Survey,
+    compare,
+    default_format,
+    survey_files,
+    survey_repository,
+    survey_written,
+)
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.converters.tasks.checkpoints.checkpoint import task_of
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
+from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
-_TASKS = {
-    "ForTokenClassification": "token-classification",
-    "ForSequenceClassification": "text-classification",
-    "ForImageClassification": "image-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForMaskedLM": "fill-mask",
-    "ForCausalLM": "text-generation",
-}
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
 
 
@@ -51,12 +57,24 @@ def adopt_files(
 
 
 def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
-    """Adopt a directory that OpenMed or `--output` wrote, or a repository; see `survey_directory`.
+    """Adopt a directory by what its manifest says that it is: OpenMed or `--output` wrote it; without one it is a repository.
 
-    It is not changed; `workspace` is an empty directory.
+    It is not changed; `workspace` is an empty directory. Raises NotFoundError if it is not there; for InputError see
+    `survey_written`, `survey_openmed` and `survey_repository`.
     """
-    intake = Intake(workspace, check_name(name))
-    return adopt(survey_directory(directory, intake), intake)
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"there is no directory {directory.name}", "give the directory that holds the models"
+        )
+    intake, path = Intake(workspace, check_name(name)), directory / FILENAME
+    if not path.is_file():
+        return adopt(survey_repository(directory, intake), intake)
+    if path.stat().st_size > MAX_RECORD_BYTES:
+        raise InputError(f"{FILENAME} is larger than a manifest may be: {MAX_RECORD_BYTES} bytes")
+    data = path.read_bytes()
+    value = canonical.decode(data, FILENAME)
+    is_own = isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2)
+    return adopt((survey_written if is_own else survey_openmed)(directory, data, intake), intake)
 
 
 def adopt(survey: Survey, intake: Intake) -> Adopted:
@@ -173,9 +191,7 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
         if not isinstance(config, dict):
             raise InputError(f"{path.name} is not a JSON object")
         fields["config_path"] = paths["config"][0]
-        classes = config.get("architectures")
-        name = str(classes[0]) if isinstance(classes, list) and classes else ""
-        if task := next((task for end, task in _TASKS.items() if name.endswith(end)), None):
+        if task := task_of(config):
             fields["task"] = task
         if isinstance(config.get("model_type"), str):
             fields["family"] = config["model_type"]

@@ -17,10 +17,11 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self
 
 from onnxreg.converters.onnx.external_data import MissingDataError
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
@@ -90,7 +91,11 @@ class Child:
         return self._request({"directory": directory, "name": name}, workspace)
 
     def _request(self, request: Mapping[str, Any], workspace: Path) -> "Adopted":
-        self._send({**request, "workspace": workspace})
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            document = json.dumps({**request, "workspace": workspace}, default=str)
+            self._process.stdin.write(document.encode() + b"\n")
+            self._process.stdin.flush()
         self._deadline = time.monotonic() + BASE_SECONDS
         for line in self._lines():
             value = json.loads(line)
@@ -110,16 +115,8 @@ class Child:
         message = self._about(f"the process that read it ended ({ending})")
         raise InputError(message, "look at who made the file")
 
-    def _send(self, request: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return
-
     def _lines(self) -> Iterator[bytes]:
-        """Lines of the child until it ends. Raise InputError if it takes too much."""
+        """Lines of the child until it ends. Raise InputError if it takes too much memory or time."""
         assert self._process.stdout is not None
         pipe, tail = self._process.stdout.fileno(), b""
         while True:
@@ -129,17 +126,17 @@ class Child:
                     return
                 *lines, tail = (tail + block).split(b"\n")
                 yield from lines
-            self._check()
-
-    def _check(self) -> None:
-        limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
-        if resident(self._process.pid) > limit:
-            raise InputError(
-                self._about(f"reading it takes more than {limit / 2**30:.1f} GiB of memory"), READER_HINT
+            limit, seconds = (
+                BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size,
+                BASE_SECONDS + self._size / BYTES_PER_SECOND,
             )
-        if time.monotonic() > self._deadline:
-            seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
-            raise InputError(self._about(f"reading it takes more than {seconds:.0f} seconds"), READER_HINT)
+            if resident(self._process.pid) > limit:
+                message = f"reading it takes more than {limit / 2**30:.1f} GiB of memory"
+                raise InputError(self._about(message), READER_HINT)
+            if time.monotonic() > self._deadline:
+                raise InputError(
+                    self._about(f"reading it takes more than {seconds:.0f} seconds"), READER_HINT
+                )
 
     def _about(self, message: str) -> str:
         """A message that names the file that was being read."""
@@ -160,40 +157,39 @@ def resident(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-class _Pipe:
-    """The channel to the parent."""
-
-    def __init__(self, sink: TextIO) -> None:
-        self._sink = sink
-        self._sizes: dict[Path, int] = {}
-
-    def send(self, value: Mapping[str, Any]) -> None:
-        self._sink.write(f"{json.dumps(value)}\n")
-        self._sink.flush()
-
-    def send_error(self, error: RegError) -> None:
-        files = error.files if isinstance(error, MissingDataError) else ()
-        value = {"family": error.family, "message": error.message, "hint": error.hint}
-        self.send({"error": {**value, "missing_files": files}})
-
-    def name_file(self, message: str) -> str:
-        """A message about the file that is being read."""
-        return f"{list(self._sizes)[-1].name}: {message}" if self._sizes else message
-
-    def opening(self, path: Path) -> None:
-        self._sizes.pop(path, None)
-        self._sizes[path] = path.stat().st_size if path.is_file() else 0
-        self.send({"reading": path.name, "size": sum(self._sizes.values())})
-
-
 def main() -> None:
     """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, SIGKILL)
-    pipe = _Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    sink = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    sizes: dict[Path, int] = {}
+
+    def send(value: Mapping[str, Any]) -> None:
+        sink.write(f"{json.dumps(value)}\n")
+        sink.flush()
+
+    def opening(path: Path) -> None:
+        sizes.pop(path, None)
+        sizes[path] = path.stat().st_size if path.is_file() else 0
+        send({"reading": path.name, "size": sum(sizes.values())})
+
+    def fail(error: RegError, is_named: bool = False) -> None:
+        message = f"{list(sizes)[-1].name}: {error.message}" if is_named and sizes else error.message
+        files = error.files if isinstance(error, MissingDataError) else ()
+        send(
+            {
+                "error": {
+                    "family": error.family,
+                    "message": message,
+                    "hint": error.hint,
+                    "missing_files": files,
+                }
+            }
+        )
+
     try:
         import onnx  # noqa: F401  # while the parent opens its registry
 
@@ -201,20 +197,19 @@ def main() -> None:
 
         request = json.loads(sys.stdin.readline() or "null")
         if request is not None:
-            with notify_listener(pipe.opening):
-                pipe.send({"adopted": read(request)})
+            with notify_listener(opening):
+                send({"adopted": read(request)})
     except ModuleNotFoundError as error:
-        pipe.send_error(missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
+        fail(missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
     except RegError as error:
-        pipe.send_error(error)
+        fail(error)
     except (MemoryError, RecursionError) as error:
-        message = f"reading needs more memory than there is: {type(error).__name__}"
-        pipe.send_error(InputError(pipe.name_file(message)))
+        fail(InputError(f"reading needs more memory than there is: {type(error).__name__}"), is_named=True)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        pipe.send_error(HostError(pipe.name_file(f"reading failed: {reason}"), "check the file and its disk"))
+        fail(HostError(f"reading failed: {reason}", "check the file and its disk"), is_named=True)
     except Exception:  # noqa: BLE001
-        pipe.send({"bug": traceback.format_exc()})
+        send({"bug": traceback.format_exc()})
 
 
 def read(request: Mapping[str, Any]) -> dict[str, Any]:

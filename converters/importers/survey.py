@@ -1,19 +1,39 @@
-"""The survey of a source: files with their roles, facts of the graphs among them, and claims of documents."""
+"""The survey of a source: files with their roles, facts of the graphs among them, and claims of documents.
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+Sources are model files of any origin with the companions beside them (`survey_files`), what `--output` wrote
+(`survey_written`), and repositories as people publish them (`survey_repository`): Transformers.js and onnx-community
+(`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
+Files keep their paths. What a graph is, is read from the graph: its precision, its contract, and by its weights which
+other file it was made from.
+"""
+
+import filecmp
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath, PurePosixPath
+from shlex import quote
+from types import MappingProxyType
 from typing import Any
 
 from onnxreg.converters.importers.intake import Found, Intake
+from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort, weight_type
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort, read_weights, weight_type
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
+from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.source_files import below
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.converters.source.location import check_inside
+from onnxreg.converters.source.source_files import below, read_metadata, role_of
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.formats.hub_layout import is_companion, stem_of
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, Verdict
+from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.vocabulary import FILENAME
 
+MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
+NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
 GRAPHS = (".onnx", ".ort")
 """The suffixes of model files that are read."""
 
@@ -169,3 +189,289 @@ def named_file(root: Path, path: str, role: str) -> Path:
             "look at who made that directory; an export holds files only",
         )
     return file
+
+
+def survey_files(
+    files: Sequence[Path],
+    intake: Intake,
+    *,
+    format: str | None = None,
+    precision: str | None = None,
+    members: Mapping[Path, str] = NO_MEMBERS,
+    parent: Path | None = None,
+    root: Path | None = None,
+) -> Survey:
+    """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
+
+    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
+    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`.
+
+    Args:
+        files: the files to register; any order.
+        format, precision: what to call the artifacts, instead of what their weights say.
+        members: the stage of a pipeline that each model is; none for models that are alternatives.
+        parent: the model that all others were made from.
+        root: the directory from which files keep their paths; without it each is placed by its name.
+
+    Raises:
+        NotFoundError: a file is not there.
+        InputError: no model among the files, a file that is not what its suffix says or that nothing can run, models of one
+            stage whose inputs or outputs differ, a model without a stage beside others, a parent without others, a stated
+            precision that contradicts the graph.
+    """
+
+    def found(file: Path, role: str) -> Found:
+        return Found(role, file, file.name if root is None else file.relative_to(root).as_posix())
+
+    paths = [file for file in dict.fromkeys(files) if file.suffix in GRAPHS]
+    others = [file for file in dict.fromkeys(files) if file.suffix not in GRAPHS]
+    _refuse_unfit(paths, others)
+    _check_members(members, paths)
+    if parent is not None and parent not in paths:
+        raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
+    if parent is not None and len(paths) == 1:
+        hint = "name the files that were made from it too, or leave --parent out"
+        raise InputError(f"{parent} is the only model, so no other can be compared with it", hint)
+    configs = _match_configs(paths, [file for file in others if role_of(file.name) == "operator-config"])
+    vectors = {model: file for model in paths for file in others if file.name == f"{model.name}.golden.json"}
+    for file in (*paths, *others):
+        intake.look(file)
+    models = []
+    for path in paths:
+        main, facts = found(path, "model"), read_graph(path, intake)
+        own = list(external_data(main, facts))
+        if path in configs:
+            own.append(found(configs[path], "operator-config"))
+        if path in vectors:
+            golden.decode(vectors[path].read_bytes(), vectors[path].name)
+            own.append(found(vectors[path], golden.ROLE))
+        is_uniform = facts.weights.weights_total > 0 and facts.precision != "mixed"
+        fitting = (None, facts.precision, weight_type(facts.precision))
+        if is_uniform and precision not in fitting:
+            raise InputError(
+                f"{path.name} has {facts.precision} weights, not {precision}", "leave --precision out"
+            )
+        made_from = None if parent is None or parent == path else found(parent, "model").path
+        models.append(Model(main, facts, tuple(own), format, precision, members.get(path), made_from))
+    _check_contracts(models)
+    placed = {intake.resolved(file.file) for model in models for file in model.files}
+    companions = []
+    for file in others:
+        is_deep = root is not None and file.parent != root
+        if intake.resolved(file) not in placed:  # one in a folder belongs to another library
+            companions.append(found(file, "other" if is_deep else role_of(file.name)))
+    stated = (("format", format), ("precision", precision))
+    params = {key: value for key, value in stated if value is not None}
+    return Survey(tuple(models), tuple(companions), "as-is", "add", params)
+
+
+def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
+    """NotFoundError for what is not there, InputError for what is not a file, or cannot be a part of a version."""
+    for file in (*models, *companions):
+        if not file.exists():
+            raise NotFoundError(f"there is no file {file}", "check the path")
+        if not file.is_file():
+            kind = "a directory" if file.is_dir() else "not a regular file"
+            raise InputError(
+                f"{file} is {kind}",
+                f"name files, or take a directory whole: reg import {quote(str(file))} --name NAME",
+            )
+    if upper_case := [file for file in companions if file.suffix.lower() in GRAPHS]:
+        lower = upper_case[0].with_suffix(upper_case[0].suffix.lower())
+        raise InputError(f"the suffix of {upper_case[0]} is not in lower case", f"rename it to {lower.name}")
+    if not models:
+        raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
+    if any(file.name == FILENAME for file in companions):
+        raise InputError(
+            f"{FILENAME} is a manifest, not a companion",
+            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
+        )
+
+
+def _check_members(members: Mapping[Path, str], models: Sequence[Path]) -> None:
+    """Raise InputError if only some models are named, or a named file is not a model."""
+    if unknown := [file for file in members if file not in models]:
+        raise InputError(
+            f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"
+        )
+    if members and (nameless := [model for model in models if model not in members]):
+        raise InputError(
+            f"{nameless[0].name} has no name, and other models have one",
+            f"--member NAME={nameless[0].name}, for each model of the pipeline",
+        )
+
+
+def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
+    ort = [model for model in models if model.suffix == ".ort"]
+    matched: dict[Path, Path] = {}
+    for config in configs:
+        candidates = [model for model in ort if config.name.startswith(f"{model.stem}.")] or ort
+        if len(candidates) != 1 or candidates[0] in matched:
+            raise InputError(
+                f"cannot tell which .ort file {config.name} belongs to",
+                "name it as the converter does: <model>.required_operators_and_types.config beside <model>.ort",
+            )
+        matched[candidates[0]] = config
+    return matched
+
+
+def _check_contracts(models: Sequence[Model]) -> None:
+    """InputError if models that are alternatives, all or those of one member, differ in what they take or give."""
+    groups: dict[str | None, dict[str, Graph]] = {}
+    for model in models:
+        assert model.facts is not None
+        inputs, outputs = (
+            {spec.name: spec.tensor for spec in side} for side in (model.facts.inputs, model.facts.outputs)
+        )
+        groups.setdefault(model.member, {})[model.path] = inputs, outputs
+    for name, graphs in groups.items():
+        check_alternatives(
+            graphs, MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
+        )
+
+
+def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
+    """The version that `reg pull --output` or `reg export --output` wrote, under its own manifest: the same files give the same digest.
+
+    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is judged as
+    `reg add` judges it. Files that the manifest does not name are left out and reported. A manifest with other spaces,
+    as another tool writes it, is the same manifest. In a run directory `--output` is `exports/`, without that beginning of
+    the paths: so `exports/model.onnx` of the manifest is also looked for as `model.onnx`.
+
+    Raises InputError for a manifest of another name, one with an edit that contradicts the rest, a missing file, and a
+    manifest that says something else than the graphs do.
+    """
+    data = canonical.encode(canonical.decode(written, FILENAME))
+    try:
+        manifest = Manifest.decode(data)
+    except InputError as error:
+        edited = "was edited by another tool" if written != data else "is not valid"
+        raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
+    if manifest.name != intake.name:
+        raise InputError(
+            f"{FILENAME} is of {manifest.name}, not {intake.name}", f"use --name {manifest.name}"
+        )
+    intake.look_below(directory)
+    by_path = {}
+    for entry in manifest.all_files():
+        short = entry.path.removeprefix("exports/")
+        is_short = (directory / short).exists() and not (directory / entry.path).exists()
+        file = named_file(directory, short if is_short else entry.path, entry.role)
+        by_path[entry.path] = Found(entry.role, file, entry.path)
+    models = []
+    for artifact in manifest.artifacts:
+        files = [by_path[entry.path] for entry in artifact.files]
+        main, facts = by_path[artifact.path], None
+        if artifact.path.endswith(GRAPHS):
+            facts = read_graph(main.file)
+            _check_stated(artifact, facts)
+        models.append(Model(main, facts, tuple(files), artifact.format, artifact.precision))
+    companions = tuple(by_path[entry.path] for entry in manifest.files)
+    named = {directory / FILENAME, *(item.file for item in by_path.values())}
+    left_out = [path for path in files_below(directory) if directory / path not in named]
+    differences = tuple(Difference(path, None, "not named by the manifest; left out") for path in left_out)
+    return Survey(tuple(models), companions, "", differences=differences, hint=MINE, document=data)
+
+
+def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
+    """InputError for a graph of which the manifest says something else."""
+    stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
+    for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
+        if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
+            raise InputError(f"{FILENAME} states other {side} of {artifact.path} than the file has", MINE)
+    if set(stated.operators) != set(facts.operator_names):
+        raise InputError(f"{FILENAME} states other operators of {artifact.path} than the file has", MINE)
+
+
+def survey_repository(directory: Path, intake: Intake) -> Survey:
+    """The model files of a repository as one version, with the companions that a runtime needs.
+
+    Of files with equal bytes the first is taken. Weights of other frameworks and other files are left out; the recipe
+    lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
+
+    Raises InputError as `survey_files`, for a link that leads out of the repository, and without models.
+    """
+    paths = _paths(directory)
+    names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
+    stems = {directory / path: stem_of(path) for path in names}
+    members = stems if len(set(stems.values())) > 1 else NO_MEMBERS
+    files = [directory / path for path in (*names, *filter(is_companion, paths))]
+    survey = survey_files(files, intake, members=members, root=directory)
+    taken = {file.path for file in survey.companions}
+    for model in survey.models:
+        taken |= {model.path, *(file.path for file in model.files)}
+        if hidden := next((file for file in model.files if _is_hidden(PurePath(file.path))), None):
+            message = f"{model.path} keeps tensors in {hidden.path}, which is hidden"
+            raise InputError(message, "look at who made the file")
+    return replace(
+        survey,
+        models=tuple(_with_parents(survey.models)),
+        profile="repository",
+        step="import",
+        result={"left_out": [path for path in paths if path not in taken]},
+        fields=_stated(read_metadata(directory)),
+    )
+
+
+def _paths(directory: Path) -> list[str]:
+    """The files below a directory, those at the root first; hidden ones are not part of a repository.
+
+    Raises InputError for a link that leads elsewhere.
+    """
+    paths = [path for path in files_below(directory) if not _is_hidden(PurePath(path))]
+    root = directory.resolve()
+    for path in paths:
+        check_inside(directory, directory / path)
+        real = (directory / path).resolve()
+        if real.is_relative_to(root) and _is_hidden(real.relative_to(root)):
+            message = f"{path} is a link that leads out of {directory.name}"
+            raise InputError(message, "replace the link by the file")
+    return sorted(paths, key=lambda path: (path.count("/"), path))
+
+
+def _is_hidden(path: PurePath) -> bool:
+    """Return True for a file that is not part of a repository, such as `.git/config`."""
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
+    """The model files without later copies of the same bytes."""
+    by_size: dict[int, list[str]] = {}
+    for path in models:
+        same_size = by_size.setdefault((directory / path).stat().st_size, [])
+        if not any(filecmp.cmp(directory / path, directory / other, shallow=False) for other in same_size):
+            same_size.append(path)
+            yield path
+
+
+def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
+    """The models, each with the float32 graph of its stem whose weights it has, up to what a conversion changes."""
+
+    def is_derived(model: Model, parent: Model) -> bool:
+        weights, reference = (read_weights(item.main.file) for item in (model, parent))
+        try:
+            return compare_weights(reference, weights, model.path, parent.path) > 0
+        except InputError:
+            return False
+
+    parents = [
+        model
+        for model in models
+        if model.facts is not None and model.facts.precision == "float32" and model.path.endswith(".onnx")
+    ]
+    for model in models:
+        candidates = [parent for parent in parents if model not in parents and model.member == parent.member]
+        yield replace(model, parent=next((item.path for item in candidates if is_derived(model, item)), None))
+
+
+def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The statements of a card on licence, origin and task."""
+    base = card.get("base_model")
+    statements = {
+        "license": card.get("license"),
+        "source_model_id": base[0] if isinstance(base, list) and len(base) == 1 else base,
+        "task": card.get("pipeline_tag"),
+    }
+    return {
+        key: value for key, value in statements.items() if isinstance(value, str) and 0 < len(value) <= 200
+    }

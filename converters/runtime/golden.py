@@ -9,7 +9,7 @@ passes if it differs from the expected one by at most `atol + rtol * |expected|`
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -75,8 +75,7 @@ class GoldenComparison:
         """`max_abs_error` is null if it is infinite."""
         error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
         value = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
-        tolerance = {"atol": self.tolerance.atol, "rtol": self.tolerance.rtol}
-        return {**value, **tolerance, "beyond": self.beyond, "passed": self.passed}
+        return {**value, **asdict(self.tolerance), "beyond": self.beyond, "passed": self.passed}
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
@@ -97,23 +96,22 @@ def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> To
 
 def encode(cases: Sequence[GoldenCase]) -> bytes:
     """Canonical JSON (RFC 8785). Expected values are rounded to a hundredth of `atol`, which takes nothing from a test."""
-    value = {"format": FORMAT, "format_version": FORMAT_VERSION, "cases": [_case(case) for case in cases]}
-    return canonical.encode(value, "golden vectors")
 
+    def tensor(array: Any, data: list[Any]) -> dict[str, Any]:
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
-def _case(case: GoldenCase) -> dict[str, Any]:
-    inputs = {name: _tensor(array, array.reshape(-1).tolist()) for name, array in case.inputs.items()}
-    outputs = {}
-    for name, array in case.outputs.items():
-        tolerance = case.tolerances[name]
-        digits = 2 - math.floor(math.log10(tolerance.atol))
-        rounded = [round(float(value), digits) for value in array.reshape(-1)]
-        outputs[name] = {**_tensor(array, rounded), "atol": tolerance.atol, "rtol": tolerance.rtol}
-    return {"name": case.name, "inputs": inputs, "outputs": outputs}
-
-
-def _tensor(array: Any, data: list[Any]) -> dict[str, Any]:
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
+    values = []
+    for case in cases:
+        outputs = {}
+        for name, array in case.outputs.items():
+            tolerance = case.tolerances[name]
+            digits = 2 - math.floor(math.log10(tolerance.atol))
+            rounded = [round(float(value), digits) for value in array.reshape(-1)]
+            outputs[name] = {**tensor(array, rounded), **asdict(tolerance)}
+        inputs = {name: tensor(array, array.reshape(-1).tolist()) for name, array in case.inputs.items()}
+        values.append({"name": case.name, "inputs": inputs, "outputs": outputs})
+    document = {"format": FORMAT, "format_version": FORMAT_VERSION, "cases": values}
+    return canonical.encode(document, "golden vectors")
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
@@ -171,16 +169,16 @@ def read_tensor(value: Any) -> Any:
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
     """Each expected output of a case beside what a runtime gave; one that it did not give counts as wholly wrong."""
-    return [_compare(case, name, got.get(name)) for name in case.outputs]
-
-
-def _compare(case: GoldenCase, name: str, got: Any) -> GoldenComparison:
     import numpy as np
 
-    expected, tolerance = np.asarray(case.outputs[name], np.float64), case.tolerances[name]
-    if got is None or np.shape(got) != expected.shape:
-        return GoldenComparison(case.name, name, expected.size, math.inf, tolerance, max(1, expected.size))
-    error = np.abs(np.asarray(got, np.float64) - expected)
-    error[np.isnan(error)] = math.inf
-    beyond = int((error > tolerance.atol + tolerance.rtol * np.abs(expected)).sum())
-    return GoldenComparison(case.name, name, expected.size, float(error.max(initial=0.0)), tolerance, beyond)
+    comparisons = []
+    for name, array in case.outputs.items():
+        expected, value, tolerance = np.asarray(array, np.float64), got.get(name), case.tolerances[name]
+        largest, beyond = math.inf, max(1, expected.size)
+        if value is not None and np.shape(value) == expected.shape:
+            error = np.abs(np.asarray(value, np.float64) - expected)
+            error[np.isnan(error)] = math.inf
+            largest = float(error.max(initial=0.0))
+            beyond = int((error > tolerance.atol + tolerance.rtol * np.abs(expected)).sum())
+        comparisons.append(GoldenComparison(case.name, name, expected.size, largest, tolerance, beyond))
+    return comparisons

@@ -1,7 +1,9 @@
 """Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
 
+import math
 from codecs import BOM_UTF8
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +64,13 @@ def self_test(path: Path, vectors: bytes, label: str) -> list[golden.GoldenCompa
 
     A graph that does not run on a case gave none of its outputs.
     """
-    cases = golden.decode(vectors, label)
-    graph = Runnable(path)
-    return [comparison for case in cases for comparison in golden.compare(case, _given(graph, case))]
-
-
-def _given(graph: Runnable, case: golden.GoldenCase) -> golden.Tensors:
-    try:
-        return graph.run(case.inputs)
-    except InputError:
-        return {}
+    graph, comparisons = Runnable(path), []
+    for case in golden.decode(vectors, label):
+        outputs: golden.Tensors = {}
+        with suppress(InputError):
+            outputs = graph.run(case.inputs)
+        comparisons += golden.compare(case, outputs)
+    return comparisons
 
 
 def runtime_version() -> str:
@@ -108,14 +107,15 @@ def _as_array(name: str, value: Any, dtype: str) -> Any:
 
 def to_json(outputs: golden.Tensors) -> dict[str, Any]:
     """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
+
+    def plain(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
     return {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape), "data": _plain(array)}
+        name: {
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "data": [plain(value) for value in array.reshape(-1).tolist()],
+        }
         for name, array in outputs.items()
     }
-
-
-def _plain(array: Any) -> list[Any]:
-    import numpy as np
-
-    values = array.reshape(-1).tolist()
-    return [None if isinstance(value, float) and not np.isfinite(value) else value for value in values]

@@ -63,33 +63,29 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         source: the file, or its bytes.
         name: what errors call it; the file's own name if absent.
     """
+
+    def start(exact: bool) -> Any:
+        options = session_options(prepacking=prepacking, exact=exact)
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.use_deterministic_compute = True
+        import onnxruntime as ort
+
+        model = source if isinstance(source, bytes) else str(source)
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
     try:
-        return _open_session(source, prepacking, threads)
+        try:
+            return start(exact=True)
+        except RegError:
+            raise
+        except Exception:  # noqa: BLE001 - 1.31 has no exact 8-bit kernel for a weight that two nodes share
+            return start(exact=False)
     except RegError:
         raise
     except Exception as error:
         label = name or (source.name if isinstance(source, Path) else "the model")
         file = source if isinstance(source, Path) else None
         raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
-
-
-def _open_session(source: Path | bytes, prepacking: bool, threads: int) -> Any:
-    """Open with exact 8-bit kernels; without them if ONNX Runtime (1.31) cannot make them, as of a weight that two nodes share."""
-    try:
-        return _session(source, session_options(prepacking=prepacking), threads)
-    except RegError:
-        raise
-    except Exception:  # noqa: BLE001 - whatever it is, the second try raises it too
-        return _session(source, session_options(prepacking=prepacking, exact=False), threads)
-
-
-def _session(source: Path | bytes, options: Any, threads: int) -> Any:
-    import onnxruntime as ort
-
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.use_deterministic_compute = True
-    model = source if isinstance(source, bytes) else str(source)
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def numpy_type(kind: str) -> str:
@@ -118,24 +114,21 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     given = {name for name, kind in outputs.items() if kind == BFLOAT16}
     if not taken and not given:
         return dict(zip(outputs, session.run(list(outputs), dict(inputs), options), strict=True))
-    values = {name: _ort_value(array, name in taken) for name, array in inputs.items()}
+    import ml_dtypes
+    import numpy as np
+
+    values = {}
+    for name, array in inputs.items():
+        if name in taken:
+            bits = np.ascontiguousarray(array).astype(ml_dtypes.bfloat16).view(np.uint16)
+            values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, BFLOAT16_NUMBER)
+        else:
+            values[name] = ort.OrtValue.ortvalue_from_numpy(array)
     results = session.run_with_ort_values(list(outputs), values, options)
     return {
         name: _widen(value) if name in given else value.numpy()
         for name, value in zip(outputs, results, strict=True)
     }
-
-
-def _ort_value(array: Any, is_bfloat16: bool) -> Any:
-    import numpy as np
-    import onnxruntime as ort
-
-    if not is_bfloat16:
-        return ort.OrtValue.ortvalue_from_numpy(array)
-    import ml_dtypes
-
-    halved = np.ascontiguousarray(array).astype(ml_dtypes.bfloat16).view(np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(halved, BFLOAT16_NUMBER)
 
 
 def _widen(value: Any) -> Any:

@@ -7,8 +7,8 @@
 | `listings/REVISION.json` | the commit and its files as the Hub listed them last, for work without a network |
 
 A commit, a digest and a path that an endpoint names are held to their form before they become part of a path, and a
-file gets its name only if it has that digest. The client's own cache is read, but never written: huggingface_hub takes
-the name of a file there from the header `ETag`.
+file gets its name only if it has that digest. The client's own cache is not used: huggingface_hub takes the name of a file
+there from the header `ETag`.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def fetch(
 ) -> Path:
     """Download the files of a repository that match a pattern; return the folder of its commit.
 
-    If the Hub cannot be reached or fails, the listing and the files that are here already count, or else those in the client's cache.
+    If the Hub cannot be reached or fails, the listing and the files that are here already count.
 
     Args:
         revision: a branch, tag or commit; None for the main branch.
@@ -70,12 +70,10 @@ def fetch(
         InputError: a file whose path cannot be kept.
     """
     with hub_library("loading a model from the Hub"):
-        from huggingface_hub import constants, errors, snapshot_download
+        from huggingface_hub import constants, errors
     with _translated(name, revision, or_directory):
-        _make_session(name)
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
-        folder = f"models--{name.replace('/', '--')}"
-        root = Path(constants.HF_HOME, "onnxreg", endpoint, folder)
+        root = Path(constants.HF_HOME, "onnxreg", endpoint, f"models--{name.replace('/', '--')}")
         listing = root / "listings" / f"{quote(revision or 'main', safe='')}.json"
         unreachable = None
         try:
@@ -85,79 +83,53 @@ def fetch(
                 with _replacing(file) as new:
                     new.write_text(json.dumps([commit, files]))
         except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
-            if isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500:
+            is_answer = isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500
+            if is_answer or not listing.is_file():
                 raise
-            if not listing.is_file():
-                try:
-                    return Path(
-                        snapshot_download(
-                            name,
-                            revision=revision,
-                            allow_patterns=list(patterns),
-                            ignore_patterns=list(ignored),
-                            local_files_only=True,
-                        )
-                    )
-                except errors.LocalEntryNotFoundError:
-                    raise error from None
             unreachable = error
             commit, files = json.loads(listing.read_text())
         chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]
-        _check_paths(name, chosen)
+        with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
+            check_distinct(map(check_path, chosen))
         for below in ("blobs", f"snapshots/{commit}"):
             (root / below).mkdir(parents=True, exist_ok=True)
 
         def store(path: str) -> None:
             digest, size = files[path]
-            blob = root / "blobs" / digest
+            blob, target = root / "blobs" / digest, root / "snapshots" / commit / path
             with FileLock(root / "blobs" / f"{digest}.lock", fallback_to_soft=False):
-                other = Path(constants.HF_HUB_CACHE, folder, "blobs", digest)
-                if not _has_digest(blob, digest) and not _adopt(other, blob):
+                if not _has_digest(blob, digest):
                     if unreachable is not None:
                         raise unreachable
                     _download(name, commit, path, size, blob)
-            _link(blob, root / "snapshots" / commit / path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not (target.exists() and target.samefile(blob)):
+                with _replacing(target) as new:
+                    try:
+                        new.hardlink_to(blob)
+                    except OSError:
+                        shutil.copyfile(blob, new)
 
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(store, chosen))
         return root / "snapshots" / commit
 
 
-def _make_session(name: str) -> None:
-    """Make the client's connections. HostError for a proxy or certificates of the environment that cannot be used."""
-    import httpx2
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
-
-    try:
-        get_session()
-    except (ImportError, ValueError, httpx2.InvalidURL) as error:
-        raise HostError(
-            f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
-            "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, unset them, or for SOCKS: "
-            "pip install 'httpx2[socks]'",
-        ) from error
-    except OSError as error:
-        raise HostError(
-            f"the trusted certificates cannot be read: {_words(error)}", "check the file in SSL_CERT_FILE"
-        ) from error
-
-
 @contextmanager
 def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator[None]:
     """Translate the errors of huggingface_hub."""
+    import httpx2
     from huggingface_hub import errors
 
     prefix = f"there is no directory {name}; " if or_directory else ""
-    check = f"check the name {name}, or the network" if or_directory else "check the network"
     try:
         yield
     except errors.HFValidationError as error:
         raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
-    except (errors.LocalEntryNotFoundError, *_unreachable()) as error:  # type: ignore[misc]
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            check = "if the server is right, name its certificate in SSL_CERT_FILE"
+    except _unreachable() as error:
         raise RemoteError(
-            f"{prefix}the Hub cannot be reached, and {name} is not in its cache: {_words(error)}", check
+            f"{prefix}the Hub cannot be reached, and {name} is not here: {_words(error)}",
+            f"check the name {name}, the network and the proxy, or name a certificate in SSL_CERT_FILE",
         ) from error
     except errors.GatedRepoError as error:
         raise RemoteError(
@@ -171,6 +143,11 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
         raise NotFoundError(
             f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"
         ) from error
+    except (ImportError, httpx2.InvalidURL) as error:
+        raise HostError(
+            f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
+            "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them",
+        ) from error
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
         raise RemoteError(
             f"{name} could not be fetched from the Hub: {_words(error)}",
@@ -179,7 +156,7 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RemoteError(
             f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})",
-            "check HF_ENDPOINT",
+            "check HF_ENDPOINT and the proxy",
         ) from error
 
 
@@ -258,12 +235,6 @@ def _malformed(name: str, content: str) -> RemoteError:
     )
 
 
-def _check_paths(name: str, paths: Iterable[str]) -> None:
-    """InputError for a path that cannot be a file in a folder of every system."""
-    with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
-        check_distinct(map(check_path, paths))
-
-
 def _has_digest(file: Path, digest: str) -> bool:
     """Return True if a file is there and has this SHA-256 or git object id."""
     if not file.is_file():
@@ -273,26 +244,6 @@ def _has_digest(file: Path, digest: str) -> bool:
     head = b"blob %d\0" % file.stat().st_size
     with file.open("rb") as data:
         return hashlib.file_digest(data, lambda: hashlib.sha1(head)).hexdigest() == digest
-
-
-def _adopt(cached: Path, blob: Path) -> bool:
-    """Take a file from the cache of huggingface_hub; False if it does not have it."""
-    if not _has_digest(cached, blob.name):
-        return False
-    _link(cached.resolve(), blob)
-    return True
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a file another name, as a hard link if possible; what had the name is replaced at once."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.samefile(source):
-        return
-    with _replacing(target) as new:
-        try:
-            new.hardlink_to(source)
-        except OSError:
-            shutil.copyfile(source, new)
 
 
 @contextmanager

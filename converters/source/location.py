@@ -8,7 +8,7 @@ from shlex import quote
 
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, weight_files
-from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, nearest
+from onnxreg.schema.core.errors import InputError, NotFoundError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
@@ -66,12 +66,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         root_only = [*patterns, weights, f"{weights}.index.json"]
         return hub_files.fetch(name, revision, root_only, ["*/*"], or_directory=True)
 
-    try:
-        directory = fetch("model*.safetensors")
-    except (NotFoundError, RemoteError) as error:
-        if near := nearest(name, [path.name for path in Path().iterdir() if path.is_dir()], most=1):
-            error.hint = f"did you mean the directory {near[0]}?"
-        raise
+    directory = fetch("model*.safetensors")
     if more:
         hub_files.fetch(name, directory.name, more)
     if not weight_files(directory):

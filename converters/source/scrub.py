@@ -49,38 +49,31 @@ def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
 
 
 def _scrub(value: Any, name: str, embedded: re.Pattern[str], at: str) -> tuple[Any, list[str]]:
+    changed: list[str] = []
     if isinstance(value, dict):
-        return _scrub_object(value, name, embedded, at)
+        result: dict[str, Any] = {}
+        for key, child in value.items():
+            new = _scrub_text(key, embedded)
+            while new != key and (new in value or new in result):
+                new += "_"
+            position = f"{at}.{new}" if at else new
+            result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, position)
+            changed += [position] if new != key and position not in hits else []
+            changed += hits
+        return result, changed
     if isinstance(value, list):
-        items = [_scrub(child, name, embedded, _join(at, str(index))) for index, child in enumerate(value)]
-        return [child for child, _ in items], [hit for _, hits in items for hit in hits]
+        items = []
+        for index, child in enumerate(value):
+            item, hits = _scrub(child, name, embedded, f"{at}.{index}" if at else str(index))
+            items.append(item)
+            changed += hits
+        return items, changed
     if not isinstance(value, str):
         return value, []
     if at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value):
         return name, [at]
     text = _scrub_text(value, embedded)
     return text, [at] if text != value else []
-
-
-def _scrub_object(
-    value: dict[str, Any], name: str, embedded: re.Pattern[str], at: str
-) -> tuple[dict[str, Any], list[str]]:
-    """Scrub an object; keys that would become one get underscores."""
-    result: dict[str, Any] = {}
-    changed: list[str] = []
-    for key, child in value.items():
-        new = _scrub_text(key, embedded)
-        while new != key and (new in value or new in result):
-            new += "_"
-        position = _join(at, new)
-        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, position)
-        changed += [position] if new != key and position not in hits else []
-        changed += hits
-    return result, changed
-
-
-def _join(at: str, key: str) -> str:
-    return f"{at}.{key}" if at else key
 
 
 def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
@@ -114,51 +107,40 @@ def scrub_file(
 ) -> Scrubbed | None:
     """A JSON file, template or operator config, scrubbed as its kind asks; None if nothing was changed.
 
+    Vocabularies and label maps, whose strings are tokens, are not touched. The comments of an operator config name the
+    directory it was made in.
+
     Args:
         drop: top-level keys of JSON to leave out.
         directories: see `scrub`; that of the file is one of them.
     """
-    if path.suffix == ".json":
-        return scrub_json(path, name, drop, directories)
-    if path.suffix == ".jinja":
-        return _scrub_template(path, name, directories)
-    return scrub_config(path) if path.suffix == ".config" else None
+    changed: list[str] = []
+    if path.suffix == ".json" and path.name not in _VOCABULARY:
+        value, changed = scrub(read_json(path), name, path.parent, *directories)
+        if isinstance(value, dict):
+            changed += [key for key in drop if key in value]
+            value = {key: child for key, child in value.items() if key not in drop}
+        text = json.dumps(value, indent=2) + "\n"
+    elif path.suffix == ".jinja":
+        text, changed = scrub(
+            path.read_bytes().decode("utf-8", "surrogateescape"), name, path.parent, *directories
+        )
+        changed = ["text"] if changed else []
+    elif path.suffix == ".config":
+        lines = path.read_text("utf-8").splitlines()
+        code_lines = [line for line in lines if not line.lstrip().startswith("#")]
+        text, changed = (
+            "".join(f"{line}\n" for line in code_lines),
+            ["comments"] * (len(code_lines) < len(lines)),
+        )
+    return (text.encode("utf-8", "surrogateescape"), changed) if changed else None
 
 
-def _scrub_template(path: Path, name: str, directories: tuple[Path, ...]) -> Scrubbed | None:
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    cleaned, _ = scrub(text, name, path.parent, *directories)
-    return None if cleaned == text else (cleaned.encode("utf-8", "surrogateescape"), ["text"])
-
-
-def scrub_json(
-    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
-) -> Scrubbed | None:
-    """The scrubbed bytes of a JSON file, see `scrub_file`.
-
-    Vocabularies and label maps, whose strings are tokens, are not touched.
-    """
-    if path.name in _VOCABULARY:
-        return None
-    value = read_json(path)
-    result, changed = scrub(value, name, path.parent, *directories)
-    if isinstance(result, dict):
-        changed += [key for key in drop if key in result]
-        result = {key: child for key, child in result.items() if key not in drop}
-    if not changed:
-        return None
-    return (json.dumps(result, indent=2) + "\n").encode(), changed
-
-
-def scrub_config(path: Path) -> Scrubbed | None:
-    """An operator config without its comments, which name the directory it was made in; None if it has none."""
-    lines = path.read_text("utf-8").splitlines()
-    code_lines = [line for line in lines if not line.lstrip().startswith("#")]
-    return (
-        None
-        if len(code_lines) == len(lines)
-        else ("".join(f"{line}\n" for line in code_lines).encode(), ["comments"])
-    )
+def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
+    """Copy a companion without what the machine left in it; see `scrub_file`."""
+    scrubbed = scrub_file(source, name, directories=directories)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
 
 
 def read_json(path: Path) -> Any:

@@ -19,30 +19,17 @@ GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
 SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 PICKLE_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+# fmt: off
 TOKENIZER = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "spm.model",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
+    "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
+    "spiece.model", "spm.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 )
-_TOKENIZER = frozenset(
-    {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
-)
+# fmt: on
 _ROLES = {
-    "config.json": "config",
+    **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
+    CONFIG: "config",
     "id2label.json": "labels",
     "recall_delta.json": "report",
-    "sentencepiece.bpe.model": "tokenizer",
-    "spiece.model": "tokenizer",
-    "spm.model": "tokenizer",
 }
 _known: dict[FileState, Digest] = {}
 CARD = "README.md"
@@ -92,7 +79,7 @@ def digest_files(directory: Path, names: Iterable[str]) -> Digest:
 def role_of(path: str) -> str:
     """The role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
     name = path.rpartition("/")[2]
-    if name in _TOKENIZER or (name.startswith("tokenizer") and name.endswith((".json", ".model"))):
+    if name.startswith("tokenizer") and name.endswith((".json", ".model")):
         return "tokenizer"
     return "operator-config" if name.endswith(".config") else _ROLES.get(name, "other")
 

@@ -1,5 +1,6 @@
 """The tools that shape exported bytes, by name and version, without anything of the one machine."""
 
+import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ _KEYS = ("flags", "Features")
 """Under which /proc/cpuinfo lists them: on x86 and on arm64."""
 
 _CPUINFO = Path("/proc/cpuinfo")
-_Folders = tuple[tuple[str, int | None], ...]
+_Folders = tuple[tuple[str, int], ...]
 
 
 def require(*modules: str) -> None:
@@ -38,7 +39,11 @@ def require(*modules: str) -> None:
 
 def refuse_missing(error: BaseException, purpose: str) -> None:
     """Raise HostError if the lack of a package is behind an error of a library, which it names."""
-    for cause in _causes(error):
+    cause, causes = error, [error]
+    while cause.__cause__ is not None and cause.__cause__ not in causes:
+        cause = cause.__cause__
+        causes.append(cause)
+    for cause in causes:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
             module = cause.name.partition(".")[0]
             if module in EXTRA:
@@ -47,18 +52,9 @@ def refuse_missing(error: BaseException, purpose: str) -> None:
                 f"{purpose} needs {module}, which is not installed", f"pip install {module}"
             ) from error
         if type(cause) is ImportError and cause.name is None:
-            reason = why(cause, 300)
             raise HostError(
-                f"{purpose} needs a package: {reason}", "install the package that it names"
+                f"{purpose} needs a package: {why(cause, 300)}", "install the package that it names"
             ) from error
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """An error, what it was raised from, and so on."""
-    line = [error]
-    while (cause := line[-1].__cause__) is not None and cause not in line:
-        line.append(cause)
-    return line
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
@@ -80,10 +76,7 @@ def tools() -> dict[str, str]:
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
-    """The versions of installed packages; None for one that is not.
-
-    Reading one takes a millisecond, so that is done again only if a folder of `sys.path` changed.
-    """
+    """The versions of installed packages; None for one that is not."""
     folders = _folders()
     return {name: _version(name, folders) for name in names}
 
@@ -110,16 +103,8 @@ def _version(name: str, folders: _Folders) -> str | None:
 
 
 def _folders() -> _Folders:
-    """The folders of `sys.path`, and when each last changed."""
-    return tuple((folder, _changed(folder)) for folder in sys.path)
-
-
-def _changed(folder: str) -> int | None:
-    """The time of the last change of a folder, in nanoseconds; None if it does not exist."""
-    try:
-        return Path(folder).stat().st_mtime_ns
-    except OSError:
-        return None
+    """The folders of `sys.path`, and when each last changed, in nanoseconds."""
+    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.exists(folder))  # noqa: PTH110, PTH116
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
@@ -136,13 +121,9 @@ def distribution_of(module: str) -> tuple[str, str] | None:
     )
 
 
-def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
+def cpu_model() -> str:
     """The name that the processor reports, else its family."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    named = (value for key, value in _cpu_lines(_CPUINFO) if key.startswith(("model name", "Model")))
     return next(filter(None, named), "") or platform.processor() or platform.machine()
 
 
@@ -153,10 +134,14 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
     """
     machine = platform.machine().lower()
     family = _NAMES.get(machine, machine)
+    flags = next((value.split() for key, value in _cpu_lines(cpuinfo) if key.startswith(_KEYS)), [])
+    best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
+    return f"{family}+{best}" if best else family
+
+
+def _cpu_lines(cpuinfo: Path) -> list[tuple[str, str]]:
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return family
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(_KEYS)), [])
-    best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
-    return f"{family}+{best}" if best else family
+        return []
+    return [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)]

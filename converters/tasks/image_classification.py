@@ -1,29 +1,33 @@
 """`image-classification`: the module that a factory makes, with the weights of a checkpoint."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from onnxreg.converters.passes.tools import samples, torch_model
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
-from onnxreg.converters.tasks.code import factory
-from onnxreg.converters.tasks.code.factory import Factory
+from onnxreg.converters.tasks import code
+from onnxreg.converters.tasks.checkpoints import torch_weights
+from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import (
     ExportSubject,
     LabelledInputs,
     LocatedSource,
+    Sample,
     Task,
     TaskOptions,
     read_labelled_inputs,
 )
 from onnxreg.schema.core.digest import directory_digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Preprocessing
 
@@ -31,6 +35,12 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
 """The most bytes of all images of a sample."""
+
+
+MAX_BATCH_IMAGES = 32
+"""Images in one run."""
+MAX_GOLDEN_VALUES = 4_500
+"""Values of input and output together in golden vectors; larger images have no golden vectors."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +146,13 @@ class ImageClassification(Task):
                 raise InputError(f"{source} holds weights, and nothing says of what module", hint)
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
             return FactorySource(self._named(options.factory, Path(source)), checkpoint, dataset)
-        if not factory.is_factory(source):
+        if not code.is_factory(source):
             if Path(source).is_file():
-                raise InputError(
-                    f"{source} does not say which function makes the module", factory.FACTORY_HINT
-                )
-            raise NotFoundError(f"there is no directory {source} of a training run", factory.FACTORY_HINT)
+                raise InputError(f"{source} does not say which function makes the module", code.FACTORY_HINT)
+            raise NotFoundError(f"there is no directory {source} of a training run", code.FACTORY_HINT)
         is_typed = source == self.consent.source
         places = (Path(), self.directory) if is_typed else (self.directory, Path())
-        candidate = factory.find(source, *places)
+        candidate = code.find(source, *places)
         self.consent.check(candidate, options.arguments, source)
         if options.factory not in (None, source, candidate.name):
             raise InputError(
@@ -156,10 +164,10 @@ class ImageClassification(Task):
 
     def _named(self, name: str, source: Path) -> Factory:
         """The factory that the options name, and that may run."""
-        if self.consent.is_recorded:
-            candidate = factory.find_recorded(name, source)
-        else:
-            candidate = factory.find(name, self.directory, Path())
+        is_recorded = self.consent.is_recorded
+        candidate = (
+            code.find_recorded(name, source) if is_recorded else code.find(name, self.directory, Path())
+        )
         self.consent.check(candidate, self.options.arguments)
         return candidate
 
@@ -176,53 +184,139 @@ class ImageClassification(Task):
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
-        factory_source: FactorySource = source.location
-        options = self.options
-        module = factory.make(factory_source.factory, options.arguments)
+        import numpy as np
+
+        options, factory_source = self.options, source.location
+        module = code.make(factory_source.factory, options.arguments)
         torch_weights.load_into(module, factory_source.checkpoint)
-        subject = image_sample.subject_of(
-            module, options.input, options.outputs, options.input_name, options.fixed_batch
-        )
+        subject = subject_of(module, options.input, options.outputs, options.input_name, options.fixed_batch)
         data = self._labelled(factory_source, subject.outputs)
-        sample = image_sample.measure(subject, self._images(factory_source), self.options.fixed_batch)
-        self._check_labels(sample.expected[0][subject.outputs[0]])
+        if data is None:
+            images = draw(options.samples, options.input)
+        else:
+            rows = samples.read(factory_source.dataset, options.samples)
+            images = np.concatenate([row[options.input_name] for row in rows]).astype(np.float32)
+
+        # each image alone, then in batches, to detect a graph that is fixed to one row
+        feeds: list[Feed] = [{options.input_name: images[index : index + 1]} for index in range(len(images))]
+        if not options.fixed_batch:
+            several = images if len(images) > 1 else np.concatenate([images, images])
+            starts = range(0, len(several), MAX_BATCH_IMAGES)
+            feeds += [{options.input_name: several[start : start + MAX_BATCH_IMAGES]} for start in starts]
+        expected = torch_model.run(subject, feeds)
+        values = images[:1].size + sum(array.size for array in expected[0].values())
+        sample = Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {})
+
+        scores = expected[0][subject.outputs[0]]
+        if options.labels and scores.shape[1:] != (len(options.labels),):
+            raise InputError(
+                f"{len(options.labels)} classes are named, the module gives {list(scores.shape[1:])} a row"
+            )
         resolved: dict[str, Any] = {"outputs": list(subject.outputs)}
         if data is not None:
-            resolved["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
+
+            def run(feed: Feed) -> Any:
+                floats = {key: array.astype(np.float32) for key, array in feed.items()}
+                return torch_model.run(subject, [floats])[0]
+
+            resolved["accuracy"] = data.accuracy(run, 1 if options.fixed_batch else MAX_BATCH_IMAGES)
+        fields: dict[str, Any] = {"task": self.id}
+        if options.labels:
+            fields["labels"] = list(options.labels)
+        if (bound := options.bound()) is not None:
+            fields["preprocessing"] = bound.to_json()
         origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        return ExportSubject(
-            origin, sample, subject, fields=self._fields(), resolved_options=resolved, labelled=data
-        )
+        return ExportSubject(origin, sample, subject, fields=fields, resolved_options=resolved, labelled=data)
 
     def dataset(self, source: LocatedSource, resolved_options: Mapping[str, Any]) -> LabelledInputs | None:
         return self._labelled(source.location, resolved_options["outputs"])
 
     def _labelled(self, factory_source: FactorySource, outputs: Any) -> LabelledInputs | None:
+        """The dataset. InputError unless its images are finite floats of the input's shape."""
+        import numpy as np
+
         if factory_source.dataset is None:
             return None
-        data = read_labelled_inputs(factory_source.dataset, [self.options.input_name], list(outputs))
-        image_sample.check(
-            data.inputs[self.options.input_name], self.options.input, factory_source.dataset.name
-        )
+        name, shape = self.options.input_name, self.options.input
+        data = read_labelled_inputs(factory_source.dataset, [name], list(outputs))
+        images, label = data.inputs[name], factory_source.dataset.name
+        if images.dtype.kind != "f" or images.shape[1:] != tuple(shape):
+            kind = f"{images.dtype} {list(images.shape[1:])}"
+            raise InputError(
+                f"{label} holds {kind}, the input is float32 {list(shape)}", "preprocess the images first"
+            )
+        if not np.isfinite(images).all():
+            raise InputError(f"{label} holds NaN or infinity")
         return data
 
-    def _images(self, factory_source: FactorySource) -> Any:
-        """The sample: float32 `[samples, channels, height, width]`."""
-        options = self.options
-        if factory_source.dataset is not None:
-            return image_sample.pick(factory_source.dataset, options.input_name, options.samples)
-        return image_sample.draw(options.samples, options.input)
 
-    def _check_labels(self, scores: Any) -> None:
-        if self.options.labels and scores.shape[1:] != (len(self.options.labels),):
-            raise InputError(
-                f"{len(self.options.labels)} classes are named, the module gives {list(scores.shape[1:])} a row"
-            )
+def subject_of(
+    module: Any,
+    shape: Sequence[int],
+    outputs: Sequence[str] = (),
+    input_name: str = "input",
+    fixed_batch: bool = False,
+) -> TorchModel:
+    """Wrap a module, in evaluation mode and float32, to take an image by name and give a tuple of tensors.
 
-    def _fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"task": self.id}
-        if self.options.labels:
-            fields["labels"] = list(self.options.labels)
-        if (bound := self.options.bound()) is not None:
-            fields["preprocessing"] = bound.to_json()
-        return fields
+    Args:
+        shape: channels, height and width.
+        outputs: the names of the outputs: keys of the mapping that the module gives, or names for what it gives, in order.
+
+    Raises ConversionError if it does not take the shape, InputError if it gives other things than tensors, or not as many.
+    """
+    import torch
+
+    for part in module.modules():
+        if hasattr(part, "set_attn_implementation"):
+            part.set_attn_implementation("eager")  # which exporters keep
+    module = module.float().eval()
+    example = torch.from_numpy(draw(2, shape)[: 1 if fixed_batch else 2])
+
+    def tensors(given: Any) -> dict[str, Any]:
+        if isinstance(given, Mapping):
+            chosen = outputs if outputs and set(outputs) <= set(given) else given
+            return {name: given[name] for name in chosen}
+        members = given if isinstance(given, tuple | list) else (given,)
+        return {str(index): member for index, member in enumerate(members)}
+
+    try:
+        with torch.no_grad():
+            given = module(example)
+    except Exception as error:
+        raise ConversionError(
+            f"the module does not take an input of shape {list(shape)}: {why(error)}"
+        ) from error
+    outcome = tensors(given)
+    if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome.values()):
+        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome.values()})) or "nothing"
+        raise InputError(
+            f"the module gives {kinds}, not tensors", "return a tensor, a tuple or a dict of tensors"
+        )
+    if outputs and len(outputs) != len(outcome):
+        raise InputError(
+            f"the module gives {len(outcome)} outputs, and {len(outputs)} are named: {', '.join(outputs)}"
+        )
+    if not outputs and len(outcome) > 1 and not isinstance(given, Mapping):
+        raise InputError(
+            f"the module gives {len(outcome)} outputs without names", "name them: options: {outputs: [...]}"
+        )
+    names = tuple(outputs) or (tuple(outcome) if len(outcome) > 1 else ("output",))
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, **image: Any) -> Any:
+            return tuple(tensors(self.module(*image.values())).values())
+
+    axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
+    return TorchModel(Named().eval(), {input_name: example}, names, axes)
+
+
+def draw(count: int, shape: Sequence[int]) -> Any:
+    """Draw normal values with a fixed seed: float32 `[count, *shape]`."""
+    import numpy as np
+
+    return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)

@@ -13,7 +13,7 @@ from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.location import check_inside
-from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.converters.source.scrub import copy_scrubbed
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.digest import Digest
@@ -55,19 +55,13 @@ class OnnxFile(Task):
         self.seek(source)
         path = Path(source)
         names = [path.name, *external_files(load_onnx(path), path)]
-        files = [path.parent / name for name in names]
         text_files = text_files_of(path)
         for file in text_files:
             check_inside(file.parent, file)
-        described = (
-            digest_files(text_files[0].parent, [file.name for file in text_files]) if text_files else None
-        )
-        return LocatedSource(
-            path,
-            digest_files(path.parent, names),
-            described=described,
-            files=(*files, *text_files, *self._data_files()),
-        )
+        beside = [file.name for file in text_files]
+        described = digest_files(text_files[0].parent, beside) if text_files else None
+        read = (*(path.parent / name for name in names), *text_files, *self._data_files())
+        return LocatedSource(path, digest_files(path.parent, names), described=described, files=read)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
@@ -81,14 +75,16 @@ class OnnxFile(Task):
             raise _not_loaded(model, error) from error
         feeds = self._feeds(model, path)
         expected = [_outputs(session, feed, path.name) for feed in feeds]
-        golden = {"sample": feeds[0]} if _has_golden(feeds[0], expected[0]) else {}
+        arrays = (*feeds[0].values(), *expected[0].values())
+        is_small = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
+        has_types = all(str(array.dtype) in DTYPES for array in arrays)
+        has_golden = is_small and has_types and all(array.size for array in expected[0].values())
         origin = Source.from_json({"id": name, "digest": str(source.digest)})
         companions = []
         for file in text_files_of(path):
-            scrubbed = scrub_file(file, name, directories=(file.parent,))
-            (directory / file.name).write_bytes(scrubbed[0] if scrubbed else file.read_bytes())
+            copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
-        sample = Sample(feeds, expected, _per_token(model), golden)
+        sample = Sample(feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
         return ExportSubject(origin, sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
@@ -120,35 +116,28 @@ class OnnxFile(Task):
 
 def text_files_of(path: Path) -> list[Path]:
     """The files that make tokens for a graph, `tokenizer.json` first; none without it."""
-    folder = next(
-        (
-            folder
-            for folder in (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
-            if (folder / TEXT_FILES[0]).is_file()
-        ),
-        None,
-    )
-    return [] if folder is None else [file for name in TEXT_FILES if (file := folder / name).is_file()]
+    folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
+    folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
+    return [file for name in TEXT_FILES if (file := folder / name).is_file()]
 
 
 def _not_loaded(model: Any, error: ConversionError) -> ConversionError:
     """Return the same error, naming the operators that neither ONNX nor ONNX Runtime defines."""
-    custom = sorted(set(_custom_operators(model)))
+    versions = {item.domain: item.version for item in model.opset_import}
+    local = {(function.domain, function.name) for function in model.functions}
+    custom = {
+        f"{node.domain or 'ai.onnx'}:{node.op_type}"[:80]
+        for node in model.graph.node
+        if find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is None
+        and node.domain not in RUNTIME_DOMAINS
+        and (node.domain, node.op_type) not in local
+    }
     if not custom:
         return error
     return ConversionError(
-        f"{error.message}: it has custom operators, {', '.join(custom[:6])}",
+        f"{error.message}: it has custom operators, {', '.join(sorted(custom)[:6])}",
         "passes run what they change, and no operator library of others is loaded: replace these operators first",
     )
-
-
-def _custom_operators(model: Any) -> Iterator[str]:
-    versions = {item.domain: item.version for item in model.opset_import}
-    local = {(function.domain, function.name) for function in model.functions}
-    for node in model.graph.node:
-        is_known = find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is not None
-        if not is_known and node.domain not in RUNTIME_DOMAINS and (node.domain, node.op_type) not in local:
-            yield f"{node.domain or 'ai.onnx'}:{node.op_type}"[:80]
 
 
 def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
@@ -162,22 +151,11 @@ def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 def _per_token(model: Any) -> frozenset[str]:
     """Return the outputs whose first axes are those of the input `attention_mask`."""
-    axes = {value.name: _axes(value) for value in (*graph_inputs(model.graph), *model.graph.output)}
+    axes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*graph_inputs(model.graph), *model.graph.output)
+    }
     mask = axes.get(MASK, [])
     if len(mask) != 2:
         return frozenset()
     return frozenset(value.name for value in model.graph.output if axes[value.name][:2] == mask)
-
-
-def _axes(value: Any) -> list[Any]:
-    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
-
-
-def _has_golden(inputs: Feed, outputs: Feed) -> bool:
-    """Tell if one run can be golden vectors."""
-    arrays = (*inputs.values(), *outputs.values())
-    return (
-        all(str(array.dtype) in DTYPES for array in arrays)
-        and all(array.size for array in outputs.values())
-        and sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
-    )

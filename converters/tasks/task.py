@@ -15,7 +15,7 @@ from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import hub_id
-from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
+from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import InputError

@@ -3,8 +3,6 @@
 import inspect
 from collections.abc import Mapping
 
-from pydantic.fields import FieldInfo
-
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.task import Task
@@ -19,26 +17,22 @@ from onnxreg.converters.tasks.text import (
 from onnxreg.schema.core.errors import InputError, nearest
 
 ALIASES: Mapping[str, str] = {
-    "default": "feature-extraction",
-    "embedding": "pooling",
-    "embeddings": "pooling",
-    "text-embedding": "pooling",
-    "sentence-embedding": "pooling",
-    "sentence-embeddings": "pooling",
-    "sentence-similarity": "pooling",
-    "similarity": "pooling",
-    "sequence-classification": "text-classification",
-    "sentiment-analysis": "text-classification",
-    "zero-shot-classification": "text-classification",
-    "text-ranking": "text-classification",
-    "reranking": "text-classification",
-    "ner": "token-classification",
-    "named-entity-recognition": "token-classification",
-    "qa": "question-answering",
-    "extractive-question-answering": "question-answering",
-    "causal-lm": "text-generation",
-    "causal-lm-with-past": "text-generation",
-    "text-generation-with-past": "text-generation",
+    alias: task
+    for task, aliases in {
+        "feature-extraction": ("default",),
+        "pooling": (
+            *("embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings"),
+            *("sentence-similarity", "similarity"),
+        ),
+        "text-classification": (
+            *("sequence-classification", "sentiment-analysis", "zero-shot-classification"),
+            *("text-ranking", "reranking"),
+        ),
+        "token-classification": ("ner", "named-entity-recognition"),
+        "question-answering": ("qa", "extractive-question-answering"),
+        "text-generation": ("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
+    }.items()
+    for alias in aliases
 }
 """Other names that people type, with ours, which alone are recorded.
 
@@ -85,24 +79,14 @@ def find(name: str, kind: type[Task] = Task) -> type[Task]:
 
 
 def table() -> str:
-    """Format every task in Markdown: its summary, and its options with their defaults."""
+    """Format every task in Markdown: the first sentence of its docstring, and its options with their defaults."""
     lines = ["| task | what | options |", "| --- | --- | --- |"]
-    lines += [f"| `{name}` | {_summary(task)} | {_options(task)} |" for name, task in TASKS.items()]
+    for name, task in TASKS.items():
+        text = " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+        options = []
+        for option, field in task.Options.model_fields.items():
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+            words = {True: " yes", False: " no"}[default] if isinstance(default, bool) else f" {default}"
+            options.append(f"`{option}`{'' if default in (None, (), {}) else words}")
+        lines.append(f"| `{name}` | {text} | {', '.join(options)} |")
     return "\n".join(lines) + "\n"
-
-
-def _summary(task: type[Task]) -> str:
-    """Return the first sentence of the docstring."""
-    return " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
-
-
-def _options(task: type[Task]) -> str:
-    return ", ".join(f"`{name}`{_default(field)}" for name, field in task.Options.model_fields.items())
-
-
-def _default(field: FieldInfo) -> str:
-    """Format the default of an option; empty for a required option or an empty default."""
-    default = None if field.is_required() else field.get_default(call_default_factory=True)
-    if default is None or default in ((), {}):
-        return ""
-    return f" {('yes' if default else 'no') if isinstance(default, bool) else default}"

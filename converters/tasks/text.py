@@ -1,6 +1,6 @@
 """Tasks of checkpoints that read tokens, one for each head, and `text-generation`: a decoder, for `ModelBuilder`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,10 +9,9 @@ from pydantic import PositiveInt
 
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part, weight_files
+from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.checkpoints import companion_files, sentence_files, token_sample
+from onnxreg.converters.tasks.checkpoints import sentence_files, token_sample
 from onnxreg.converters.tasks.checkpoints.checkpoint import (
     BATCH,
     ENCODER,
@@ -21,21 +20,21 @@ from onnxreg.converters.tasks.checkpoints.checkpoint import (
     SPANS,
     TEXTS,
     TOKENS,
-    LoadedCheckpoint,
     TaskHead,
     find_checkpoint,
     has_tokenizer,
     load_located,
     located_source,
+    read_config,
+    require_weights,
+    task_of,
 )
+from onnxreg.converters.tasks.checkpoints.companion_files import LABELS, write_companions
 from onnxreg.converters.tasks.checkpoints.sentence_files import Mode, SentenceConfig
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 
-LABELS = "id2label.json"
-HEAD_SUFFIX = "ForCausalLM"
 GENERATION_CONFIG = "generation_config.json"
 """Optional settings of text generation."""
 
@@ -55,11 +54,13 @@ class TextTask(Task):
 
     version = 2
     head: ClassVar[TaskHead]
+    modules: ClassVar[bool] = False
+    """True if all files of sentence-transformers become companions."""
 
     Options = TextOptions
 
     def find(self, source: str) -> LocatedSource:
-        return find_checkpoint(source, self.head, self.trust_remote_code)
+        return find_checkpoint(source, self.head, self.trust_remote_code, modules=self.modules)
 
     def warnings(self, source: LocatedSource) -> Sequence[str]:
         if _has_tokenizer(source):
@@ -73,54 +74,63 @@ class TextTask(Task):
                 SAVE_TOKENIZER,
             )
 
+    def pooling(self, directory: Path) -> SentenceConfig | None:
+        """Return how token vectors become one; None if they do not."""
+        return None
+
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
-        checkpoint = self.checkpoint(source, name)
-        length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
+        import torch
+
+        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
+        model, tokenizer = checkpoint.model, checkpoint.tokenizer
+        module, outputs, length = model, self.head.outputs, int(self.options.max_seq_length)
+        pooling, settings, resolved = self.pooling(checkpoint.directory), {}, dict[str, Any]()
+        if pooling is not None:
+            mode = pooling.mode or "mean"
+            if pooling.lower_case and tokenizer is not None:
+                _lower_case(tokenizer.backend_tokenizer)
+            own = getattr(tokenizer, "model_max_length", length)
+            length = min(length, pooling.max_length or own)
+            module, outputs = pooled(model, mode, pooling.normalize), {"embeddings": (BATCH,)}
+            prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
+            resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
+            if pooling.prompts:
+                settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
+        length = token_sample.longest(length, model)
         inputs = token_sample.input_names(checkpoint)
-        if checkpoint.tokenizer is None:
-            feeds = token_sample.random_feeds(checkpoint.config, inputs, length)
-        else:
-            feeds = token_sample.sample_feeds(checkpoint.tokenizer, inputs, length)
-        module = self.module(checkpoint, token_sample.tensors(feeds[1]))
-        sample = token_sample.measure(module, feeds)
-        files, scrubbed = _write_companions(
-            checkpoint, name, length, directory, inputs, self.settings(checkpoint)
+        feeds = token_sample.sample_feeds(tokenizer, checkpoint.config, inputs, length)
+
+        axis_names = {**dict.fromkeys(inputs, (BATCH, SEQUENCE)), **outputs}
+        axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
+        examples = {name: torch.from_numpy(array) for name, array in feeds[1].items()}
+        subject = TorchModel(module, examples, tuple(outputs), axes)
+        sample = token_sample.measure(subject, feeds)
+
+        files, scrubbed = write_companions(
+            directory, checkpoint, name, length, inputs, settings, self.modules
         )
-        files += self.companions(checkpoint, name, directory)
-        fields = _fields(self.id, checkpoint, length, files)
+        fields: dict[str, object] = {
+            "task": self.id,
+            "family": checkpoint.config.model_type,
+            "config_path": CONFIG,
+            "max_sequence_length": length,
+        }
+        if tokenizer is not None:
+            paths = [file.path for file in files if file.role == "tokenizer"]
+            fields["tokenizer"] = {"path": ".", "files": paths}
+        if checkpoint.labels:
+            fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
+        if (license_name := read_license(checkpoint.directory)) is not None:
+            fields["license"] = license_name
         resolved_options = {
             "max_seq_length": length,
-            **self.resolved_options(checkpoint),
+            **resolved,
             **({"scrubbed": scrubbed} if scrubbed else {}),
         }
         return ExportSubject(
-            checkpoint.source, sample, module, tuple(files), fields, resolved_options, checkpoint
+            checkpoint.source, sample, subject, tuple(files), fields, resolved_options, checkpoint
         )
-
-    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
-        """Load the checkpoint."""
-        return load_located(source, name, self.head, self.trust_remote_code)
-
-    def settings(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
-        """Return further keys of the published config.json."""
-        return {}
-
-    def longest(self, checkpoint: LoadedCheckpoint) -> int:
-        """Return the requested length of the longest row, in tokens."""
-        return int(self.options.max_seq_length)
-
-    def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
-        """Return the module to export."""
-        return torch_model(checkpoint.model, examples, self.head.outputs)
-
-    def companions(self, checkpoint: LoadedCheckpoint, name: str, directory: Path) -> list[DraftFile]:
-        """Write further companions of the task into a directory."""
-        return []
-
-    def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
-        """Return further effective options, for the recipe."""
-        return {}
 
 
 class FeatureExtraction(TextTask):
@@ -131,13 +141,7 @@ class FeatureExtraction(TextTask):
 
     id = "feature-extraction"
     head = ENCODER
-
-    def find(self, source: str) -> LocatedSource:
-        return find_checkpoint(source, self.head, self.trust_remote_code, modules=True)
-
-    def companions(self, checkpoint: LoadedCheckpoint, name: str, directory: Path) -> list[DraftFile]:
-        paths = companion_files.write_sentence_files(directory, checkpoint, name)
-        return [DraftFile("other", path) for path in paths]
+    modules = True
 
 
 class PoolingOptions(TextOptions, title="Options"):
@@ -157,42 +161,13 @@ class Pooling(TextTask):
 
     def find(self, source: str) -> LocatedSource:
         checkpoint_source = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
-        if self.options.mode is None:
-            sentence_files.read(checkpoint_source.location)
+        self.pooling(checkpoint_source.location)
         return checkpoint_source
 
-    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
-        checkpoint = super().checkpoint(source, name)
-        if self._config(checkpoint).lower_case and checkpoint.tokenizer is not None:
-            _lower_case(checkpoint.tokenizer.backend_tokenizer)
-        return checkpoint
-
-    def longest(self, checkpoint: LoadedCheckpoint) -> int:
-        own = getattr(checkpoint.tokenizer, "model_max_length", self.options.max_seq_length)
-        return min(super().longest(checkpoint), self._config(checkpoint).max_length or own)
-
-    def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
-        config = self._config(checkpoint)
-        module = pooled(checkpoint.model, config.mode or "mean", config.normalize)
-        return torch_model(module, examples, {"embeddings": (BATCH,)})
-
-    def settings(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
-        config = self._config(checkpoint)
-        return (
-            {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt}
-            if config.prompts
-            else {}
-        )
-
-    def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
-        config = self._config(checkpoint)
-        prompt = {"prompt": config.prompt} if config.prompt else {}
-        return {"pooling": {"mode": config.mode or "mean", "normalize": config.normalize, **prompt}}
-
-    def _config(self, checkpoint: LoadedCheckpoint) -> SentenceConfig:
+    def pooling(self, directory: Path) -> SentenceConfig:
         """Return the checkpoint's configuration, overridden by the options."""
-        options, mode, normalize = self.options, self.options.mode, self.options.normalize
-        config = SentenceConfig() if options.mode else sentence_files.read(checkpoint.directory)
+        mode, normalize = self.options.mode, self.options.normalize
+        config = SentenceConfig() if mode else sentence_files.read(directory)
         return replace(
             config,
             mode=mode or config.mode,
@@ -233,14 +208,20 @@ class TextGeneration(Task):
     def find(self, source: str) -> LocatedSource:
         location = locate(source)
         directory = location.directory
-        _check_decoder(directory)
+        config = read_config(directory)
+        if task_of(config) != self.id:
+            raise InputError(
+                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}",
+                "text-generation exports decoders such as LlamaForCausalLM",
+            )
+        require_weights(directory)
         names = taking_part(directory, code=False)
         names += [GENERATION_CONFIG] if (directory / GENERATION_CONFIG).is_file() else []
         return located_source(location, names)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        fields = {"task": self.id, "family": _read_config(source.location).get("model_type")}
+        fields = {"task": self.id, "family": read_config(source.location).get("model_type")}
         license_name = read_license(source.location)
         fields |= {} if license_name is None else {"license": license_name}
         return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
@@ -250,22 +231,25 @@ def _has_tokenizer(source: LocatedSource) -> bool:
     return has_tokenizer(source.location / sentence_files.transformer_folder(source.location))
 
 
-def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:
-    """Wrap a module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
-    axis_names = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
-    axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-    return TorchModel(module, examples, tuple(outputs), axes)
-
-
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
     Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension,
-    `cls` the first position, `last` the last one. `normalize` makes each embedding as long as 1.
+    `cls` the first position, `last` the last one, also with padding at the left. `normalize` makes each embedding as
+    long as 1.
     """
     import torch
 
-    pool = {"mean": _mean, "cls": _first, "max": _max, "last": _last}[mode]
+    def pool(hidden: Any, mask: Any) -> Any:
+        if mode == "mean":
+            counts = mask.unsqueeze(-1).to(hidden.dtype)
+            return (hidden * counts).sum(1) / counts.sum(1).clamp(min=1e-9)
+        if mode == "max":
+            return hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)
+        if mode == "cls":
+            return hidden[:, 0]
+        last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
+        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
 
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
@@ -286,87 +270,3 @@ def _lower_case(tokenizer: Any) -> None:
 
     present = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
     tokenizer.normalizer = Sequence([Lowercase(), *present])
-
-
-def _write_companions(
-    checkpoint: LoadedCheckpoint,
-    name: str,
-    length: int,
-    directory: Path,
-    inputs: Sequence[str],
-    settings: Mapping[str, Any],
-) -> tuple[list[DraftFile], list[str]]:
-    """Write the companions; return them, and the names of scrubbed fields."""
-    scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, settings)
-    files = [DraftFile("config", CONFIG)]
-    if checkpoint.labels:
-        companion_files.write_labels(directory / LABELS, checkpoint.labels)
-        files.append(DraftFile("labels", LABELS))
-    if checkpoint.tokenizer is not None:
-        tokenizer = companion_files.write_tokenizer(directory, checkpoint, name, inputs)
-        files += [DraftFile("tokenizer", path) for path in tokenizer]
-    return files, [f"{CONFIG}:{key}" for key in scrubbed]
-
-
-def _fields(
-    task: str, checkpoint: LoadedCheckpoint, length: int, files: list[DraftFile]
-) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "task": task,
-        "family": checkpoint.config.model_type,
-        "config_path": CONFIG,
-        "max_sequence_length": length,
-    }
-    if tokenizer := [file.path for file in files if file.role == "tokenizer"]:
-        fields["tokenizer"] = {"path": ".", "files": tokenizer}
-    if checkpoint.labels:
-        fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
-    license_name = read_license(checkpoint.directory)
-    return fields if license_name is None else {**fields, "license": license_name}
-
-
-def _check_decoder(directory: Path) -> None:
-    architectures = _read_config(directory).get("architectures") or []
-    if not any(str(name).endswith(HEAD_SUFFIX) for name in architectures):
-        names = ", ".join(map(str, architectures))[:200] or "nothing"
-        raise InputError(
-            f"not a causal language model: config.json says {names}",
-            "text-generation exports decoders such as LlamaForCausalLM",
-        )
-    if not weight_files(directory):
-        raise InputError(
-            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
-            "give the directory that save_pretrained wrote",
-        )
-
-
-def _read_config(directory: Path) -> dict[str, Any]:
-    path = directory / CONFIG
-    value = read_json(path) if path.is_file() else None
-    if not isinstance(value, dict):
-        raise InputError(
-            "the checkpoint has no config.json that can be read",
-            "give the directory that save_pretrained wrote",
-        )
-    return value
-
-
-def _mean(hidden: Any, mask: Any) -> Any:
-    counts = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * counts).sum(1) / counts.sum(1).clamp(min=1e-9)
-
-
-def _first(hidden: Any, mask: Any) -> Any:
-    return hidden[:, 0]
-
-
-def _max(hidden: Any, mask: Any) -> Any:
-    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)
-
-
-def _last(hidden: Any, mask: Any) -> Any:
-    """Take the last unmasked position, also with padding at the left."""
-    import torch
-
-    last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
-    return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)

@@ -6,7 +6,7 @@ each of its tokens must have an embedding.
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,14 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.torch_weights import COMPILED, prefix_of
+from onnxreg.converters.tasks.checkpoints.torch_weights import prefix_of, some
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""Refers to another model, which transformers would load if peft is installed; no digest covers that."""
-
 TOKENIZER_FILE = "tokenizer.json"
+SAVED = "give the directory that save_pretrained wrote"
 SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 TRIAL_TEXTS = (
     "The patient was SEEN on 2024-03-18 by Dr. Maria O'Neill-Lindqvist (ward_7B), and can't walk.",
@@ -46,8 +45,6 @@ NOT_TRAINED = re.compile(
     r"|(cos|sin)_cached|relative_position_index)$"
 )
 """Names of a pooler, and of buffers that older versions of transformers saved."""
-RELATIVE_POSITIONS = ("relative_key", "relative_key_query")
-
 BATCH, SEQUENCE = "batch", "sequence"
 
 
@@ -69,10 +66,6 @@ class TaskHead:
     def auto_class(self) -> str:
         return f"AutoModel{self.suffix}"
 
-    def of_use(self, parameter: str) -> bool:
-        """Tell if the outputs depend on a parameter: hidden states do not depend on the pooler of BERT."""
-        return bool(self.suffix) or parameter.partition(".")[0] != "pooler"
-
 
 ENCODER = TaskHead("", "encoder", {"last_hidden_state": (BATCH, SEQUENCE)})
 SPANS = TaskHead(
@@ -83,14 +76,29 @@ SPANS = TaskHead(
 IMAGES = TaskHead("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
 TEXTS = TaskHead("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
 TOKENS = TaskHead("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)
-OTHER_HEADS = {
-    SPANS.suffix: "export it with --task question-answering",
-    TEXTS.suffix: "export it with --task text-classification",
-    TOKENS.suffix: "export it with --task token-classification",
-    IMAGES.suffix: "an image classifier is exported from a function that makes it, see docs/vision.md",
-    "ForCausalLM": "a decoder that writes text is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
+TASK_OF_HEAD = {
+    SPANS.suffix: "question-answering",
+    IMAGES.suffix: "image-classification",
+    TEXTS.suffix: "text-classification",
+    TOKENS.suffix: "token-classification",
+    "ForMaskedLM": "fill-mask",
+    "ForCausalLM": "text-generation",
 }
-"""Hints for a checkpoint of another head, by the end of its class."""
+"""The task of a checkpoint, by the end of its class."""
+
+OTHER_WAYS: Mapping[str | None, str] = {
+    "image-classification": "an image classifier is exported from a function that makes it, see docs/vision.md",
+    "text-generation": "a decoder is exported by the pass ModelBuilder of a recipe, see docs/recipes.md",
+    "fill-mask": "export its encoder: --task feature-extraction",
+}
+"""Hints for checkpoints that no task of texts takes as they are."""
+
+
+def task_of(config: Any) -> str | None:
+    """The task of the architecture that the value of a config.json names; None if it is none of these."""
+    names = config.get("architectures") if isinstance(config, dict) else None
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    return next((task for suffix, task in TASK_OF_HEAD.items() if name.endswith(suffix)), None)
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,7 @@ class LoadedCheckpoint:
 
     `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a
     fast tokenizer that pads and truncates only when asked, None without one; `labels` are in the order of the logits, none
-    without a head that has some. `config` is as it was saved; the model itself keeps no cache of keys and
-    values.
+    without a head that has some. `config` is as it was saved; the model itself keeps no cache of keys and values.
     """
 
     model: Any
@@ -109,7 +116,6 @@ class LoadedCheckpoint:
     labels: tuple[str, ...]
     source: Source
     directory: Path
-    trust_remote_code: bool
 
     @property
     def text_reader(self) -> Any:
@@ -117,14 +123,6 @@ class LoadedCheckpoint:
         if self.tokenizer is None:
             raise InputError("the checkpoint has no tokenizer, so no text can be read", SAVE_TOKENIZER)
         return self.tokenizer
-
-
-def load_checkpoint(
-    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
-) -> LoadedCheckpoint:
-    """Find and load a checkpoint."""
-    require("torch", "transformers")
-    return load_located(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
 
 
 def find_checkpoint(
@@ -148,14 +146,24 @@ def find_checkpoint(
     location = locate(source, trust_remote_code, patterns)
     folder = sentence_files.transformer_folder(location.directory)
     directory = location.directory / folder
-    raw = _raw_config(directory)
+    config = read_config(directory)
     _refuse_own_code(directory, trust_remote_code)
-    _check_architecture(raw, head)
-    if not weight_files(directory):
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise InputError("architectures in config.json of the checkpoint is not a list of names")
+    if config.get("is_encoder_decoder") is True:
         raise InputError(
-            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
-            "give the directory that save_pretrained wrote",
+            "an encoder-decoder takes the words so far as a second input, which no task here has",
+            "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
         )
+    if architectures and not any(name.endswith(head.suffix) for name in architectures):
+        task = task_of(config)
+        hint = f"export a {head.description} that was trained: a head that was not gives random numbers"
+        raise InputError(
+            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
+            OTHER_WAYS.get(task, hint if task is None else f"export it with --task {task}"),
+        )
+    require_weights(directory)
     names = [f"{folder}/{name}" if folder else name for name in taking_part(directory, trust_remote_code)]
     names += sentence_files.present(location.directory) if sentences else []
     companions = sentence_files.module_files(location.directory) if modules else []
@@ -171,11 +179,19 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
     card = directory / CARD
     further = [*([CARD] if card.is_file() else []), *companions]
     described = digest_files(directory, further) if further else None
-    files = (directory, card, *(directory / name for name in names))
     if location.hub_id is None:
+        files = (directory, card, *(directory / name for name in names))
         return LocatedSource(directory, digest, described=described, files=files)
     origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
     return LocatedSource(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
+
+
+def load_checkpoint(
+    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
+) -> LoadedCheckpoint:
+    """Find and load a checkpoint."""
+    require("torch", "transformers")
+    return load_located(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
 
 
 def load_located(
@@ -186,7 +202,8 @@ def load_located(
     Args:
         name: published name of a directory, in place of its path.
 
-    Raises InputError if it is not trained, or its tokenizer has no fast form.
+    Raises InputError if it is not trained, its tokenizer has no fast form or a token without an embedding, or its labels
+    are not numbered.
     """
     root: Path = source.location
     directory = root / sentence_files.transformer_folder(root)
@@ -194,20 +211,154 @@ def load_located(
         model = _load_model(directory, head, trust_remote_code)
         tokenizer = load_tokenizer(directory, trust_remote_code) if has_tokenizer(directory) else None
     if tokenizer is not None:
-        check_vocabulary(model, tokenizer)
-    labels = _labels(_raw_config(directory), model.config) if head.labelled else ()
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+        if rows is not None and highest >= rows:
+            raise InputError(
+                f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
+                "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
+            )
+    labels: tuple[str, ...] = ()
+    if head.labelled:
+        by_number = {int(key): str(value) for key, value in model.config.id2label.items()}
+        labels = tuple(by_number[number] for number in sorted(by_number))
+        if sorted(by_number) != list(range(len(labels))):
+            raise InputError(
+                f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}"
+            )
+        if len(set(labels)) != len(labels):
+            raise InputError("id2label of the checkpoint gives one label to two ids")
     published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
-    return LoadedCheckpoint(model, tokenizer, config, labels, published, root, trust_remote_code)
+    return LoadedCheckpoint(model, tokenizer, config, labels, published, root)
 
 
 def load_model(directory: Path, head: TaskHead) -> Any:
     """Load only the torch module of a checkpoint directory. InputError if it is not trained."""
-    if not weight_files(directory):
-        raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
+    require_weights(directory)
     with silent_transformers():
         return _load_model(directory, head, trust_remote_code=False)
+
+
+def require_weights(directory: Path) -> None:
+    """Raise InputError for a checkpoint directory without weights."""
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin", SAVED
+        )
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The config.json of a checkpoint directory; InputError without one that can be read."""
+    path = directory / CONFIG
+    value = read_json(path) if path.is_file() else None
+    if not isinstance(value, dict):
+        raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
+    return value
+
+
+def _refuse_own_code(directory: Path, trusted: bool) -> None:
+    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest covers."""
+    if (directory / ADAPTER_CONFIG).is_file():
+        raise InputError(
+            f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",
+            "merge it into its model, and save that",
+        )
+
+    def code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
+        """Yield every text under an `auto_map`, at any depth: `[<repository>--]<module>.<class>`."""
+        if isinstance(value, dict):
+            for key, child in value.items():
+                yield from code_names(child, is_inside or key == "auto_map")
+        elif isinstance(value, list):
+            for child in value:
+                yield from code_names(child, is_inside)
+        elif is_inside:
+            yield str(value)
+
+    for name in (CONFIG, "tokenizer_config.json"):
+        path = directory / name
+        names = list(code_names(read_json(path))) if path.is_file() else []
+        if names and not trusted:
+            raise InputError(
+                f"the checkpoint wants its own code to run ({name} has an auto_map)",
+                "read that code, then pass --trust-remote-code",
+            )
+        if foreign_names := [text for text in names if "--" in text]:
+            raise InputError(
+                f"the checkpoint wants code of another repository to run: {name} names {foreign_names[0][:80]!r}",
+                "copy that code beside the checkpoint, and name it in the auto_map without a repository",
+            )
+
+
+def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
+    """Load the torch module of a checkpoint, all of whose weights were trained and none of whose weights are left over.
+
+    An encoder needs no head, no class a pooler that it does not have, and buffers are computed from the config.
+    """
+    import pickle
+
+    import torch
+    import transformers
+
+    try:
+        model, report = getattr(transformers, head.auto_class).from_pretrained(
+            directory,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            weights_only=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+        )
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            "the pickle checkpoint holds more than tensors and was not loaded",
+            "save the weights as safetensors where they were trained",
+        ) from error
+    except Exception as error:
+        refuse_missing(error, "the checkpoint")
+        raise InputError(f"the checkpoint could not be loaded: {_reason(error, directory)}") from error
+
+    hint = f"export a {head.description} that was saved after it was trained"
+    own = (name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler")
+    if missing := sorted(own):
+        if prefix := prefix_of(report["unexpected_keys"], missing):
+            raise InputError(
+                f"the names of the checkpoint's weights begin with {prefix}, those of the class do not",
+                "save the state dict of the module inside",
+            )
+        raise InputError(f"the checkpoint has no values for {some(missing)}", hint)
+    if mismatched := sorted(str(entry[0]) for entry in report["mismatched_keys"]):
+        raise InputError(f"the checkpoint's shapes differ from its config for {some(mismatched)}", hint)
+    relative = read_config(directory).get("position_embedding_type")
+    if relative in ("relative_key", "relative_key_query") and not any(
+        "distance_embedding" in name for name in model.state_dict()
+    ):
+        raise InputError(
+            f"position_embedding_type in config.json is {relative}, which {type(model).__name__} of this "
+            "transformers does not compute",
+            "export it with transformers 4.57 and Optimum, then reg import the directory",
+        )
+    parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
+    dropped = sorted(
+        name
+        for name in report["unexpected_keys"]
+        if not NOT_TRAINED.search(name) and (head.suffix or name.partition(".")[0] in parts)
+    )
+    if dropped:
+        raise InputError(
+            f"{type(model).__name__} has no place for trained weights of the checkpoint: {some(dropped)}",
+            "config.json must describe the model that was trained; delete weights that it does not use from the file",
+        )
+    return model.eval()
+
+
+def _reason(error: Exception, directory: Path) -> str:
+    text = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+    return text.splitlines()[0][:300]
 
 
 def has_tokenizer(directory: Path) -> bool:
@@ -230,9 +381,8 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
             tokenizer = _as_in_file(tokenizer, directory)
     except Exception as error:
         refuse_missing(error, "the tokenizer of the checkpoint")
-        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(
-            f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",
+            f"the tokenizer of the checkpoint could not be loaded: {_reason(error, directory)}",
             f"the checkpoint must hold a {TOKENIZER_FILE}",
         ) from error
     if not tokenizer.is_fast:
@@ -264,11 +414,8 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
         return tokenizer
     plain = PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
     for name, token in tokenizer.special_tokens_map.items():
-        if (
-            isinstance(token, str)
-            and getattr(plain, name, None) is None
-            and file.token_to_id(token) is not None
-        ):
+        is_in_file = isinstance(token, str) and file.token_to_id(token) is not None
+        if is_in_file and getattr(plain, name, None) is None:
             setattr(plain, name, token)
     if file.post_processor is not None:
         plain.backend_tokenizer.post_processor = file.post_processor
@@ -286,191 +433,3 @@ def _encoded(backend: Any) -> list[Any]:
         [text if normalizer is None else normalizer.normalize_str(text) for text in TRIAL_TEXTS],
         [(one.ids, one.type_ids, one.offsets) for one in encodings],
     ]
-
-
-def check_vocabulary(model: Any, tokenizer: Any) -> None:
-    """Raise InputError for a token without a row in the embedding table."""
-    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    highest = max(tokenizer.get_vocab().values(), default=-1)
-    if rows is not None and highest >= rows:
-        raise InputError(
-            f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
-            "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
-        )
-
-
-def _raw_config(directory: Path) -> dict[str, Any]:
-    path = directory / CONFIG
-    if not path.is_file():
-        raise InputError("the checkpoint has no config.json", "give the directory that save_pretrained wrote")
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise InputError("config.json of the checkpoint is not a JSON object")
-    return value
-
-
-def _refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest
-    covers.
-    """
-    if (directory / ADAPTER_CONFIG).is_file():
-        raise InputError(
-            f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",
-            "merge it into its model, and save that",
-        )
-    for name in (CONFIG, "tokenizer_config.json"):
-        path = directory / name
-        code_names = list(_code_named(read_json(path))) if path.is_file() else []
-        if code_names and not trusted:
-            raise InputError(
-                f"the checkpoint wants its own code to run ({name} has an auto_map)",
-                "read that code, then pass --trust-remote-code",
-            )
-        if foreign_names := [text for text in code_names if "--" in text]:
-            raise InputError(
-                f"the checkpoint wants code of another repository to run: {name} names {foreign_names[0][:80]!r}",
-                "copy that code beside the checkpoint, and name it in the auto_map without a repository",
-            )
-
-
-def _code_named(value: Any) -> Iterator[str]:
-    """Yield every text under an `auto_map`, at any depth of a JSON value: `[<repository>--]<module>.<class>`."""
-    if isinstance(value, dict):
-        for key, child in value.items():
-            yield from _texts(child) if key == "auto_map" else _code_named(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from _code_named(child)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for child in value.values() if isinstance(value, dict) else value:
-            yield from _texts(child)
-    else:
-        yield str(value)
-
-
-def _check_architecture(raw: dict[str, Any], head: TaskHead) -> None:
-    architectures = raw.get("architectures") or []
-    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if raw.get("is_encoder_decoder") is True:
-        raise InputError(
-            "an encoder-decoder takes the words so far as a second input, which no task here has",
-            "export it with Optimum, then reg import the directory; or its encoder, saved as a checkpoint of its own",
-        )
-    if architectures and not any(name.endswith(head.suffix) for name in architectures):
-        hints = [hint for suffix, hint in OTHER_HEADS.items() if architectures[0].endswith(suffix)]
-        raise InputError(
-            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
-            hints[0]
-            if hints
-            else f"a head that was never trained gives random numbers: export a {head.description} that was trained",
-        )
-
-
-def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
-    import pickle
-
-    import torch
-    import transformers
-
-    def load(key_mapping: dict[str, str] | None = None) -> Any:
-        return getattr(transformers, head.auto_class).from_pretrained(
-            directory,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            weights_only=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-            key_mapping=key_mapping,
-        )
-
-    try:
-        model, report = load()
-        if any(COMPILED in name for name in report["unexpected_keys"]):
-            model, report = load({re.escape(COMPILED): ""})
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            "the pickle checkpoint holds more than tensors and was not loaded",
-            "save the weights as safetensors where they were trained",
-        ) from error
-    except Exception as error:
-        refuse_missing(error, "the checkpoint")
-        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
-        raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
-    _refuse_incomplete(report, head)
-    _refuse_dropped(report["unexpected_keys"], model, head, _raw_config(directory))
-    return model.eval()
-
-
-def _refuse_incomplete(report: dict[str, Any], head: TaskHead) -> None:
-    """Raise InputError for missing weights: a head without weights would hold random numbers."""
-    missing = sorted(filter(head.of_use, report["missing_keys"]))
-    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    hint = f"export a {head.description} that was saved after it was trained"
-    if missing:
-        if prefix := prefix_of(report["unexpected_keys"], missing):
-            raise InputError(
-                f"the names of the checkpoint's weights begin with {prefix}, those of the class do not",
-                "save the state dict of the module inside",
-            )
-        raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
-    if mismatched:
-        raise InputError(f"the checkpoint's shapes differ from its config for {_some(mismatched)}", hint)
-
-
-def _refuse_dropped(unexpected: Iterable[str], model: Any, head: TaskHead, raw: dict[str, Any]) -> None:
-    """Raise InputError for trained weights that the class has no place for: its results would be others.
-
-    An encoder needs no head, no class a pooler that it does not have, and buffers are computed from the config.
-    """
-    parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
-    dropped = sorted(
-        name
-        for name in unexpected
-        if not NOT_TRAINED.search(name) and (head.suffix or name.partition(".")[0] in parts)
-    )
-    relative = raw.get("position_embedding_type")
-    if relative in RELATIVE_POSITIONS and not any(
-        "distance_embedding" in name for name in model.state_dict()
-    ):
-        raise InputError(
-            f"position_embedding_type in config.json is {relative}, which {type(model).__name__} of this "
-            "transformers does not compute",
-            "export it with transformers 4.57 and Optimum, then reg import the directory",
-        )
-    if dropped:
-        raise InputError(
-            f"{type(model).__name__} has no place for trained weights of the checkpoint: {_some(dropped)}",
-            "config.json must describe the model that was trained; delete weights that it does not use from the file",
-        )
-
-
-def _some(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
-    """Return the labels in the order of the logits; InputError if the config contradicts itself."""
-    id2label = {int(key): str(value) for key, value in config.id2label.items()}
-    count = len(id2label)
-    if sorted(id2label) != list(range(count)):
-        raise InputError(f"id2label of the checkpoint does not number its labels from 0 to {count - 1}")
-    labels = tuple(id2label[index] for index in range(count))
-    if len(set(labels)) != count:
-        raise InputError("id2label of the checkpoint gives one label to two ids")
-    label2id = raw.get("label2id")
-    for label, number in label2id.items() if isinstance(label2id, dict) else ():
-        index = int(number) if str(number).isdecimal() else -1
-        if label != f"LABEL_{number}" and id2label.get(index) != label:
-            raise InputError(
-                f"label2id and id2label in config.json of the checkpoint do not match: {label[:80]!r} is "
-                f"{str(number)[:20]} in label2id, and id2label[{str(number)[:20]}] is another",
-                "correct the one that is wrong: an output's label is taken from id2label",
-            )
-    return labels

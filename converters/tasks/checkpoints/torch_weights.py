@@ -6,14 +6,12 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
 
+WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
+"""Keys of the weights in checkpoints that also hold an epoch and an optimizer."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
 """Keys of averages of the weights, which some trainings evaluate and publish."""
-WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights", *AVERAGED_KEYS)
-"""Keys of the weights in checkpoints that also hold an epoch and an optimizer."""
-PREFIXES = ("module.", "model.")
-"""Prefixes that `DataParallel` and Lightning add to every name."""
-COMPILED = "_orig_mod."
-"""The part that `torch.compile` adds to names."""
+PREFIXES = ("_orig_mod.", "module.", "model.")
+"""Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
 
 
 def best_of(run: Path) -> Path:
@@ -33,24 +31,45 @@ def best_of(run: Path) -> Path:
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
 
+    A prefix that all weights have and not all names of the module is removed.
+
     Raises InputError if the file holds anything else, or not exactly the module's tensors in their shapes.
     """
     expected = module.state_dict()
-    weights = _renamed(_unwrapped(_read(path), path.name), expected)
+    weights = _read(path)
+    for prefix in PREFIXES:
+        are_below = [all(name.startswith(prefix) for name in names) for names in (weights, expected)]
+        if are_below == [True, False]:
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
     counts = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
     weights = {**counts, **weights}
     missing = sorted(expected.keys() - weights.keys())
-    if prefix := prefix_of(weights, missing):
+    if outer := prefix_of(weights, missing):
         raise InputError(
-            f"{path.name} is not of this module: its names begin with {prefix}",
+            f"{path.name} is not of this module: its names begin with {outer}",
             "save the state dict of the module inside, or let the factory make the module around it",
         )
-    _refuse("the checkpoint has no values for", missing, path)
-    _refuse("the module has no place for", sorted(weights.keys() - expected.keys()), path)
-    mismatched = sorted(name for name, value in expected.items() if value.shape != weights[name].shape)
-    _refuse("the checkpoint has other shapes than the module for", mismatched, path)
-    kinds = sorted(name for name, value in expected.items() if _kind(value) != _kind(weights[name]))
-    _refuse("the checkpoint has other kinds of numbers than the module for", kinds, path)
+
+    def kind(tensor: Any) -> tuple[object, ...]:
+        layout = (tensor.layout, tensor.is_quantized, tensor.is_meta)
+        return (tensor.is_floating_point(), tensor.is_complex(), *layout)
+
+    both = expected.keys() & weights.keys()
+    for problem, names in {
+        "the checkpoint has no values for": missing,
+        "the module has no place for": weights.keys() - expected.keys(),
+        "the checkpoint has other shapes than the module for": {
+            name for name in both if expected[name].shape != weights[name].shape
+        },
+        "the checkpoint has other kinds of numbers than the module for": {
+            name for name in both if kind(expected[name]) != kind(weights[name])
+        },
+    }.items():
+        if names:
+            raise InputError(
+                f"{path.name} is not of this module: {problem} {some(sorted(names))}",
+                "the factory must make the module that was trained, with the same arguments",
+            )
     module.load_state_dict(weights)
 
 
@@ -62,21 +81,23 @@ def prefix_of(names: Iterable[str], missing: Sequence[str]) -> str | None:
     return None
 
 
-def _kind(tensor: Any) -> tuple[object, ...]:
-    """Describe the kind of a tensor: float, complex, sparse, quantized, or without values."""
-    layout = (tensor.layout, tensor.is_quantized, tensor.is_meta)
-    return (tensor.is_floating_point(), tensor.is_complex(), *layout)
+def some(names: Sequence[str], most: int = 6) -> str:
+    """The first names of many, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> Mapping[str, Any]:
+    """The weights of a file, at the top or under one of `WRAPPER_KEYS`. InputError for anything else than tensors by name."""
     import torch
 
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+            value: Any = load_file(path)
+        else:
+            value = torch.load(path, map_location="cpu", weights_only=True)
     except ImportError as error:
         raise missing_extra("safetensors", "export", "reading a checkpoint") from error
     except Exception as error:
@@ -84,44 +105,20 @@ def _read(path: Path) -> Any:
             f"{path.name} is not a checkpoint of tensors alone, or it is cut short",
             "copy it again; a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)",
         ) from error
-
-
-def _unwrapped(value: Any, name: str) -> Mapping[str, Any]:
-    import torch
-
-    hint = f"torch.save(module.state_dict(), FILE): names and tensors at the top, or under {', '.join(WRAPPER_KEYS)}"
-    keys = [key for key in WRAPPER_KEYS if isinstance(value, Mapping) and isinstance(value.get(key), Mapping)]
+    wrapped = value if isinstance(value, Mapping) else {}
+    keys = [key for key in (*WRAPPER_KEYS, *AVERAGED_KEYS) if isinstance(wrapped.get(key), Mapping)]
     if averages := [key for key in keys[1:] if key in AVERAGED_KEYS]:
         raise InputError(
-            f"{name} holds weights under {keys[0]}, and an average of them under {averages[0]}",
-            f"save the ones to export: torch.save(torch.load({name!r})[{averages[0]!r}], 'weights.pth')",
+            f"{path.name} holds weights under {keys[0]}, and an average of them under {averages[0]}",
+            f"save the ones to export: torch.save(torch.load({path.name!r})[{averages[0]!r}], 'weights.pth')",
         )
-    value = value[keys[0]] if keys else value
-    if not isinstance(value, Mapping) or not value:
-        raise InputError(f"{name} holds no weights by name", hint)
-    if not all(isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in value.items()):
-        raise InputError(f"{name} holds other things than tensors by name", hint)
-    return value
-
-
-def _renamed(weights: Mapping[str, Any], expected: Iterable[str]) -> Mapping[str, Any]:
-    """Remove what `torch.compile` adds, then a prefix that all weights have and not all expected names."""
-    if not any(COMPILED in name for name in expected):
-        weights = {name.replace(COMPILED, ""): tensor for name, tensor in weights.items()}
-    for prefix in PREFIXES:
-        if _have(weights, prefix) and not _have(expected, prefix):
-            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
-    return weights
-
-
-def _have(names: Iterable[str], prefix: str) -> bool:
-    return all(name.startswith(prefix) for name in names)
-
-
-def _refuse(problem: str, names: list[str], path: Path, most: int = 6) -> None:
-    if names:
-        more = f" and {len(names) - most} more" if len(names) > most else ""
+    weights = wrapped[keys[0]] if keys else wrapped
+    is_named = all(
+        isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in weights.items()
+    )
+    if not weights or not is_named:
         raise InputError(
-            f"{path.name} is not of this module: {problem} {', '.join(names[:most])}{more}",
-            "the factory must make the module that was trained, with the same arguments",
+            f"{path.name} holds no tensors by name alone",
+            f"torch.save(module.state_dict(), FILE): at the top, or under {', '.join(WRAPPER_KEYS)}",
         )
+    return weights

@@ -201,7 +201,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "leave for the file that imports it from another": Attack(
         (*PULLED, "--allow-code", "kit/__init__.py", "--allow-code", "kit/__init__.py:build"),
-        said="--allow-code kit/nets/small.py:build",
+        said="kit/__init__.py does not define build",
         options={"factory": "kit:build"},
         files={"kit/__init__.py": "from kit.nets.small import build\n"},
     ),
@@ -213,7 +213,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "what an installed module has from another": Attack(
         (*PULLED, "--allow-code", OPEN),
-        said=f"{OPEN} is of ",
+        said="tarfile does not define bltn_open",
         options={"factory": OPEN, "arguments": {"file": "ran", "mode": "w"}},
         beside={"code": {"name": OPEN, "distribution": "python", "version": platform.python_version()}},
     ),
@@ -338,7 +338,6 @@ def documents(evil: str) -> dict[str, tuple[tuple[str, ...], str]]:
         "checkpoint": "best.pth",
         "input": [1, 8, 8],
         "classes": ["a", "b"],
-        "outputs": {"logits": 0, "embedding": 1},
     }
     by_backbone = {"family": 1, "name": "acme/f", "backbone": backbone, "heads": {"folder": "run"}}
     files = {
@@ -459,9 +458,7 @@ def test_an_installed_function_is_bound_by_its_distribution(
     again = ("rebuild", NAME, "--source", ".", "--json")
     assert reg(*again).error["hint"] == "read it, then pass --allow-code torch.nn:Linear"
     assert reg(*again, "--allow-code", "torch.nn:Linear").status == 0
-    monkeypatch.setattr(
-        "onnxreg.converters.tasks.code.factory.distribution_of", lambda module: ("torch", "9.9")
-    )
+    monkeypatch.setattr("onnxreg.converters.tasks.code.distribution_of", lambda module: ("torch", "9.9"))
     other = reg(*again, "--allow-code", "torch.nn:Linear")
     assert other.status == 2
     told = f"was made by torch.nn:Linear of torch {version}, here it is torch.nn:Linear of torch 9.9"
@@ -471,10 +468,10 @@ def test_an_installed_function_is_bound_by_its_distribution(
 def test_a_folder_that_is_called_site_packages_is_not_installed(
     tmp_path: Path, evil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.converters.tasks.code import factory
+    from onnxreg.converters.tasks import code
 
     write(tmp_path / "site-packages" / "kit_under_test.py", evil)
-    found = factory.find("kit_under_test:build", tmp_path / "site-packages")
+    found = code.find("kit_under_test:build", tmp_path / "site-packages")
     assert (found.label, found.code.distribution) == ("kit_under_test.py", None)
 
 
@@ -528,7 +525,7 @@ def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path: Path, marker
     """A `.pyc` that claims to need no check is of other text than the digest is over."""
     from importlib.util import cache_from_source
 
-    from onnxreg.converters.tasks.code import factory
+    from onnxreg.converters.tasks import code
 
     package = tmp_path / "compiled_under_test"
     honest = "import torch\ndef build():\n    return torch.nn.ReLU()\n"
@@ -536,7 +533,7 @@ def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path: Path, marker
         write(file, honest)
         compiled(file, Path(cache_from_source(str(file))), evil)
     for source in ("alone.py:build", "compiled_under_test.nets:build"):
-        factory.make(factory.find(source, tmp_path), {})
+        code.make(code.find(source, tmp_path), {})
     assert not marker.exists()
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import compiled_under_test"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.source.scrub import is_absolute_path, scrub, scrub_json
+from onnxreg.converters.source.scrub import is_absolute_path, scrub, scrub_file
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_tokens_and_labels_in_a_config_are_kept() -> None:
 def test_a_file_without_paths_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"a":   1}')
-    assert scrub_json(path, "a") is None
+    assert scrub_file(path, "a") is None
 
 
 def test_tokens_are_not_paths(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "vocab.json", "id2label.json", "added_tokens.json"):
         path = tmp_path / name
         path.write_text(json.dumps({"0": "/usr/bin/python"}))
-        assert scrub_json(path, "a") is None
+        assert scrub_file(path, "a") is None
 
 
 def test_text_survives_whatever_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer_config.json"
     value = {"a": "\ud83d \u00e9", "b": 10**30, "c": 1e-12}
     path.write_text(json.dumps(value | {"name_or_path": "/home/jane/model"}))
-    scrubbed = scrub_json(path, "acme/a")
+    scrubbed = scrub_file(path, "acme/a")
     assert scrubbed is not None
     assert json.loads(scrubbed[0]) == value | {"name_or_path": "acme/a"}
     assert scrubbed[1] == ["name_or_path"]

@@ -53,10 +53,10 @@ def save(project: Path) -> Save:
     def made(function: str = "build", file: str = "best.pth", **arguments: Any) -> Path:
         import torch
 
-        from onnxreg.converters.tasks.code import factory
+        from onnxreg.converters.tasks import code
 
         torch.manual_seed(0)
-        module = factory.make(factory.find(f"net.py:{function}", project), arguments)
+        module = code.make(code.find(f"net.py:{function}", project), arguments)
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
         path = project / file

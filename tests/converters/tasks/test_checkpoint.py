@@ -174,19 +174,6 @@ def test_positions_that_this_transformers_does_not_compute_are_refused(checkpoin
     assert load_checkpoint(str(checkpoint), "x", TOKENS).labels
 
 
-@pytest.mark.parametrize("part", ["", "bert."])
-def test_the_names_of_a_compiled_model_are_read(bert: Path, checkpoint: Path, part: str) -> None:
-    import torch
-
-    def rename(tensors: dict[str, Any]) -> None:
-        for name in [name for name in tensors if name.startswith(part)]:
-            tensors[f"{part}_orig_mod.{name.removeprefix(part)}"] = tensors.pop(name)
-
-    resave(checkpoint, rename)
-    models = [load_checkpoint(str(path), "x", TOKENS).model for path in (bert, checkpoint)]
-    assert all(map(torch.equal, *(model.state_dict().values() for model in models)))
-
-
 def test_a_prefix_of_all_names_is_reported(checkpoint: Path) -> None:
     resave(
         checkpoint,
@@ -300,11 +287,9 @@ def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None
     [
         ({"id2label": {"0": "O", "1": "A", "2": "B", "3": "C", "5": "D"}}, "does not number its labels"),
         ({"id2label": {"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}}, "one label to two ids"),
-        ({"label2id": {"O": 1, "B-NAME": 0}}, "'O' is 1"),
-        ({"label2id": {"O": "0", "B-NAME": "2"}}, "'B-NAME' is 2"),
         ({"id2label": {"0": "O", "1": "A"}, "label2id": {"O": 0, "A": 1}}, "shapes differ"),
     ],
-    ids=["gap", "twice", "contradiction", "contradiction in texts", "count"],
+    ids=["gap", "twice", "count"],
 )
 def test_labels_that_do_not_match(checkpoint: Path, keys: dict[str, Any], message: str) -> None:
     change(checkpoint / "config.json", **keys)
@@ -393,7 +378,6 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.example"))
 
     cases = [
-        (errors.LocalEntryNotFoundError("none"), RemoteError, "not in its cache"),
         (
             errors.RepositoryNotFoundError("none", response=refused),
             NotFoundError,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from onnxreg.converters.tasks.code import factory
+from onnxreg.converters.tasks import code
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 TRAP = "raise RuntimeError('this code ran')\n"
@@ -36,12 +36,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
      (":build", False), ("net:2x", False), ("C:\\runs", False)],
 )  # fmt: skip
 def test_is_factory(source: str, expected: bool) -> None:
-    assert factory.is_factory(source) is expected
+    assert code.is_factory(source) is expected
 
 
 def test_a_package_is_hashed_whole_and_not_run(project: Path) -> None:
     (project / "kit_under_test" / "__init__.py").write_text(TRAP, "utf-8")
-    found = factory.find("kit_under_test.nets.small:build", Path())
+    found = code.find("kit_under_test.nets.small:build", Path())
     assert found.name == "kit_under_test.nets.small:build"
     assert sorted(found.files) == [
         "kit_under_test/__init__.py",
@@ -55,17 +55,17 @@ def test_a_package_is_hashed_whole_and_not_run(project: Path) -> None:
 
 def test_a_module_of_a_package_is_made_with_arguments(project: Path) -> None:
     path = list(sys.path)
-    made = factory.make(factory.find("kit_under_test.nets.small:build", Path()), {"width": 3})
+    made = code.make(code.find("kit_under_test.nets.small:build", Path()), {"width": 3})
     assert (made.in_features, sys.path) == (3, path)
 
 
 def test_a_file_lies_beside_the_recipe_or_here(project: Path) -> None:
     (project / "recipes").mkdir()
     (project / "recipes" / "net.py").write_text("def build():\n    pass\n", "utf-8")
-    found = factory.find("net.py:build", Path("recipes"))
+    found = code.find("net.py:build", Path("recipes"))
     assert (found.file, found.name) == (project / "recipes" / "net.py", "net:build")
     with pytest.raises(NotFoundError, match=r"there is no file net\.py"):
-        factory.find("net.py:build", Path())
+        code.find("net.py:build", Path())
 
 
 def test_equal_names_in_two_places_are_two_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +75,14 @@ def test_equal_names_in_two_places_are_two_modules(tmp_path: Path, monkeypatch: 
         text = f"import torch\ndef build():\n    return torch.nn.Linear({width}, 1)\n"
         (place / "twice_under_test.py").write_text(text, "utf-8")
         for source in ("twice_under_test:build", "twice_under_test.py:build"):
-            assert factory.make(factory.find(source, place), {}).in_features == width
+            assert code.make(code.find(source, place), {}).in_features == width
 
 
 def test_random_weights_are_the_same_each_time_and_leave_the_generator_alone(project: Path) -> None:
     torch.manual_seed(7)
     state = torch.random.get_rng_state()
     first, second = (
-        factory.make(factory.find("kit_under_test.nets.small:build", Path()), {}).weight for _ in range(2)
+        code.make(code.find("kit_under_test.nets.small:build", Path()), {}).weight for _ in range(2)
     )
     assert torch.equal(first, second)
     assert torch.equal(state, torch.random.get_rng_state())
@@ -91,13 +91,13 @@ def test_random_weights_are_the_same_each_time_and_leave_the_generator_alone(pro
 @pytest.mark.parametrize("source", ["kit_under_test.absent:build", "no_such_module:build", "sys:exit"])
 def test_a_module_that_is_not_there(project: Path, source: str) -> None:
     with pytest.raises(NotFoundError, match="there is no Python module"):
-        factory.find(source, Path())
+        code.find(source, Path())
 
 
 @pytest.mark.parametrize("source", ["net", "a b:build", "../net:build"])
 def test_a_text_that_names_none(source: str) -> None:
     with pytest.raises(InputError, match="is not a factory"):
-        factory.find(source, Path())
+        code.find(source, Path())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_text_that_names_none(source: str) -> None:
 def test_a_factory_that_makes_none(tmp_path: Path, body: str, error: type[Exception], message: str) -> None:
     (tmp_path / "f.py").write_text(body, "utf-8")
     with pytest.raises(error, match=message):
-        factory.make(factory.find("f.py:build", tmp_path), {})
+        code.make(code.find("f.py:build", tmp_path), {})
 
 
 def test_code_that_the_digest_does_not_cover_is_refused(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_code_that_the_digest_does_not_cover_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=r"net\.py imports layers_under_test\.py, which its digest does not cover"
         ):
-            factory.make(factory.find("net.py:build", tmp_path), {})
+            code.make(code.find("net.py:build", tmp_path), {})
 
 
 def test_code_of_another_place_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,15 +143,15 @@ def test_code_of_another_place_is_refused_too(tmp_path: Path, monkeypatch: pytes
         "utf-8",
     )
     with pytest.raises(InputError, match=r"net\.py imports helper_under_test\.py, which its digest does not"):
-        factory.make(factory.find("net.py:build", tmp_path / "here"), {})
+        code.make(code.find("net.py:build", tmp_path / "here"), {})
 
 
 def test_installed_packages_that_are_imported_are_known(project: Path) -> None:
     text = "import torch.nn as nn, json\nfrom numpy.random import default_rng\nfrom . import parts\n"
     (project / "kit_under_test" / "parts.py").write_text(text, "utf-8")
-    assert factory.find("kit_under_test.nets.small:build", Path()).packages == ("numpy", "torch")
+    assert code.find("kit_under_test.nets.small:build", Path()).packages == ("numpy", "torch")
     (project / "kit_under_test" / "parts.py").write_text("def (:\n", "utf-8")
-    assert factory.find("kit_under_test.nets.small:build", Path()).packages == ("torch",)
+    assert code.find("kit_under_test.nets.small:build", Path()).packages == ("torch",)
 
 
 def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(project: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(
     for width in (2, 3):
         text = f"import torch\ndef part(_):\n    return torch.nn.Linear({width}, 1)\n"
         (project / "kit_under_test" / "parts.py").write_text(text, "utf-8")
-        assert factory.make(factory.find(source, Path()), {}).in_features == width
+        assert code.make(code.find(source, Path()), {}).in_features == width
     assert list(project.rglob("__pycache__")) == []
 
 
@@ -167,5 +167,5 @@ def test_prints_of_a_factory_go_to_stderr(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "f.py").write_text(
         "import torch\ndef build():\n    print('building')\n    return torch.nn.ReLU()\n", "utf-8"
     )
-    factory.make(factory.find("f.py:build", tmp_path), {})
+    code.make(code.find("f.py:build", tmp_path), {})
     assert capsys.readouterr() == ("", "building\n")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError

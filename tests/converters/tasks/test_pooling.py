@@ -142,7 +142,7 @@ def test_the_documents_of_a_sentence_encoder_are_read(
         ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, None, "several ways at once"),
         ([1], None, "not a JSON object"),
         ({}, ["Transformer", "Pooling", "Dense"], "Transformer, Pooling, Dense"),
-        ({}, ["Transformer"], "does not begin with"),
+        ({}, ["Transformer"], "runs a text through Transformer;"),
         ({}, ["StaticEmbedding"], "StaticEmbedding"),
         ({"token_weights": [1]}, None, r"token_weights in 1_Pooling/config\.json"),
     ],

@@ -37,9 +37,6 @@ FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "params": lambda state: {"params": state},
     "average": lambda state: {"model_ema": state},
     "compiled": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
-    "compiled and parallel": lambda state: {
-        f"module._orig_mod.{name}": value for name, value in state.items()
-    },
     "without counts": lambda state: {
         name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
     },
@@ -107,9 +104,9 @@ def test_bytes_that_are_no_checkpoint_are_refused(tmp_path: Path, suffix: str, d
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "holds no weights by name"),
-        ([torch.zeros(2)], "holds no weights by name"),
-        ({"epoch": 3}, "holds other things than tensors"),
+        ({}, "holds no tensors by name"),
+        ([torch.zeros(2)], "holds no tensors by name"),
+        ({"epoch": 3}, "holds no tensors by name"),
         ({"0.weight": torch.zeros(3, 4)}, r"has no values for 0\.bias, 1\.bias, .*"),
         ({**module().state_dict(), "2.weight": torch.zeros(1)}, r"the module has no place for 2\.weight"),
         ({f"net.{name}": value for name, value in module().state_dict().items()}, r"begin with net\."),

@@ -1,0 +1,398 @@
+"""Code that makes a module, the consent that it needs, and imports of nothing else.
+
+A *factory* is `module:function`, found and hashed without running it: by the digest of its file or its whole package, or, if it
+is installed, by its distribution and the version of that. Consent is given by a person on the command line, for one
+command; nothing remembers it. The rule in words: docs/threat-model.md.
+"""
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from traceback import extract_tb
+from types import CodeType, ModuleType
+from typing import Any, Self
+
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.source.source_files import below, digest_file
+from onnxreg.converters.source.toolchain import distribution_of, distributions
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.manifest.parts import Code
+
+FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
+MAX_SHOWN = 300
+"""Characters of the arguments in a message."""
+_RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+"""The module of a factory as a manifest names it: never a path."""
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A function by name in a module of this machine. `paths` is where its imports are looked for first;
+    `is_file` whether it was named by the path of its file.
+
+    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole
+    package that it is in. An installed function has none.
+    """
+
+    module: str
+    function: str
+    file: Path
+    paths: tuple[str, ...]
+    is_file: bool
+    files: Mapping[str, Path]
+
+    @property
+    def name(self) -> str:
+        """The name as it is published: it holds no directory."""
+        return f"{self.module}:{self.function}"
+
+    @property
+    def label(self) -> str | None:
+        """The name of its file in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
+        return next((name for name, path in self.files.items() if path == self.file), None)
+
+    @property
+    def digests(self) -> dict[str, Digest]:
+        """The digest of each file of its code, or of the record of its distribution, as parts of a source."""
+        if not self.files:
+            return {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
+        return {f"code/{name}": digest_file(path) for name, path in self.files.items()}
+
+    @property
+    def code(self) -> Code:
+        """The record of it in a manifest."""
+        if not self.files:
+            distribution, version = distribution_of(self.module) or (None, None)
+            return Code(name=self.name, distribution=distribution, version=version)
+        digests = {name: digest_file(path) for name, path in self.files.items()}
+        single = next(iter(digests.values())) if len(digests) == 1 else None
+        return Code(name=self.name, digest=single or directory_digest(digests))
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages that its files import by name, or that it is in; a file that is not Python has none."""
+        imported = set() if self.files else {self.module.partition(".")[0]}
+        for path in self.files.values():
+            try:
+                nodes = list(ast.walk(ast.parse(path.read_bytes())))
+            except (SyntaxError, ValueError, MemoryError, RecursionError):
+                continue
+            for node in nodes:
+                if isinstance(node, ast.Import):
+                    imported |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+                    imported.add(node.module.partition(".")[0])
+        installed = distributions()
+        return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
+
+
+def is_factory(source: str) -> bool:
+    """Return True if a source names a function, and no file or directory."""
+    module, _, function = source.rpartition(":")
+    return bool(module) and function.isidentifier() and not Path(source).exists()
+
+
+def find(source: str, *places: Path) -> Factory:
+    """Find a factory; nothing of it is imported.
+
+    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for modules.
+
+    Raises InputError for a text that names none, NotFoundError if there is no such file or module.
+    """
+    if not is_factory(source):
+        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
+    module, _, function = source.rpartition(":")
+    paths = tuple(dict.fromkeys(str(folder.resolve()) for folder in places))
+    if module.endswith(".py"):
+        file = next((path for folder in paths if (path := Path(folder, module)).is_file()), None)
+        if file is None:
+            raise NotFoundError(f"there is no file {module}", FACTORY_HINT)
+        return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
+    top, *_ = names = module.split(".")
+    if not all(part.isidentifier() for part in names):
+        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
+    spec = root = PathFinder.find_spec(top, paths) or _installed(top)
+    for depth in range(2, len(names) + 1):
+        inside = spec.submodule_search_locations if spec is not None else None
+        spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
+    if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise NotFoundError(f"there is no Python module {module}", FACTORY_HINT)
+    file = Path(spec.origin)
+    if is_installed(file) and distribution_of(module) is not None:
+        return Factory(module, function, file, paths, False, {})
+    files = {
+        path.relative_to(Path(folder).parent).as_posix(): path
+        for folder in root.submodule_search_locations or ()
+        for path in below(Path(folder))
+        if path.suffix == ".py"
+    }
+    return Factory(module, function, file, paths, False, files or {file.name: file})
+
+
+def find_recorded(name: str, folder: Path) -> Factory:
+    """Find the factory that a manifest names, in a folder that a person named, or else among what is installed.
+
+    Raises IntegrityError for a text that `Factory.name` never is, such as a path, and as `find` does.
+    """
+    module, _, function = name.rpartition(":")
+    if not is_factory(name) or not _RECORDED.fullmatch(module):
+        raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is not module:function")
+    if (folder / f"{module}.py").is_file():
+        return find(f"{module}.py:{function}", folder)
+    factory = find(name, folder)
+    if factory.files and not factory.file.resolve().is_relative_to(folder.resolve()):
+        raise NotFoundError(
+            f"there is no Python module {module} in {folder}",
+            "name the directory that holds it: --source DIR",
+        )
+    return factory
+
+
+def _installed(top: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)
+    except ValueError:
+        return None
+
+
+def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
+    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
+
+    Raises InputError if it is not there, was defined elsewhere than in the module that names it, gives something else, or imports
+    code beside it that its digest does not cover, which is not run; ConversionError if it raises.
+    """
+    import torch
+
+    with _guarded_imports(factory), torch.random.fork_rng(devices=[]), quiet(), redirect_stdout(sys.stderr):
+        torch.manual_seed(0)
+        try:
+            module = _function(factory)(**arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            names = {path.resolve(): name for name, path in factory.files.items()}
+            lines = [
+                f" at {names[path]}:{frame.lineno}"
+                for frame in extract_tb(error.__traceback__)
+                if (path := Path(frame.filename).resolve()) in names
+            ]
+            reason = (str(error).strip() or "no message").splitlines()[0][:300]
+            where = lines[-1] if lines else ""
+            raise ConversionError(
+                f"the factory {factory.name} raised {type(error).__name__}{where}: {reason}"
+            ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(
+            f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
+        )
+    return module
+
+
+def _function(factory: Factory) -> Any:
+    """Import the module of a factory as its files are now, and return the function.
+
+    A function that the module has from elsewhere was not read by whoever allowed the module: `net:getoutput` may not be
+    `subprocess:getoutput`. An installed one may be of another module of its package or distribution, whose version binds it.
+    """
+    if factory.is_file:
+        name = f"onnxreg_factory_{factory.file.stem}"
+        spec = importlib.util.spec_from_file_location(
+            name, factory.file, loader=SourceLoader(name, str(factory.file))
+        )
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        top = factory.module.partition(".")[0]
+        if not is_installed(factory.file):
+            for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+                del sys.modules[name]
+        module = importlib.import_module(factory.module)
+    if not callable(function := getattr(module, factory.function, None)):
+        raise InputError(f"{factory.file.name} has no function {factory.function}", FACTORY_HINT)
+    origin = getattr(function, "__module__", None) or ""
+    if factory.files:
+        file = getattr(sys.modules.get(origin), "__file__", None)
+        is_own = file is not None and Path(file).resolve() in {
+            path.resolve() for path in factory.files.values()
+        }
+    else:
+        own, other = distribution_of(factory.module), distribution_of(origin)
+        is_own = origin.partition(".")[0] == factory.module.partition(".")[0]
+        is_own = is_own or (own == other and own is not None and own[0] != "python")
+    if not is_own:
+        raise InputError(
+            f"{factory.label or factory.module} does not define {factory.function}: it is of {origin or 'no module'}",
+            "name a function by the module that defines it",
+        )
+    return function
+
+
+@dataclass(frozen=True)
+class Consent:
+    """The code that may run: `names` as `--allow-code` takes them, and a factory that was typed as the `source` itself.
+
+    `net.py:build` is consent to one function, `net.py` to each that this file defines, never to what it imports.
+    `is_recorded` says that a manifest names the code. It is then looked for in the directory of the source and among what is
+    installed, and never in the working directory.
+    """
+
+    names: frozenset[str] = frozenset()
+    source: str | None = None
+    is_recorded: bool = False
+
+    @classmethod
+    def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
+        """Consent to `module:function`, `file.py:function` or `file.py`; a file that is there means that file and no other of its name."""
+        return cls(frozenset(map(absolute, names)), source, is_recorded)
+
+    def check(
+        self, factory: Factory, arguments: Mapping[str, Any] | None = None, source: str | None = None
+    ) -> None:
+        """Raise InputError, with what to type, unless a person named this code.
+
+        Args:
+            arguments: what the function is called with, for people to read.
+            source: the text that the factory was found by, if it is the source of an export.
+        """
+        if source is not None and source == self.source:
+            return
+        if factory.label is not None:
+            _check_defined(factory.file, factory.label, factory.function)
+        name = description = factory.name
+        names = {name}
+        if factory.label is not None:
+            file, here, folder = factory.file.resolve(), Path(factory.label), Path.cwd()
+            names = {factory.label, str(file)}
+            names |= {f"{path}:{factory.function}" for path in names}
+            short = factory.label  # unless it means another file here
+            if here.is_file() and here.resolve() != file:
+                short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
+            name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
+        if self.names.isdisjoint(names):
+            text = json.dumps(arguments, default=str) if arguments else ""
+            text = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+            given = f", called with {text}" if text else ""
+            raise InputError(
+                f"{description} is code{given}, which runs only if you allow it",
+                f"read it, then pass --allow-code {name}",
+            )
+
+
+NO_CONSENT = Consent()
+
+
+def _check_defined(file: Path, label: str, function: str) -> None:
+    """Raise InputError, before anything runs, unless a file has a `def` or `class` of this name, and is not nested too deeply."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{label} is not valid Python") from error
+    except (MemoryError, RecursionError) as error:
+        raise InputError(
+            f"{label} cannot be parsed: it is nested too deeply", "look at who made it"
+        ) from error
+    if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == function for node in nodes):
+        raise InputError(
+            f"{label} does not define {function}, by def or class",
+            "only what the named file itself defines can be allowed: name the file that defines it",
+        )
+
+
+def absolute(name: str) -> str:
+    """A name that means the same from any working directory: a file that is there by its whole path."""
+    path, colon, function = name.rpartition(":")
+    if not path.endswith(".py"):
+        path, colon, function = name, "", ""
+    return (
+        f"{Path(path).resolve()}{colon}{function}" if path.endswith(".py") and Path(path).is_file() else name
+    )
+
+
+class SourceLoader(SourceFileLoader):
+    """Loader of a module from its text alone: a compiled file beside it may come from another text."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def is_installed(path: Path) -> bool:
+    """Tell if a file belongs to Python or to an installed package: such files do not change under a version.
+
+    A folder that is merely named `site-packages` does not count.
+    """
+    return any(path.resolve().is_relative_to(root) for root in _roots())
+
+
+@cache
+def _roots() -> tuple[Path, ...]:
+    """Directories of Python and its packages, computed before a factory's directories are added."""
+    python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
+
+
+class _Guard:
+    """First finder in the chain: lets the others find a module, and refuses modules that are not covered."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.label = factory.file.name
+        self.covered: Collection[Path] = {path.resolve() for path in factory.files.values()}
+        self.refused: set[str] = set()
+        _roots()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (spec for finder in finders if (spec := finder.find_spec(name, path, target)) is not None)
+        spec = next(specs, None)
+        if spec is None or spec.origin is None or not spec.has_location:
+            return spec
+        file = Path(spec.origin)
+        if file.resolve() in self.covered:
+            spec.loader = SourceLoader(spec.name, spec.origin)
+        elif not is_installed(file) and name.partition(".")[0] != "onnxreg":
+            self.refused.add(file.name)
+            raise self.refusal()
+        return spec
+
+    def refusal(self) -> InputError:
+        return InputError(
+            f"{self.label} imports {', '.join(sorted(self.refused))}, which its digest does not cover",
+            "put them into one package, and name that: package.module:function",
+        )
+
+
+@contextmanager
+def _guarded_imports(factory: Factory) -> Iterator[None]:
+    """Look up imports in the factory's places first. Compiled files beside covered code are neither read nor written.
+
+    Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of onnxreg.
+    """
+    guard = _Guard(factory)
+    before = list(sys.path), sys.dont_write_bytecode
+    sys.path[:0] = factory.paths
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, guard)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(guard)
+        sys.path[:], sys.dont_write_bytecode = before
+    if guard.refused:
+        raise guard.refusal()
