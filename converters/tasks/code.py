@@ -203,7 +203,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 def _function(factory: Factory) -> Any:
     """Import the module of a factory as its files are now, and return the function.
 
-    A function that the module has from elsewhere was not read by whoever allowed the module: `net:getoutput` may not be
+    A function that the module has from elsewhere was not read by the person who allowed the module: `net:getoutput` may not be
     `subprocess:getoutput`. An installed one may be of another module of its package or distribution, whose version binds it.
     """
     if factory.is_file:

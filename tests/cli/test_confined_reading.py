@@ -65,15 +65,6 @@ def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -
     assert "takes more than 0 seconds" in done.err
 
 
-def test_the_limits_count_the_size_of_the_files_and_name_the_one_that_is_read() -> None:
-    with Child() as child:
-        child._reading, child._size = "large.onnx", 10**9
-        child._check()
-        child._deadline = 0
-        with pytest.raises(InputError, match=r"^large\.onnx: reading it takes more than 110 seconds"):
-            child._check()
-
-
 def test_a_reader_that_dies_is_an_error(tmp_path: Path) -> None:
     with Child() as child:
         child._process.send_signal(signal.SIGSEGV)

@@ -95,7 +95,7 @@ OTHER_WAYS: Mapping[str | None, str] = {
 
 
 def task_of(config: Any) -> str | None:
-    """The task of the architecture that the value of a config.json names; None if it is none of these."""
+    """The task of the architecture that the value of a config.json names; None if it is another."""
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
     return next((task for suffix, task in TASK_OF_HEAD.items() if name.endswith(suffix)), None)

@@ -126,11 +126,13 @@ def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> N
 
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
-    feeds = token_sample.sample_feeds(tokenizer, inputs, longest)
+    feeds = token_sample.sample_feeds(tokenizer, None, inputs, longest)
     assert [tuple(feed) for feed in feeds] == [inputs] * 3
     assert feeds[2]["input_ids"].shape == (1, longest)
     assert feeds[1]["input_ids"].shape == (3, min(48, longest))
     lengths = feeds[1]["attention_mask"].sum(axis=1).tolist()
     assert lengths == [min(length, longest) for length in (48, 31, 7)]
     assert feeds[1]["input_ids"].max() < len(tokenizer)
-    assert samples.digest(feeds) == samples.digest(token_sample.sample_feeds(tokenizer, inputs, longest))
+    assert samples.digest(feeds) == samples.digest(
+        token_sample.sample_feeds(tokenizer, None, inputs, longest)
+    )

@@ -284,13 +284,6 @@ def test_an_export_without_evaluation(export: Path, workspace: Path) -> None:
     assert {artifact.certification.reasons for artifact in manifest.artifacts} == {("not evaluated",)}
 
 
-def test_no_manifest_at_all(export: Path, workspace: Path) -> None:
-    (export / FILENAME).unlink()
-    error = refusal(export, workspace)
-    assert "no openmed-onnx.json" in error.message
-    assert "reg add" in error.hint
-
-
 def test_no_such_directory(tmp_path: Path, workspace: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no directory gone"):
         adopt_directory(tmp_path / "gone", workspace, name="acme/bert")

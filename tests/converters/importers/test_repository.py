@@ -87,15 +87,6 @@ def test_the_layout_of_optimum(repository: Path, tmp_path: Path) -> None:
     assert "ort_config.json" in {entry.path for entry in manifest.files}
 
 
-@pytest.mark.parametrize("kept", ["model.onnx model.ort", "model.onnx model_fp16.onnx", "model.onnx"])
-def test_an_export_of_openmed_that_did_not_finish_is_no_repository(tmp_path: Path, kept: str) -> None:
-    (tmp_path / "export").mkdir()
-    for name in (*COMPANIONS, *kept.split()):
-        shutil.copy(BERT / name, tmp_path / "export" / name)
-    with pytest.raises(InputError, match="did not finish"):
-        imported(tmp_path / "export", tmp_path)
-
-
 def test_the_layout_of_sentence_transformers(repository: Path, tmp_path: Path) -> None:
     (repository / "1_Pooling").mkdir()
     (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
