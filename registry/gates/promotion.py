@@ -11,7 +11,7 @@ from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.enforce import STEP_DEMANDS, ChannelGate, policies_in, read_policies
+from onnxreg.registry.gates.enforce import DEMANDS, STEP_DEMANDS, ChannelGate, policies_in, read_policies
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import consult, find, load, log_of
@@ -36,7 +36,7 @@ from onnxreg.schema.gates.policy import Policy, PolicyLog
 from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
+from onnxreg.schema.log.state import Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
 from onnxreg.schema.signing.dsse import SignLine, sign_line
 
@@ -180,13 +180,13 @@ def promote(
             f"`{moves_it}` moves it; `reg policy set FILE{f' --remote {url}' if is_remote else ''}` governs it",
         )
 
-    def judge(log: Log) -> tuple[PromotionEvidence, Channel | None]:
+    def judge(log: Log) -> tuple[Log, PromotionEvidence]:
         version = log.find(ref).version
         log.check_unyanked(version)
-        return ChannelGate(log, policies, channel).judge(version), log.channels.get(channel)
+        return log, ChannelGate(log, policies, channel).judge(version)
 
-    judged, current = consult(source, ref.name, judge)
-    version, manifest = Version.parse(judged.version), judged.manifest
+    first, judged = consult(source, ref.name, judge)
+    current, version = first.channels.get(channel), Version.parse(judged.version)
 
     def change(log: Log) -> Collection[Digest]:
         """Judge again on the log to be swapped, which may have grown, and append the event with its evidence."""
@@ -195,20 +195,13 @@ def promote(
         latest = gate.judge(version)
         if latest.failed:
             raise GateError(f"{judged.ref} no longer meets the policy", "run it again to see why")
-        log.append(
-            Tag(
-                **stamp(ref.name, actor, reason),
-                tag=channel,
-                version=version,
-                manifest=manifest,
-                expects=current.manifest if current else None,
-                **gate.record(latest),
-            )
-        )
+        about = stamp(ref.name, actor, reason) | gate.record(latest)
+        expects = current.manifest if current else None
+        log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))
         return []
 
-    is_repeated = current is not None and (current.manifest, current.policy) == (manifest, policies.head)
-    is_moved = not judged.failed and not is_repeated and not dry_run
+    is_repeated = current and (current.manifest, current.policy) == (judged.manifest, policies.head)
+    is_moved = not (judged.failed or is_repeated or dry_run)
     if is_moved:
         with store.push() as push:
             commit(store, push, ref.name, change)
@@ -239,7 +232,7 @@ class Rollouts:
         cohort = None if where is None else str(parse_cohort(where))
         located = find(CheckedReader(self.store, self.known_heads), ref)
 
-        def begin(log: Log) -> Rollout:
+        def begin(log: Log) -> None:
             if channel in log.rollouts:
                 raise ConflictError(
                     f"{log.name}:{channel} is being rolled out to {log.rollouts[channel].to}",
@@ -249,9 +242,11 @@ class Rollouts:
                 raise ConflictError(
                     f"{log.name}:{channel} is {located.version} already", "there is nothing to do"
                 )
-            return Rollout(located.version, located.entry.manifest, share, secrets.token_hex(16), 0, cohort)
+            salt, manifest = secrets.token_hex(16), located.entry.manifest
+            rollout = Rollout(located.version, manifest, share, salt, 0, cohort)
+            self._step(log, channel, rollout, reason)
 
-        return self._change(ref.name, channel, lambda log: self._step(log, channel, begin(log), reason))
+        return self._change(ref.name, channel, begin)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
         """Give the version to more devices; those that have it keep it.
@@ -260,16 +255,16 @@ class Rollouts:
         """
         check_percent(share)
 
-        def widen(log: Log) -> Rollout:
+        def widen(log: Log) -> None:
             rollout = _current(log, channel)
             if share <= rollout.percent:
                 raise InputError(
                     f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
                     f"`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
                 )
-            return rollout.replace(percent=share)
+            self._step(log, channel, rollout.replace(percent=share), reason)
 
-        return self._change(name, channel, lambda log: self._step(log, channel, widen(log), reason))
+        return self._change(name, channel, widen)
 
     def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
         """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
@@ -319,10 +314,8 @@ class Rollouts:
         gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
         if not gate.rules:
             return {}
-        if end is None:
-            judged = gate.judge(rollout.to, STEP_DEMANDS)
-        else:
-            judged = gate.judge(rollout.to, hours=gate.hours(rollout.manifest, end))
+        hours = None if end is None else gate.hours(rollout.manifest, end)
+        judged = gate.judge(rollout.to, STEP_DEMANDS if end is None else DEMANDS, hours)
         if judged.failed:
             raise judged.refusal(judged.faults)
         return gate.record(judged)
@@ -343,11 +336,8 @@ class Rollouts:
 
 def _current(log: Log, channel: str) -> Rollout:
     if channel not in log.rollouts:
-        others = ", ".join(log.rollouts)
         raise NotFoundError(
             f"nothing is rolled out to {log.name}:{channel}",
-            f"rollouts are under way on {others}"
-            if others
-            else f"`reg rollout start {log.name}:VERSION --channel CHANNEL --percent 5` begins one",
+            f"rollouts are under way on {', '.join(log.rollouts) or 'no channel'}; `reg rollout start` begins one",
         )
     return log.rollouts[channel]

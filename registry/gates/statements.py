@@ -81,12 +81,32 @@ def attest(
     return AttestResult(artifact.path, artifact.certification.state, evaluation, state)
 
 
+def attest_proof(
+    decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
+) -> None:
+    """Put a proof on record, as `attest` does an evaluation."""
+    _artifact(published, report.artifact, "the proof")
+    media_type, data = PROOF, report.encode()
+    if key is not None:
+        media_type, data = ENVELOPE, _signed(PROVEN, report.artifact, data, key)
+    decisions.attest(published.ref, data, media_type)
+
+
+def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
+    """Put a benchmark on record, as `attest` does an evaluation. No gate looks at it."""
+    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+
+    for item in BenchmarkDocument.decode(report, label).artifacts:
+        _artifact(published, item.artifact, label)
+    decisions.attest(published.ref, report, BENCHMARK)
+
+
 def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey) -> bytes:
     return sign_statement(Statement(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
-    """The artifact of a version with these bytes. Raise InputError if there is none."""
+    """The artifact of a version with these bytes. InputError if there is none."""
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
             return artifact
@@ -94,24 +114,6 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
         f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}",
         "name the version whose bytes were evaluated",
     )
-
-
-def attest_proof(
-    decisions: Decisions,
-    published: Release,
-    report: FaithfulnessReport,
-    key: PrivateKey | None = None,
-    reason: str | None = None,
-) -> None:
-    """Put a proof on record, as a blob and an event, signed if a key is given. Idempotent.
-
-    Raise InputError if it is about bytes that are not an artifact of the version.
-    """
-    _artifact(published, report.artifact, "the proof")
-    media_type, data = PROOF, report.encode()
-    if key is not None:
-        media_type, data = ENVELOPE, _signed(PROVEN, report.artifact, data, key)
-    decisions.attest(published.ref, data, media_type, reason)
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
@@ -122,8 +124,10 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     """
     from onnxreg.schema.gates.faithfulness import RecordedProof
 
-    judge, first_lines = judge_for(log, trust), dict[str, int]()
-    claimed: set[tuple[bytes, frozenset[str]]] = set()
+    judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
+    lines: dict[Digest, int] = {}
+    for seq, line in log.events(Attest):
+        lines.setdefault(line.statement, seq)
     for event in events:
         if event.media_type not in (PROOF, ENVELOPE):
             continue
@@ -135,10 +139,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
             continue
         if report is None:
             continue
-        if not first_lines:
-            for seq, line in log.events(Attest):
-                first_lines.setdefault(line.statement, seq)
-        verdicts = statement.verdicts(judge, first_lines.get(event.statement, 0))
+        verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
         signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
         claims = {(report.encode(), names) for names in signers or (frozenset(),)}
         if not claims <= claimed:
@@ -152,10 +153,8 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
     Reports by other rules than this program's do not count.
     """
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
-    if not children:
-        return {}
     latest: dict[str, RecordedProof] = {}
-    proofs = recorded_proofs(log, attestations(log, digest, manifest), trust)
+    proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         child = children.get(proof.report.artifact)
         parents = [parent.digest for parent in manifest.ancestors(child)] if child else []
@@ -168,25 +167,11 @@ def proofs_by_path(reader: RegistryReader, version: Release) -> dict[str, Record
     """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
     cannot be read.
     """
-    if not any(artifact.parent for artifact in version.manifest.artifacts):
-        return {}
-    try:
-        log = load(reader, version.name, index=version.index)
-        return latest_proofs(log, version.digest, version.manifest, load_trust())
-    except (IntegrityError, NotFoundError):
-        return {}
-
-
-def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Put a benchmark on record, as a blob and an event that no gate looks at. Idempotent.
-
-    Raise InputError if the report is malformed, or is about bytes that are not an artifact of the version.
-    """
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
-
-    for item in BenchmarkDocument.decode(report, label).artifacts:
-        _artifact(published, item.artifact, label)
-    decisions.attest(published.ref, report, BENCHMARK)
+    if any(artifact.parent for artifact in version.manifest.artifacts):
+        with suppress(IntegrityError, NotFoundError):
+            log = load(reader, version.name, index=version.index)
+            return latest_proofs(log, version.digest, version.manifest, load_trust())
+    return {}
 
 
 def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
@@ -215,43 +200,40 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
         reader: the registry that has the statements and manifests.
         judge: names the signers of statements.
     """
-    if isinstance(event, Attest):
-        return [_describe(event, seq, reader, judge)]
-    if isinstance(event, Hold):
-        return [", ".join(event.paths or ["everything"])]
-    if isinstance(event, Deltas):
-        count = max(0, len(event.blobs) - 1)
-        return [f"({count} delta{'' if count == 1 else 's'})"]
-    if isinstance(event, Tag | RolloutStep):
-        share = []
-        if isinstance(event, RolloutStep):
-            share = ["halted" if event.percent is None else f"{event.percent:g} %"]
-            share += [f"of {event.where}"] if event.where else []
-        digests = {"policy": event.policy, "evidence": event.evidence}
-        return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
-    if isinstance(event, OptionalEvent):
-        return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
-    return []
+    match event:
+        case Attest():
+            return [_describe(event, seq, reader, judge)]
+        case Hold():
+            return [", ".join(event.paths or ["everything"])]
+        case Deltas():
+            return [f"(deltas: {max(0, len(event.blobs) - 1)})"]
+        case Tag() | RolloutStep():
+            share = []
+            if isinstance(event, RolloutStep):
+                share = ["halted" if event.percent is None else f"{event.percent:g} %"]
+                share += [f"of {event.where}"] if event.where else []
+            digests = {"policy": event.policy, "evidence": event.evidence}
+            return share + [f"{key} {digest.short}" for key, digest in digests.items() if digest is not None]
+        case OptionalEvent():
+            return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
+        case _:
+            return []
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
     """A statement, such as `proof of model_int8.onnx by release`; `statement` if it cannot be read."""
-
-    def path(artifact: Digest) -> str:
-        try:
-            manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
-        except (IntegrityError, NotFoundError):
-            return artifact.short
-        return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)
-
-    subject, signers = "statement", ""
+    subject, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
         signers = ", ".join(map(str, statement.verdicts(judge, seq)))
         if statement.kind in ("signature", "benchmark"):
             subject = statement.kind
         elif (report := statement.report("proof")) is not None:
-            subject = f"proof of {path(report.artifact)}"
-    if event.artifact is not None:
-        subject = f"{path(event.artifact)} {event.state}"
+            artifact = report.artifact
+    path = artifact.short if artifact else ""
+    with suppress(IntegrityError, NotFoundError):
+        manifest = read_manifest(read_blob(reader, event.manifest), event.manifest, judge.model)
+        path = next((item.path for item in manifest.artifacts if item.digest == artifact), path)
+    if artifact is not None:
+        subject = f"{path} {event.state}" if event.artifact else f"proof of {path}"
     return f"{subject} by {signers}" if signers else subject

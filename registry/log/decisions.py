@@ -1,6 +1,7 @@
 """The recorded decisions about versions: the events that each verb appends to the log, if any are needed."""
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry.log.collect import expiring
@@ -32,8 +33,6 @@ from onnxreg.schema.log.events import (
 from onnxreg.schema.log.state import VersionEntry
 
 Made = TypeVar("Made", bound=Event)
-Decide = Callable[[Log], Iterable[Event]]
-"""The events that a decision needs, given the log as it is."""
 MAX_BLOBS_PER_PURGE = 500
 """So many blobs are named by one purge event, which is a line of bounded length."""
 
@@ -67,14 +66,13 @@ class Decisions:
         Raise ConflictError if another move came first, or the version is yanked.
         """
         log = self._open(ref.name)
-        target = log.find(ref)
+        target, current = log.find(ref), log.channels.get(check_channel(channel))
         log.check_unyanked(target.version)
-        current = log.channels.get(check_channel(channel))
-        events = []
-        if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
-            expects = current.manifest if current else None
-            events = [self._about(Tag, target, reason, tag=channel, expects=expects)]
-        return DecisionResult(target, self._append(log, events))
+        if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
+            return DecisionResult(target, False)
+        expects = current.manifest if current else None
+        event = self._about(Tag, target, reason, tag=channel, expects=expects)
+        return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
@@ -95,15 +93,14 @@ class Decisions:
             events += [self._about(Unyank, target, reason, yank=yank) for yank in target.entry.yanks]
         elif not target.entry.yanked:
             events.append(self._about(Yank, target, reason))
-        twins = [
-            version
-            for version, entry in present_versions(log)
-            if entry.manifest == target.entry.manifest and version != target.version
+        same = [
+            version for version, entry in present_versions(log) if entry.manifest == target.entry.manifest
         ]
-        return DecisionResult(target, self._append(log, events), tuple(sorted(twins)))
+        others = tuple(version for version in sorted(same) if version != target.version)
+        return DecisionResult(target, self._append(log, events), others)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """`gc` never lets this version expire; `undo` takes that back."""
+        """No collection expires this version; `undo` takes that back."""
         log, target = self._locate(ref)
         events = [self._about(Unpin if undo else Pin, target, reason)] if target.entry.pinned == undo else []
         return DecisionResult(target, self._append(log, events))
@@ -117,11 +114,8 @@ class Decisions:
         holds it.
         """
         log, target = self._locate(ref)
-        about = target.version, target.entry.manifest
         came = any(
-            line.via is not None
-            and isinstance(line.event, Publish)
-            and (line.event.version, line.event.manifest) == about
+            line.via is not None and isinstance(line.event, Publish) and line.event.version == target.version
             for line in log.lines()
         )
         if came or left(target):
@@ -161,20 +155,16 @@ class Decisions:
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 
-    def expiry(self, keep: int) -> Decide:
-        """The decision that every version which `collect.expiring` names gives up its files."""
-
-        def decide(log: Log) -> list[Event]:
-            targets = [
-                LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
-            ]
-            return [self._about(Expire, target, f"--keep-versions {keep}") for target in targets]
-
-        return decide
+    def expiry(self, log: Log, keep: int) -> list[Event]:
+        """The events by which every version that `collect.expiring` names gives up its files."""
+        targets = [
+            LocatedVersion(log.name, version, log.versions[version]) for version in expiring(log, keep)
+        ]
+        return [self._about(Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
-        """Let old versions of every model expire; see `collect.expiring`. Returns the versions that gave up their files."""
-        decide = self.expiry(keep)
+        """Let old versions of every model expire. Returns the versions that gave up their files."""
+        decide = partial(self.expiry, keep=keep)
         events = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in events if isinstance(event, Expire)]
 
@@ -191,24 +181,29 @@ class Decisions:
         Returns the versions, these blobs, and the versions outside the list that use other files of them: to take these
         files down too, name those versions as well. ConflictError if a version is taken down already.
         """
-        logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
-        targets = {
-            target.ref: target for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs)
-        }
-        for ref, target in targets.items():
-            if target.entry.gone is not None and target.entry.gone.how == "purged":
-                raise ConflictError(f"{ref} is taken down already", f"`reg log {target.name}` says why")
-        files_of = {
-            ref: {file.digest for file in logs[ref.name].manifest(target.version).all_files()}
-            for ref, target in targets.items()
-        }
         from onnxreg.registry.log.delta_log import delta_blobs
 
-        users = self._users(set[Digest]().union(*files_of.values()))
-        outside = {digest: refs - targets.keys() for digest, refs in users.items() if refs - targets.keys()}
+        logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
+        targets: dict[Ref, LocatedVersion] = {}
+        for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs):
+            if target.entry.gone is not None and target.entry.gone.how == "purged":
+                raise ConflictError(
+                    f"{target.ref} is taken down already", f"`reg log {target.name}` says why"
+                )
+            targets[target.ref] = target
+        outside: dict[Digest, set[Ref]] = {}
+        for log in (load(self.store, name) for name in list(self.store.names())):
+            for version, entry in present_versions(log):
+                user = Ref(log.name, str(version))
+                for file in files(log, version, entry) if user not in targets else ():
+                    outside.setdefault(file.digest, set()).add(user)
         events: list[Purge] = []
-        for ref, target in targets.items():
-            blobs = sorted(files_of[ref] - outside.keys() | delta_blobs(logs[ref.name], [target.version]))
+        users: set[Ref] = set()
+        for target in targets.values():
+            log = logs[target.name]
+            named = {file.digest for file in log.manifest(target.version).all_files()}
+            users.update(*(outside[digest] for digest in named & outside.keys()))
+            blobs = sorted(named - outside.keys() | delta_blobs(log, [target.version]))
             for start in range(0, max(len(blobs), 1), MAX_BLOBS_PER_PURGE):
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
                 events.append(self._about(Purge, target, reason, blobs=part))
@@ -216,17 +211,7 @@ class Decisions:
             logs[event.name].append(event)  # all of them can be appended, or none is
         for event in events:
             self._append(event.name, [event])
-        banned = {digest for event in events for digest in event.blobs}
-        return list(targets.values()), banned, set[Ref]().union(*outside.values())
-
-    def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:
-        """The versions, of all models, that use each of these blobs."""
-        users: dict[Digest, set[Ref]] = {}
-        for log in (load(self.store, name) for name in list(self.store.names())):
-            for version, entry in present_versions(log):
-                for digest in {file.digest for file in files(log, version, entry)}.intersection(blobs):
-                    users.setdefault(digest, set()).add(Ref(log.name, str(version)))
-        return users
+        return list(targets.values()), {digest for event in events for digest in event.blobs}, users
 
     def _open(self, name: str) -> Log:
         log = load_own(self.store, name)
@@ -248,7 +233,7 @@ class Decisions:
         """Append these events. Returns False if there are none."""
         return bool(self._decide(log, lambda _: events))
 
-    def _decide(self, log: Log | str, decide: Decide) -> list[Event]:
+    def _decide(self, log: Log | str, decide: Callable[[Log], Iterable[Event]]) -> list[Event]:
         """Append the events that a decision needs to a log that was just read, or to that of a model; return them."""
         events: list[Event] = []
 

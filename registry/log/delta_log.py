@@ -69,12 +69,11 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):
-        if event.table is not None:
-            deltas = read_deltas(log.fetch, event.table)
-            if event.version in versions or not deltas:
-                blobs.update(blob.digest for blob in event.blobs)
-            elif revealing := {delta.digest for delta in deltas if delta.since in versions}:
-                blobs |= {*revealing, event.table}
+        deltas = read_deltas(log.fetch, event.table)
+        if event.table is not None and (event.version in versions or not deltas):
+            blobs.update(blob.digest for blob in event.blobs)
+        elif event.table is not None and any(delta.since in versions for delta in deltas):
+            blobs |= {event.table, *(delta.digest for delta in deltas if delta.since in versions)}
     others = (delta for event in _current(log).values() for delta in _remaining(log, event, versions))
     return blobs - {delta.digest for delta in others}
 
@@ -94,20 +93,18 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
 def _append(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
     """Append the event of a table (no deltas: none any more), with the table; returns the deltas that it names."""
     sizes = {delta.digest: delta.size for delta in deltas}
-    data, named = encode_table(deltas), list(sizes)
+    data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None
-    earlier = _current(log).get(version)
     about = log.versions.get(version) or earlier
     assert about is not None
     sizes |= {} if table is None else {table: len(data)}
-    log.append(
-        Deltas(
-            **stamp(log.name, actor),
-            version=version,
-            manifest=about.manifest,
-            table=table,
-            blobs=tuple(Descriptor(blob, sizes[blob]) for blob in sorted(sizes)),
-            supersedes=() if earlier is None else (earlier.id,),
-        )
+    event = Deltas(
+        **stamp(log.name, actor),
+        version=version,
+        manifest=about.manifest,
+        table=table,
+        blobs=tuple(Descriptor(blob, sizes[blob]) for blob in sorted(sizes)),
+        supersedes=() if earlier is None else (earlier.id,),
     )
+    log.append(event)
     return named

@@ -76,11 +76,10 @@ def gc(
         return [] if keep is None else decisions.expire(keep), collect(store, patience=patience)
     if keep is None:
         return [], survey(store)
-    decide = decisions.expiry(keep)
 
     def assume(log: Log) -> None:
         gone = []
-        for event in decide(log):
+        for event in decisions.expiry(log, keep):
             log.append(event)
             gone += [event.version] if isinstance(event, Expire) else []
         if gone:

@@ -23,27 +23,20 @@ if TYPE_CHECKING:
 CONFIRM = "a rotation only continues a trusted key: confirm the new one through another channel, then reg trust add NAME KEY"
 
 
-def load_trust(path: Path | None = None) -> "Trust":
-    """Read the user's trust file; without one, nothing is trusted or required.
-
-    Raise InputError if it is malformed.
-    """
+def load_trust() -> "Trust":
+    """Read the user's trust file; without one, nothing is trusted or required. InputError if it is malformed."""
     from onnxreg.schema.inputs.trust_file import Trust
 
-    return trust_if_any(path) or Trust()
+    return trust_if_any() or Trust()
 
 
-def trust_if_any(path: Path | None = None) -> "Trust | None":
+def trust_if_any() -> "Trust | None":
     """Read the user's trust file; None if there is none."""
-    path = path or trust_file()
-    return read_trust_file(path) if path.is_file() else None
+    return read_trust_file(trust_file()) if trust_file().is_file() else None
 
 
 def read_trust_file(path: Path) -> "Trust":
-    """Read a trust file.
-
-    Raise NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed.
-    """
+    """Read a trust file. NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed."""
     return _parsed(read_given(path), str(path))
 
 
@@ -87,20 +80,15 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
     key = trust.keys.get(public.id) or trust.named(name)
     if key is not None:
         raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
-    lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
-    lines += [f"models = {_toml(list(models))}"] if models else []
-    lines += [f"replaces = {_toml(replaces)}"] if replaces else []
+    words = {"key": str(public), "models": list(models), "replaces": replaces}  # TOML takes JSON's strings
+    lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
+    lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
     with host_errors(f"writing {path}"):
         before = path.read_text() if path.exists() else ""
         after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
         read_trust(after.encode(), str(path))
         replace_file(path, after.encode())
     return path
-
-
-def _toml(value: str | list[str]) -> str:
-    """A TOML basic string, or an array of them: JSON's escapes are among those of TOML."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def trust_json(trust: "Trust") -> dict[str, list[dict[str, Any]]]:

@@ -54,7 +54,7 @@ def test_the_tables_for_people(home: Path, capsys: Run) -> None:
     assert main(["delta", "make", NAME, "--from", "0.1.0"]) == 0
     assert "model_int8.onnx" in capsys.readouterr().out
     assert main(["log", NAME]) == 0
-    assert "deltas   0.1.1 (3 deltas)" in capsys.readouterr().out
+    assert "deltas   0.1.1 (deltas: 3)" in capsys.readouterr().out
 
 
 def test_an_old_version_that_is_here_in_part(home: Path, capsys: Run, tmp_path: Path) -> None:
