@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.signatures import evaluation_of, judge_for, signatures_of
+from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault
@@ -24,8 +24,6 @@ from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag, Untag
-from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import Rollout
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
@@ -310,48 +308,3 @@ def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool 
             f"a policy governs {name}:{channel} in {reader.url}",
             f"promote instead: reg promote {name}:VERSION {channel}{remote}",
         )
-
-
-class ChannelStatus(NamedTuple):
-    """The version of a channel, and the line that moved it there.
-
-    `signed` names the signers: `the move by release, the version by release`. `gate` is empty if no policy governs the
-    channel, `met`, or the reason for which it does not resolve.
-    """
-
-    tag: str
-    version: Version
-    line: LogLine
-    signed: str
-    gate: str
-    rollout: Rollout | None
-
-
-def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
-    """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
-    seqs = {channel.seq for channel in log.channels.values()}
-    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
-    judge = judge_for(log, trust)
-    for tag, channel in sorted(log.channels.items()):
-        line, version = lines[channel.seq], channel.version
-        verdicts = signatures_of(log, trust, version, channel.manifest)
-        signers = {
-            "the move": str(judge.line(line)),
-            "the version": ", ".join(dict.fromkeys(map(str, verdicts))),
-        }
-        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
-        gate = _gate(reader, log, tag, trust)
-        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
-
-
-def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
-    """The verdict on a channel; see `ChannelStatus`."""
-    version = log.channels[tag].version
-    if log.versions[version].yanked:
-        return f"{version} is yanked"
-    try:
-        gate = ChannelGate(log, read_policies(reader), tag, trust)
-        gate.check()
-    except RegError as error:
-        return error.message
-    return "met" if gate.rules else ""

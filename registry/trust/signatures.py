@@ -14,7 +14,6 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.gates.policy import PolicyLog, policy_of
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
@@ -32,6 +31,7 @@ from onnxreg.schema.signing.dsse import (
 
 if TYPE_CHECKING:
     from onnxreg.schema.gates.evaluation import EvaluationDocument
+    from onnxreg.schema.gates.policy import PolicyLog
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
@@ -280,7 +280,7 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
     log.prove()
 
 
-def enforce_policies(trust: Trust, log: PolicyLog) -> None:
+def enforce_policies(trust: Trust, log: "PolicyLog") -> None:
     """Raise IntegrityError if a registry's log of policies is not signed as the trust file and its policies say, or is missing.
 
     A policy that names keys counts if lines must be signed, or if the trust file has all these keys, none revoked: a
@@ -303,6 +303,8 @@ def unauthorized_policies(
 
     Each comes with these keys. A key counts here for any model. Raise IntegrityError if a policy cannot be read.
     """
+    from onnxreg.schema.gates.policy import policy_of
+
     judged = judge_lines(trust, registry, POLICY_LOG, lines)
     for (before, _), (line, verdict) in pairwise(judged):
         named = policy_of(before).signers

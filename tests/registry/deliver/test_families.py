@@ -10,7 +10,6 @@ from support.registries.family_drafts import NAME, write_family
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
@@ -82,11 +81,6 @@ def only(draft: Draft, member: str, path: str) -> Draft:
     return replace(draft, artifacts=kept, fields={**draft.fields, "model_family": family})
 
 
-def test_the_files_of_metadata_come_with_every_pull(crops: Registry, other: Registry) -> None:
-    with pytest.raises(NotFoundError, match=r"layout of .* its files come with every pull"):
-        other.pull(ONE, str(crops.store.root), selection=Selection(members=("layout",)))
-
-
 def test_a_member_that_is_not_there_is_named(crops: Registry, other: Registry) -> None:
     with pytest.raises(NotFoundError, match="has no member head:species01") as caught:
         other.pull(ONE, str(crops.store.root), selection=Selection(members=("head:species01",)))
@@ -121,15 +115,6 @@ def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched
     members = ("backbone", "head:species001")
     assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).artifacts
     assert other.pull(ONE, str(registry.store.root)).artifacts == {Version(1, 0, 0): None}
-
-
-def test_a_manifest_that_nobody_would_read_is_not_published(registry: Registry, tmp_path: Path) -> None:
-    draft = write_family(tmp_path / "draft", 1)
-    large = replace(draft, fields={**draft.fields, "notes": "n" * MAX_RECORD_BYTES})
-    with pytest.raises(InputError, match="the manifest of acme/crops is too large"):
-        registry.add(large, "1.0.0")
-    assert registry.store.read_index(NAME) is None
-    assert not list((registry.store.root / "blobs").rglob("*/*"))
 
 
 def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Registry, tmp_path: Path) -> None:

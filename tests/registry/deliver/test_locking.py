@@ -8,7 +8,6 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver.resolution import NoAnswerError
 from onnxreg.registry.lockfile import (
     FetchedEntry,
     check_folders,
@@ -89,20 +88,6 @@ def test_the_same_answers_give_the_same_bytes(whole: Registry, other: Registry) 
     assert str(whole.store.root) not in text and "time" not in json.loads(text)["models"][0]
 
 
-def test_asking_again_finds_what_is_new(whole: Registry, tmp_path: Path) -> None:
-    first = Lockfile.of([locked(whole)])
-    whole.add(draft(tmp_path / "newer", "b"), "1.1.0")
-    (change,) = first.with_entries(lock(whole.store, recorded_requests(first, [NAME]))).changes(first)
-    assert str(change) == f"{NAME}: 1.0.0 {INT8} -> 1.1.0 {INT8}"
-    with pytest.raises(NotFoundError, match="acme/other is not in the lock"):
-        lock(whole.store, recorded_requests(first, ["acme/other"]))
-
-
-def test_no_answer_is_not_locked(whole: Registry) -> None:
-    with pytest.raises(NoAnswerError):
-        locked(whole, NAME, "webgpu")
-
-
 def test_an_index_that_lies_is_not_locked(whole: Registry) -> None:
     path = whole.store.root / "index" / "acme" / "pii.jsonl"
     path.chmod(0o644)
@@ -173,14 +158,6 @@ def test_another_manifest_under_the_version(whole: Registry, other: Registry, tm
     other.add(draft(tmp_path / "own-draft", "c"), "1.0.0")
     with pytest.raises(ConflictError, match="exists there with manifest"):
         pull(other, entry, whole)
-
-
-def test_any_registry_that_has_the_manifest_serves_it(
-    whole: Registry, other: Registry, tmp_path: Path
-) -> None:
-    entry, third = locked(whole), Registry(tmp_path / "third")
-    pull(other, entry, whole)
-    assert pull(third, entry, other).published.digest == entry.manifest
 
 
 def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry, tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ def test_each_version_has_its_own_oldest_first(registry: Registry) -> None:
     assert values(registry, "1.0.0") == [2.0, 1.0]
 
 
-def test_it_certifies_and_refuses_nothing(registry: Registry) -> None:
-    before = registry.get("acme/net:1.0.0")
-    attest(registry, "acme/net:1.0.0", document(digest(registry, "1.0.0")))
-    after = registry.get("acme/net:1.0.0")
-    assert (after.data, after.states) == (before.data, before.states)
-
-
 def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
     with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
         attest(registry, "acme/net:1.0.0", document(digest(registry, "1.1.0")))

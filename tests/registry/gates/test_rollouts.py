@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.registries import owner
-from support.registries.gated import NAME, draft, refusal
+from support.registries.gated import NAME, refusal
 from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
@@ -25,7 +25,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.log.events import RolloutStep, Tag
+from onnxreg.schema.log.events import Tag
 
 SEED = "0" * 64
 NEXT = Ref.parse(f"{NAME}:1.1.0")
@@ -76,18 +76,6 @@ def test_a_digest_names_the_manifest_also_during_a_rollout(free: Registry) -> No
     assert version(free, f"{EDGE}@{rolled_out}") == "1.1.0"
 
 
-def test_a_halt_brings_the_release_before_back(free: Registry) -> None:
-    start(free)
-    assert version(free, EDGE) == "1.1.0"
-    owner.rollouts(free).halt(NAME, EDGE, "crashes")
-    assert version(free, EDGE) == "1.0.0"
-    with pytest.raises(NotFoundError, match="nothing is rolled out"):
-        owner.rollouts(free).halt(NAME, EDGE)
-    start(free)
-    salts = {line.event.salt for line in free.log(NAME) if isinstance(line.event, RolloutStep)}
-    assert len(salts - {None}) == 2, "each rollout has a salt of its own"
-
-
 def test_a_yank_of_the_new_version_halts_it(free: Registry) -> None:
     start(free)
     free.yank(NEXT)
@@ -122,14 +110,6 @@ def test_commands_refused_during_a_rollout(deed: str, free: Registry) -> None:
     free.tag(NEXT, EDGE)
 
 
-def test_no_retention_policy_expires_either_version(free: Registry, tmp_path: Path) -> None:
-    start(free)
-    for number in range(3):
-        free.add(draft(tmp_path / str(number), str(number)), f"2.{number}.0")
-    expired, _ = owner.gc(free, 1)
-    assert {str(ref) for ref in expired}.isdisjoint({f"{NAME}:1.0.0", f"{NAME}:1.1.0"}) and expired
-
-
 BAD = {
     "no channel": (lambda registry: start(registry, "beta"), NotFoundError),
     "the version that the channel holds": (
@@ -162,13 +142,6 @@ def test_refused_rollouts(case: str, free: Registry) -> None:
     with pytest.raises(error):
         do(free)
     assert len(free.log(NAME)) == before
-
-
-@pytest.mark.parametrize("share", [20, 19.99, 0.01])
-def test_a_share_only_grows(share: float, free: Registry) -> None:
-    start(free, share=20)
-    with pytest.raises(InputError, match="20 %"):
-        owner.rollouts(free).advance(NAME, EDGE, share)
 
 
 def test_a_governed_rollout_is_a_promotion(governed: Registry) -> None:

@@ -18,13 +18,12 @@ from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.signing import Keystore
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.store.protocol import IndexFile, RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.errors import ConflictError, RemoteError
+from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.signing.dsse import read_sig
 
@@ -274,39 +273,3 @@ def refused(url: str, status: int, message: str, capfd: pytest.CaptureFixture[st
         assert reg(*words, "--remote", url) == status, words
         error = capfd.readouterr().err
         assert message in error and "Traceback" not in error
-
-
-def test_an_unknown_remote_model_or_channel_is_not_found(
-    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    share = str(tmp_path / "share")
-    home.push(f"{NAME}:1.0.0", share)
-    assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", "orign") == 3
-    assert reg("tag", "acme/pi:1.0.0", "beta", "--remote", share) == 3
-    assert reg("untag", f"{NAME}:beta", "--remote", share) == 3
-    assert reg("yank", NAME, "--remote", share) == 2
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_no_registry_here_is_needed(home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    share = str(tmp_path / "share")
-    home.push(f"{NAME}:1.0.0", share)
-    monkeypatch.setenv("REG_HOME", str(tmp_path / "nothing"))
-    assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", share) == 0
-    assert not (tmp_path / "nothing" / "registry.json").exists()
-    assert str(open_url(share).registry_id) != ""
-
-
-def test_a_yank_reads_nothing_after_it_is_written(home: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error after it would say that nothing was yanked."""
-    swap_index = DirectoryRegistry.swap_index
-
-    def unreachable(store: DirectoryRegistry, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        raise RemoteError("no answer")
-
-    def swap_and_hang_up(store: DirectoryRegistry, *arguments: Any) -> None:
-        swap_index(store, *arguments)
-        monkeypatch.setattr(DirectoryRegistry, "read_index", unreachable)
-
-    monkeypatch.setattr(DirectoryRegistry, "swap_index", swap_and_hang_up)
-    assert Decisions(home.store).yank(Ref(NAME, "1.0.0")).is_logged

@@ -13,7 +13,6 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Digest
@@ -50,15 +49,6 @@ def test_lines_say_where_they_came_from(registry: Registry, other: Registry, mak
     assert via is not None and (via.registry, via.seq, via.head) == (registry.id, 1, ours[0].digest)
 
 
-def test_the_sources_lines_are_kept_as_a_tracking_copy(
-    registry: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft())
-    other.pull("acme/pii", str(registry.store.root))
-    kept = state_directory() / "tracking" / registry.id / "index" / "acme" / "pii.jsonl"
-    assert kept.read_bytes() == (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
-
-
 def test_same_version_other_manifest_is_a_conflict(
     registry: Registry, other: Registry, make_draft: MakeDraft
 ) -> None:
@@ -68,14 +58,6 @@ def test_same_version_other_manifest_is_a_conflict(
     with pytest.raises(ConflictError, match=r"acme/pii:1\.0\.0 exists there"):
         registry.push("acme/pii", str(other.store.root))
     assert (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes() == before
-
-
-def test_same_version_same_manifest_is_nothing_to_do(
-    registry: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(), "1.0.0")
-    other.add(make_draft(), "1.0.0")
-    assert registry.push("acme/pii", str(other.store.root)).events == 0
 
 
 def test_yanks_travel_with_the_versions_that_are_there(
@@ -90,13 +72,6 @@ def test_yanks_travel_with_the_versions_that_are_there(
     with pytest.raises(NotFoundError, match="is yanked"):
         other.find("acme/pii:1.0.0")
     assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "publish", "yank"]
-
-
-def test_channels_do_not_travel_unasked(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
-    registry.add(make_draft())
-    registry.tag("acme/pii", "stable")
-    other.pull("acme/pii:stable", str(registry.store.root))
-    assert other.state("acme/pii").channels == {}
 
 
 def test_events_travel_through_a_third_registry_once(
@@ -254,18 +229,6 @@ def test_a_yank_is_taken_back_by_whoever_made_it(
     assert other.find("acme/pii").version == Version(1, 0, 0)
 
 
-def test_a_yank_of_other_bytes_does_not_stand_in_the_way(
-    registry: Registry, other: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(seed="x"), "1.0.0")
-    registry.yank("acme/pii:1.0.0")
-    registry.add(make_draft(seed="y"), "1.1.0")
-    other.add(make_draft(seed="y"), "1.0.0")
-    other.add(make_draft(seed="x"), "1.2.0")
-    registry.push("acme/pii:1.1.0", str(other.store.root))
-    assert other.find("acme/pii:1.0.0").version == Version(1, 0, 0)
-
-
 def test_a_pinned_remote_that_is_gone_is_not_made_again(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path
 ) -> None:
@@ -275,13 +238,6 @@ def test_a_pinned_remote_that_is_gone_is_not_made_again(
     with pytest.raises(NotFoundError):
         registry.push("acme/pii", str(tmp_path / "share"))
     assert not (tmp_path / "share").exists()
-
-
-@pytest.mark.parametrize("url", ["file://tmp/x", "file:relative", "~nobody-of-that-name/x"])
-def test_places_that_cannot_be_meant(registry: Registry, make_draft: MakeDraft, url: str) -> None:
-    registry.add(make_draft())
-    with pytest.raises(InputError):
-        registry.push("acme/pii", url)
 
 
 def test_a_manifest_of_another_model_is_refused(

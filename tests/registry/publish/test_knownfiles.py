@@ -141,19 +141,6 @@ def test_fresh_files_are_read_each_time(registry: Registry, folder: Path, read: 
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_blob_that_is_gone_is_stored_again(registry: Registry, folder: Path, read: list[str]) -> None:
-    published = add(registry, folder)
-    read.clear()
-    large = next(file.digest for file in published.manifest.files if file.path == "large.bin")
-    path = registry.store.blob_path(large)
-    path.unlink()
-    (folder / "model.onnx").write_bytes(b"new")
-    assert add(registry, folder).new
-    assert sorted(read) == ["large.bin", "model.onnx"]
-    assert Digest.of(path.read_bytes()) == large
-
-
-@pytest.mark.usefixtures("settled")
 def test_pieces_are_remembered(registry: Registry, folder: Path, tmp_path: Path) -> None:
     """Another model of the same files: its manifest is made of what is remembered alone."""
     add(registry, folder)
@@ -202,15 +189,6 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 
 
 @pytest.mark.usefixtures("settled")
-def test_it_does_not_grow_without_end(
-    registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onnxreg.registry.publish.add.MAX_KNOWN_FILES", 2)
-    add(registry, folder)
-    assert cache(registry).read_text().count('"path"') == 2
-
-
-@pytest.mark.usefixtures("settled")
 def test_a_blob_that_was_cut_is_stored_again(registry: Registry, folder: Path, read: list[str]) -> None:
     published = add(registry, folder)
     large = next(file.digest for file in published.manifest.files if file.path == "large.bin")
@@ -222,23 +200,6 @@ def test_a_blob_that_was_cut_is_stored_again(registry: Registry, folder: Path, r
     assert Digest.of(path.read_bytes()) == large
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_blob_that_a_collector_takes_meanwhile_is_brought(
-    registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published = add(registry, folder)
-    large = next(file.digest for file in published.manifest.files if file.path == "large.bin")
-    path = registry.store.blob_path(large)
-    (folder / "model.onnx").write_bytes(b"new")
-
-    def collected(self: DirectoryPush, condemned: object) -> None:
-        path.unlink(missing_ok=True)
-
-    monkeypatch.setattr(DirectoryPush, "avoid", collected)
-    assert add(registry, folder).new
-    assert Digest.of(path.read_bytes()) == large
-
-
 def test_whole_seconds_prove_nothing(folder: Path) -> None:
     """Such file systems show the time of the bytes, which anybody sets, as that of the inode."""
     state = FileState.of((folder / "model.onnx").stat())
@@ -246,17 +207,6 @@ def test_whole_seconds_prove_nothing(folder: Path) -> None:
     second = 10**9
     assert replace(state, modified=7 * second, changed=7 * second + 1).is_settled(late)
     assert not replace(state, modified=7 * second, changed=7 * second).is_settled(late)
-
-
-@pytest.mark.usefixtures("settled")
-def test_another_file_of_the_same_state_is_read(
-    registry: Registry, folder: Path, tmp_path: Path, read: list[str]
-) -> None:
-    """As on a file system that gives out its inode numbers anew with each mount."""
-    add(registry, folder)
-    known, state = KnownFiles(cache(registry)), FileState.of((folder / "large.bin").stat())
-    assert known.find(folder / "large.bin", state) is not None
-    assert known.find(tmp_path / "large.bin", state) is None
 
 
 @pytest.mark.usefixtures("settled")

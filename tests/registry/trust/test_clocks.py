@@ -65,21 +65,6 @@ def test_max_age_offline_counts_from_now_both_ways(
     assert resolve(world, tmp_path, "--offline") == 0
 
 
-@pytest.mark.parametrize(("days", "status"), [(0, 0), (-2, 8), (2, 8), (-5000, 8), (5000, 8)])
-def test_max_age_of_a_copy_that_is_behind(
-    world: World, own_user: Path, tmp_path: Path, days: int, status: int
-) -> None:
-    """How long the newer log has been known is counted both ways too."""
-    assert resolve(world, tmp_path) == 0
-    state = Path(os.environ["REG_STATE"])
-    for path in state.rglob("*.json"):
-        when = time.time() + days * DAY
-        os.utime(path, (when, when))
-    words = ["--registry", str(tmp_path / "another"), "resolve", MODEL, "--remote", str(world.old)]
-    assert main([*words, "--max-age", "1d"]) == status
-    assert main(words) == 0
-
-
 @pytest.mark.parametrize(("date", "status"), [("1970-01-01", 4), ("2026-01-02", 4), ("9999-12-31", 4)])
 def test_the_date_of_a_revocation_decides_nothing(
     world: World, own_user: Path, tmp_path: Path, date: str, status: int

@@ -1,6 +1,5 @@
 """Known heads: longer logs, stale places, forks, rollbacks, restored backups, and homes that cannot be written."""
 
-import json
 import os
 import shutil
 import time
@@ -283,36 +282,6 @@ def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Regis
     with pytest.raises(IntegrityError, match="put back") as error:
         owner.policies(published)
     assert error.value.hint.endswith(f"reg trust reset {published.id} {POLICY_LOG}")
-
-
-def test_the_way_out_can_be_run_as_it_is_shown(
-    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--registry", str(published.store.root)]
-    backup = shutil.copytree(published.store.root, tmp_path / "backup")
-    published.tag(NAME, "stable")
-    look(published)
-    shutil.rmtree(published.store.root)
-    shutil.copytree(backup, published.store.root)
-    capsys.readouterr()
-    assert main([*words, "verify"]) == 4
-    told = capsys.readouterr()
-    assert f"reg trust reset {published.id} {NAME}" in told.out and "--repair" not in told.err
-    assert main([*words, "resolve", NAME]) == 4
-    command = capsys.readouterr().err.rpartition("reg trust reset ")[2].split()
-    assert main(["trust", "reset", *command]) == 0
-    for verb in ("resolve", "tag", "gc", "verify"):
-        assert (
-            main([*words, verb, *{"resolve": [NAME], "tag": [f"{NAME}:0.1.0", "stable"]}.get(verb, [])]) == 0
-        )
-
-
-def test_a_known_head_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
-    look(published)
-    (path,) = (own_user / "state").rglob("*.json")
-    value = json.loads(path.read_bytes())
-    assert value["places"] == {str(published.store.root): 2}
-    assert not [name for name in (os.environ.get("USER"), os.uname().nodename) if name and name in value]
 
 
 class BehindACache(SimpleHTTPRequestHandler):
