@@ -17,7 +17,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.read.remotes import RemoteCopy
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.support.environment import state_directory
-from onnxreg.schema.core.errors import HostError, IntegrityError
+from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
