@@ -85,7 +85,7 @@ def _details(published: "Release") -> Iterator[list[str]]:
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
-    from onnxreg.registry.gates.statements import in_production
+    from onnxreg.registry.gates.production import in_production
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.trust_file import load_trust
 
