@@ -161,9 +161,7 @@ def command(
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(
-            help="With --certify: bytes (the default), latency on this machine, or pareto, which shows both."
-        ),
+        typer.Option(help="With --certify: bytes (the default), or latency on this machine."),
     ] = None,
     devices: Annotated[
         list[str] | None,

@@ -10,7 +10,6 @@ from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import SearchCandidate, SearchRequest
 
 PRODUCTS = ("MatMul", "Gemm")
-FLOAT_BITS, HALF_BITS, BYTE_BITS = 32, 16, 8
 SCALE_BITS = 32
 """Bits of the scale of a block of weights."""
 PREFIX = "search-"
@@ -30,27 +29,19 @@ class WeightBytes:
 class Candidate:
     """A line of passes in JSON form, `{pass, params, data?}`, each taking the result of the one before.
 
-    `mark` is put into the name of the file. `product_bits` and `table_bits` are bits of a weight of the result, None if
-    unknown; `is_half` says that the rest of the file is halved too.
+    `mark` is put into the name of the file. `bits` are those of a weight of the result in products, in tables and in the
+    remainder; none of a candidate of the user's own.
     """
 
     name: str
     passes: tuple[Mapping[str, Any], ...]
     mark: str = "small"
-    product_bits: float | None = None
-    table_bits: float | None = None
-    is_half: bool = False
+    bits: tuple[float, float, float] | None = None
 
     def estimate(self, weights: WeightBytes) -> float:
         """Estimate the bytes of the result; 0 for a candidate of the user's own, which is then tried first."""
-        if self.product_bits is None or self.table_bits is None:
-            return 0.0
-        remainder = weights.remainder / 2 if self.is_half else weights.remainder
-        return (
-            weights.products * self.product_bits / FLOAT_BITS
-            + weights.tables * self.table_bits / FLOAT_BITS
-            + remainder
-        )
+        parts = (weights.products, weights.tables, weights.remainder)
+        return sum(size * bits / 32 for size, bits in zip(parts, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
         """The recipe steps of this candidate, which begins with the result of the step `start`."""
@@ -68,40 +59,29 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
     Args:
         calibration: rows for static quantization; left out without.
     """
-    candidates = [
-        Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", HALF_BITS, HALF_BITS, is_half=True),
-        Candidate("int8", (_dynamic(*PRODUCTS),), "int8", BYTE_BITS, FLOAT_BITS),
-        Candidate("weights4", (_blocks(4, 32),), "int4", 4 + (SCALE_BITS + 4) / 32, FLOAT_BITS),
-        *(
-            Candidate(f"weights8-{size}", (_blocks(8, size),), "int8", _bits(size), FLOAT_BITS)
-            for size in (32, 64, 128)
-        ),
+    rows, halves = (
+        _pass("EmbeddingQuantization"),
+        _pass("OnnxFloatToFloat16", op_include_list=["Gather"]),
+    )
+    four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
+    plain = [
+        Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16)),
+        Candidate("int8", (_dynamic(*PRODUCTS),), "int8", (8, 32, 32)),
+        Candidate("weights4", (four,), "int4", (four_bits, 32, 32)),
     ]
+    tables = [
+        Candidate("int8-int8-embeddings", (_dynamic(*PRODUCTS, "Gather"),), "int8", (8, 8, 32)),
+        Candidate("weights4-int8-embeddings", (four, rows), "int4", (four_bits, 8, 32)),
+    ]
+    for size in (32, 64, 128):
+        name, blocks, bits = f"weights8-{size}", _blocks(8, size), 8 + SCALE_BITS / size
+        plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
+        tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
+        tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
     if calibration is not None:
         static = _pass("OnnxStaticQuantization", data=calibration)
-        candidates.append(Candidate("static-int8", (static,), "int8", BYTE_BITS, FLOAT_BITS))
-    if has_tables:
-        rows = _pass("EmbeddingQuantization")
-        halves = _pass("OnnxFloatToFloat16", op_include_list=["Gather"])
-        candidates += [
-            Candidate("int8-int8-embeddings", (_dynamic(*PRODUCTS, "Gather"),), "int8", BYTE_BITS, BYTE_BITS),
-            Candidate(
-                "weights4-int8-embeddings",
-                (_blocks(4, 32), rows),
-                "int4",
-                4 + (SCALE_BITS + 4) / 32,
-                BYTE_BITS,
-            ),
-        ]
-        for size in (32, 64, 128):
-            blocks = _blocks(8, size)
-            candidates += [
-                Candidate(f"weights8-{size}-int8-embeddings", (blocks, rows), "int8", _bits(size), BYTE_BITS),
-                Candidate(
-                    f"weights8-{size}-fp16-embeddings", (blocks, halves), "int8", _bits(size), HALF_BITS
-                ),
-            ]
-    return candidates
+        plain.append(Candidate("static-int8", (static,), "int8", (8, 32, 32)))
+    return plain + tables if has_tables else plain
 
 
 def choose(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
@@ -118,7 +98,11 @@ def choose(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
             raise InputError(f"two candidates are called {name}", "give each a name of its own")
         names.add(name)
         if isinstance(choice, SearchCandidate):
-            yield Candidate(name, tuple(_of_step(step.to_json()) for step in choice.steps))
+            steps = (step.to_json() for step in choice.steps)
+            own_steps = (
+                {key: value for key, value in step.items() if key not in ("name", "input")} for step in steps
+            )
+            yield Candidate(name, tuple(own_steps))
         elif name not in own:
             raise InputError(f"no candidate is called {name}", suggest(name, own))
         elif name in usable or request.candidates:
@@ -136,14 +120,6 @@ def measure_weights(graph: Any, size: int) -> WeightBytes:
         if tensor.name in read and tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2
     )
     return WeightBytes(products, tables, max(size - products - tables, 0))
-
-
-def _of_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in step.items() if key not in ("name", "input")}
-
-
-def _bits(block_size: int) -> float:
-    return BYTE_BITS + SCALE_BITS / block_size
 
 
 def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:

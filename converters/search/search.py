@@ -1,18 +1,17 @@
 """Find the winner of a search, and run the export that it leads to."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from onnxreg.converters.engine import latency, run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, SourceEvaluation
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
+from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search.candidates import Candidate
@@ -34,7 +33,6 @@ from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.device import Device
 
-TrialState = Literal["certified", "refused", "unknown", "failed", "unsupported", "untried"]
 MAX_NEAREST = 3
 """Near misses that an error lists."""
 
@@ -44,57 +42,31 @@ class Trial:
     """A candidate with its figures on the suite that the search may look at.
 
     States: those of a verdict; `failed` (a pass or the file does not work), `unsupported` (a device does not load it),
-    `untried` (a smaller one passed). `excess` is the largest loss in parts of its limit: below 1 it passes.
+    `untried` (a smaller one passed).
     """
 
     candidate: str
-    state: TrialState
+    state: str
     bytes: int | None = None
     precision: str | None = None
     reasons: tuple[str, ...] = ()
-    figures: tuple[Mapping[str, Any], ...] = ()
+    metrics: tuple[Mapping[str, Any], ...] = ()
     median_ms: float | None = None
-
-    @classmethod
-    def of(cls, candidate: str, size: int, precision: str, judged: JudgedArtifact) -> "Trial":
-        """A candidate that was judged."""
-        figures = tuple(
-            {
-                "metric": judgement.metric.id,
-                "value": judgement.value,
-                "loss": judgement.loss,
-                "limit": judgement.limit,
-                "state": judgement.state,
-                **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
-            }
-            for judgement in judged.judgements
-        )
-        return cls(candidate, judged.state, size, precision, judged.reasons, figures)
 
     @property
     def excess(self) -> float:
-        losses = [figure["loss"] / figure["limit"] for figure in self.figures if figure["loss"] is not None]
+        """The largest loss in parts of its limit: below 1 it passes."""
+        losses = [figure["loss"] / figure["limit"] for figure in self.metrics if figure["loss"] is not None]
         return max(losses, default=float("inf"))
 
-    def timed(self, median_ms: float) -> "Trial":
-        return replace(self, median_ms=median_ms)
-
     def to_json(self) -> dict[str, Any]:
-        optional = {"bytes": self.bytes, "precision": self.precision, "median_ms": self.median_ms}
-        value: dict[str, Any] = {"candidate": self.candidate, "state": self.state}
-        value |= {key: item for key, item in optional.items() if item is not None}
-        value |= {"metrics": list(self.figures)} if self.figures else {}
-        return value | ({"reasons": list(self.reasons)} if self.reasons else {})
-
-
-def nearest(trials: Iterable[Trial]) -> Sequence[Trial]:
-    """The trials that miss their limits by the least: refused ones, and those whose loss is unclear."""
-    missed = [
-        trial
-        for trial in trials
-        if trial.state == "refused" or any(reason.startswith("unclear") for reason in trial.reasons[:1])
-    ]
-    return sorted(missed, key=lambda trial: trial.excess)[:MAX_NEAREST]
+        lists = {"metrics": list(self.metrics), "reasons": list(self.reasons)}
+        numbers = {"bytes": self.bytes, "precision": self.precision, "median_ms": self.median_ms}
+        return {
+            "candidate": self.candidate,
+            "state": self.state,
+            **{key: value for key, value in (numbers | lists).items() if value not in (None, [])},
+        }
 
 
 TIMED = Benchmark(runs=30, batches=(1,))
@@ -150,9 +122,10 @@ class Search:
         """
         self._directory.mkdir(parents=True)
         trials = self._timed(list(self._trials()))
-        winner = self._winner(trials)
+        certified = (trial for trial in trials if trial.state == "certified")
+        winner = min(certified, key=lambda trial: (trial.median_ms or 0.0, trial.bytes or 0), default=None)
         if winner is None:
-            raise _none_passes(trials, self._search.choose)
+            raise _none_passes(trials)
         chosen = next(candidate for candidate, _ in self._ordered if candidate.name == winner.candidate)
         record = {
             "input": self._request.input,
@@ -219,7 +192,9 @@ class Search:
         except (ConversionError, InputError) as error:
             return Trial(candidate.name, "failed", reasons=(self._published(error.message),))
         (artifact,) = draft.artifacts
-        size, precision = _size(draft), artifact.precision
+        precision = artifact.precision
+        paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
+        size = sum((draft.root / path).stat().st_size for path in paths)
         if (reason := refuse_on(self._search.devices, draft)) is not None:
             return Trial(candidate.name, "unsupported", size, precision, (reason,))
         try:
@@ -229,7 +204,18 @@ class Search:
         except ConversionError as error:
             return Trial(candidate.name, "failed", size, precision, (self._published(error.message),))
         self._drafts[candidate.name] = draft
-        return Trial.of(candidate.name, size, precision, judged)
+        figures = tuple(
+            {
+                "metric": judgement.metric.id,
+                "value": judgement.value,
+                "loss": judgement.loss,
+                "limit": judgement.limit,
+                "state": judgement.state,
+                **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+            }
+            for judgement in judged.judgements
+        )
+        return Trial(candidate.name, judged.state, size, precision, judged.reasons, figures)
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
@@ -255,16 +241,7 @@ class Search:
         passed = Draft(self._plan.name, self._directory / TRIALS, tuple(artifacts))
         measured = latency.measure(passed, TIMED).latencies
         medians = {name: item.median for name, item in zip(names, measured, strict=True)}
-        return [
-            trial.timed(medians[trial.candidate]) if trial.candidate in medians else trial for trial in trials
-        ]
-
-    def _winner(self, trials: Iterable[Trial]) -> Trial | None:
-        def cost(trial: Trial) -> tuple[float, int]:
-            size = trial.bytes or 0
-            return (trial.median_ms or 0.0, size) if self._request.objective == "latency" else (size, 0)
-
-        return min((trial for trial in trials if trial.state == "certified"), key=cost, default=None)
+        return [replace(trial, median_ms=medians.get(trial.candidate)) for trial in trials]
 
     def _final(self, candidate: Candidate, winner: Trial, record: dict[str, Any]) -> ExportPlan:
         """The plan of the export: the outputs of the recipe and the winner, judged on the suite to confirm on."""
@@ -278,21 +255,19 @@ class Search:
         return replace(plan, evaluation=evaluation, search={**record, "output": path})
 
 
-def _size(draft: Draft) -> int:
-    """Bytes of the only artifact of a draft, with its external data."""
-    (artifact,) = draft.artifacts
-    paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
-    return sum((draft.root / path).stat().st_size for path in paths)
-
-
-def _none_passes(trials: list[Trial], choose: EvaluationPlan) -> ConversionError:
+def _none_passes(trials: list[Trial]) -> ConversionError:
+    """The error that lists the trials which miss their limits by the least, refused or unclear."""
+    missed = [
+        trial
+        for trial in trials
+        if trial.state == "refused" or (trial.reasons and trial.reasons[0].startswith("unclear"))
+    ]
     misses = "; ".join(
         f"{trial.candidate} ({(trial.bytes or 0) / 1e6:.1f} MB): {trial.reasons[0]}"
-        for trial in nearest(trials)
+        for trial in sorted(missed, key=lambda trial: trial.excess)[:MAX_NEAREST]
     )
-    if not misses:
-        reasons = (f"{trial.candidate}: {trial.reasons[0]}" for trial in trials if trial.reasons)
-        misses = "; ".join(reasons)[:MAX_REASONS_CHARS]
+    reasons = (f"{trial.candidate}: {trial.reasons[0]}" for trial in trials if trial.reasons)
+    misses = misses or "; ".join(reasons)[:MAX_REASONS_CHARS]
     tried = sum(trial.state != "untried" for trial in trials)
     return ConversionError(
         f"none of {tried} candidates passes on the suite to choose on; the nearest: {misses}",

@@ -46,10 +46,7 @@ def plan_search(plan: ExportPlan, request: SearchRequest) -> SearchPlan:
     plans = [final_plan(plan, request, candidate, confirm) for candidate in catalog.choose(request, True)]
     devices = tuple(preset(name) for name in request.devices)
     search = SearchPlan(request, _evaluation(plan, choose), _evaluation(plan, confirm), devices)
-    _check_items(search)
-    _check_metrics(search)
-    _check_disjoint(search)
-    _check_calibration(search, plans)
+    _check(search, plans)
     return search
 
 
@@ -58,34 +55,26 @@ def _evaluation(plan: ExportPlan, request: EvaluationRequest) -> EvaluationPlan:
     return plan_evaluation(plain, plan.task.id, plan.directory, ())
 
 
-def _check_items(search: SearchPlan) -> None:
-    for purpose, evaluation in (("choose", search.choose), ("confirm", search.confirm)):
+def _check(search: SearchPlan, plans: Iterable[ExportPlan]) -> None:
+    """Raise InputError unless both suites have items of their own and one set of metrics: what was looked at, or
+    calibrated on, confirms nothing.
+    """
+    choose, confirm, is_split = search.choose, search.confirm, search.request.confirm is None
+    for purpose, evaluation in (("choose", choose), ("confirm", confirm)):
         if not evaluation.suite.items:
-            suite = "half of the suite" if evaluation.request.half else "suite"
             raise InputError(
-                f"the {suite} to {purpose} on has no items",
+                f"the {'half of the suite' if is_split else 'suite'} to {purpose} on has no items",
                 "a search needs items to choose on, and others to confirm on",
             )
-
-
-def _check_metrics(search: SearchPlan) -> None:
-    first, second = (
-        [judged.metric.id for judged in evaluation.metrics] for evaluation in (search.choose, search.confirm)
-    )
+    first, second = ([judged.metric.id for judged in one.metrics] for one in (choose, confirm))
     if first != second:
         raise InputError(
             f"the suite to choose on is judged by {', '.join(first)}, that to confirm on by {', '.join(second)}",
             "name the metrics in the recipe: evaluation: {metrics: [...]}",
         )
-
-
-def _check_disjoint(search: SearchPlan) -> None:
-    """Raise InputError if an item is in both suites: what was looked at confirms nothing."""
-    evaluator = search.choose.evaluator
-    chosen_by = {evaluator.identity(item) for item in search.choose.suite.items}
-    common = sum(evaluator.identity(item) in chosen_by for item in search.confirm.suite.items)
-    if common:
-        is_split = search.request.confirm is None
+    identity, items = confirm.evaluator.identity, confirm.suite.items
+    chosen_by = {identity(item) for item in choose.suite.items}
+    if common := sum(identity(item) in chosen_by for item in items):
         raise InputError(
             f"{common} items are in both {'halves of the suite' if is_split else 'suites'}: a candidate may not be "
             "confirmed on what it was chosen by",
@@ -93,15 +82,9 @@ def _check_disjoint(search: SearchPlan) -> None:
             if is_split
             else "leave them out of one, or leave --confirm-suite out: then one suite is split",
         )
-
-
-def _check_calibration(search: SearchPlan, plans: Iterable[ExportPlan]) -> None:
-    """Raise InputError if a candidate is calibrated on rows of the suite to confirm on."""
     feeds = [feed for plan in plans for node in plan.nodes.values() for feed in node.data or ()]
     calibrated_on = {content(feed) for feed in feeds}
-    evaluator = search.confirm.evaluator
-    common = sum(evaluator.identity(item) in calibrated_on for item in search.confirm.suite.items)
-    if common:
+    if common := sum(identity(item) in calibrated_on for item in items):
         raise InputError(
             f"{common} rows for calibration are in the suite to confirm on: a candidate may not be made with what it is "
             "confirmed on",
@@ -167,21 +150,14 @@ def _plan_of(
     """The plan of a recipe for the same source with further steps, and without those that no output needs."""
     value = {**plan.recipe.to_json(), "outputs": outputs, "checks": checks, "evaluation": evaluation}
     all_steps = [*value["steps"], *own_steps]
-    needed = _lineage(all_steps, (output["step"] for output in outputs))
+    inputs, needed = {step["name"]: step.get("input") for step in all_steps}, set()
+    for output in outputs:
+        name: str | None = output["step"]
+        while name is not None:
+            needed.add(name)
+            name = inputs[name]
     value["steps"] = [step for step in all_steps if step["name"] in needed]
     value = {key: item for key, item in value.items() if item is not None and key != "search"}
     recipe = RecipeFile.from_json(value, "search")
     nodes = steps.nodes(recipe, plan.directory)
     return replace(plan, recipe=recipe, nodes=nodes, outputs=steps.outputs(recipe, nodes))
-
-
-def _lineage(all_steps: Iterable[Mapping[str, Any]], names: Iterable[str]) -> set[str]:
-    """The names of steps, and of those whose results they take."""
-    inputs = {step["name"]: step.get("input") for step in all_steps}
-    needed: set[str] = set()
-    for name in names:
-        step: str | None = name
-        while step is not None:
-            needed.add(step)
-            step = inputs[step]
-    return needed
