@@ -34,7 +34,10 @@ from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
 Found = Iterator[tuple[bool, str]]
 Demand = Callable[["Rule", "PromotionCandidate"], Found]
-NOT_EVALUATED = "nothing was evaluated"
+OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
+    ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
+)
+"""The finding of demands on evaluated artifacts if there is none."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
@@ -183,10 +186,7 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Each suite certified each artifact, in the manifest or later, and refused none."""
-    artifacts = candidate.evaluated(rule)
-    if not artifacts:
-        yield False, NOT_EVALUATED
-    for artifact, suite in product(artifacts, rule.suites):
+    for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if _evidence(artifact).suite == suite:
             states.add(artifact.certification.state)
@@ -235,11 +235,8 @@ def _evidence(artifact: Artifact) -> Evidence:
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Figures are those of the manifest; a later evaluation counts by its state."""
-    artifacts = candidate.evaluated(rule)
-    if not artifacts:
-        yield False, NOT_EVALUATED
     expression = parse(rule.where or "")
-    for artifact in artifacts:
+    for artifact in candidate.evaluated(rule):
         states = [evaluation.state for evaluation in candidate.later(artifact)]
         summary = candidate.full_summary.after({artifact.digest: worst(states)} if states else {})
         fields = next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
@@ -249,11 +246,8 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """The suite must be stated to be real; an unstated origin does not count."""
-    artifacts = candidate.evaluated(rule)
-    if not artifacts:
-        yield False, NOT_EVALUATED
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
-    for artifact in artifacts:
+    for artifact in candidate.evaluated(rule):
         is_synthetic = _evidence(artifact).synthetic
         yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
@@ -434,5 +428,5 @@ class Rule(WrittenDocument):
             GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()
             if demands is None or key in demands
-            for is_met, detail in check(self, candidate)
+            for is_met, detail in [*check(self, candidate)] or OF_NOTHING.get(key, ())
         )

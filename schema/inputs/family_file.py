@@ -123,37 +123,20 @@ class ParityLimits(WrittenDocument):
     int8: Above0 | None = 0.1
 
 
-class BackboneSizes(WrittenDocument):
-    """Size limits of the backbone, a little above a Swin-T of 28 million parameters."""
-
-    float32: Bytes | None = 120_000_000
-    float16: Bytes | None = 60_000_000
-    int8: Bytes | None = 32_000_000
-
-
-class HeadSizes(WrittenDocument):
-    """Size limits of a head; in float32 about 65 classes of a 768 wide embedding reach it."""
-
-    float32: Bytes | None = 200_000
-    float16: Bytes | None = 200_000
-    int8: Bytes | None = 200_000
-
-
-class DetectorSizes(WrittenDocument):
-    """Size limit of the detector, which has only float32."""
+class RoleSizes(WrittenDocument):
+    """The most bytes of one file by precision: a number, or a text such as `32MB`."""
 
     float32: Bytes | None = None
+    float16: Bytes | None = None
+    int8: Bytes | None = None
 
 
 class SizeLimits(WrittenDocument):
-    """The most bytes of one file, by role and precision.
+    """The most bytes of one file by role; a size that is not stated is not limited."""
 
-    A number, or a text such as `32MB`; null removes those of a role.
-    """
-
-    backbone: BackboneSizes | None = BackboneSizes()
-    head: HeadSizes | None = HeadSizes()
-    ood: DetectorSizes | None = DetectorSizes()
+    backbone: RoleSizes = RoleSizes()
+    head: RoleSizes = RoleSizes()
+    ood: RoleSizes = RoleSizes()
 
 
 class FamilyLimits(WrittenDocument):

@@ -1,6 +1,6 @@
 """Drafts: files in a workspace and facts read from them, which a converter passes to a registry. No store digests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.given_file import FileState
 from onnxreg.schema.manifest import manifest as doc
-from onnxreg.schema.manifest.vocabulary import FILENAME, UNJUDGED
+from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT, UNJUDGED
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,8 @@ class Draft:
 
     def paths(self) -> list[str]:
         """Every file of the version, each once."""
-        all_paths = [
-            path for a in self.artifacts for path in (a.path, *(sidecar.path for sidecar in a.sidecars))
-        ]
-        return list(dict.fromkeys([*all_paths, *(companion.path for companion in self.companions)]))
+        paths = (path for a in self.artifacts for path in (a.path, *(item.path for item in a.sidecars)))
+        return list(dict.fromkeys([*paths, *(item.path for item in self.companions)]))
 
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
         """The manifest of this draft, given the descriptor of every path.
@@ -93,31 +91,28 @@ class Draft:
                 raise InputError(f"the draft names {path!r}, which is not one of its files")
             return measured[path]
 
-        def stored(path: str) -> dict[str, Any]:
-            return {"path": path, **descriptor(path).to_json()}
-
-        def entries(files: Iterable[DraftFile]) -> list[dict[str, Any]]:
-            return [{"role": file.role, **stored(file.path)} for file in files]
+        def entry(file: DraftFile) -> dict[str, Any]:
+            return {"role": file.role, "path": file.path, **descriptor(file.path).to_json()}
 
         if self.document is not None:
             manifest = doc.Manifest.decode(self.document)
-            for entry in manifest.all_files():
-                actual = descriptor(entry.path)
-                if (actual.digest, actual.size) != (entry.digest, entry.size):
+            for file in manifest.all_files():
+                actual = descriptor(file.path)
+                if (actual.digest, actual.size) != (file.digest, file.size):
                     raise IntegrityError(
-                        f"{entry.path} is not the file that {FILENAME} describes: its digest is {actual.digest.short}...",
+                        f"{file.path} is not the file that {FILENAME} describes: its digest is {actual.digest.short}...",
                         "pull the version again; to make a version of your own of these files use reg add",
                     )
             return manifest
         artifacts = []
         for draft in self.artifacts:
-            verdict = draft.verdict
+            verdict, own = draft.verdict, descriptor(draft.path)
             certification: dict[str, Any] = {"state": verdict.state, "reasons": list(verdict.reasons)}
             if verdict.rule is not None:
                 certification["rule"] = verdict.rule
             if verdict.suite is not None:
                 evidence = {
-                    "artifact": str(descriptor(draft.path).digest),
+                    "artifact": str(own.digest),
                     "suite": str(verdict.suite),
                     "parent": (self.fields.get("source") or {}).get("digest"),
                     "synthetic": verdict.synthetic,
@@ -129,21 +124,19 @@ class Draft:
                     **draft.fields,
                     "format": draft.format,
                     "precision": draft.precision,
-                    **stored(draft.path),
-                    "files": entries(draft.sidecars),
+                    "path": draft.path,
+                    **own.to_json(),
+                    "files": list(map(entry, draft.sidecars)),
                     "certification": certification,
                     **({"parent": str(descriptor(draft.parent).digest)} if draft.parent else {}),
                 }
             )
-        return doc.Manifest.from_json(
-            {
-                **self.fields,
-                "format": "openmed-onnx",
-                "format_version": 2,
-                "name": self.name,
-                "formats": list(dict.fromkeys(artifact.format for artifact in self.artifacts)),
-                "artifacts": artifacts,
-                "files": entries(self.companions),
-            },
-            f"manifest of {self.name}",
-        )
+        keys = {
+            "format": FORMAT,
+            "format_version": 2,
+            "name": self.name,
+            "formats": list(dict.fromkeys(artifact.format for artifact in self.artifacts)),
+            "artifacts": artifacts,
+            "files": list(map(entry, self.companions)),
+        }
+        return doc.Manifest.from_json({**self.fields, **keys}, f"manifest of {self.name}")

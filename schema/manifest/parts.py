@@ -50,14 +50,10 @@ class Preprocessing(Document):
         InputError if the two contradict each other.
         """
         channels, *size = shape
-        preprocessing = cls.from_json(
-            {"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing"
-        )
-        if preprocessing.layout != "NCHW" or CHANNELS[preprocessing.color] != channels:
-            raise InputError(
-                f"the input has {channels} channels first, not {preprocessing.color} as {preprocessing.layout}"
-            )
-        return preprocessing
+        made = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
+        if made.layout != "NCHW" or CHANNELS[made.color] != channels:
+            raise InputError(f"the input has {channels} channels first, not {made.color} as {made.layout}")
+        return made
 
 
 class Dim(Document):
@@ -233,9 +229,7 @@ class Check(Document):
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise ValueError("the interval ends before it begins")
         if self.name == LOSS and self.verdict == "pass" and self.exceeds:
-            raise ValueError(
-                f"{LOSS} is {self.value:g}, its limit is {self.limit:g}, and its verdict is pass"
-            )
+            raise ValueError(f"{LOSS} is {self.value:g}, its limit {self.limit:g}, and its verdict is pass")
         return self
 
     @property

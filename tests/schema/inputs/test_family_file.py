@@ -19,20 +19,12 @@ def sizes(**stated: Any) -> SizeLimits:
     return FamilyFile.from_json(DOCUMENT | {"limits": {"size": stated}}).limits.size
 
 
-def test_a_stated_size_leaves_the_others_at_their_defaults() -> None:
-    head, plain = sizes(head={"int8": "150kB"}).head, sizes().head
-    assert head is not None
-    assert plain is not None
-    assert (head.float32, head.float16, head.int8) == (plain.float32, plain.float16, 150_000)
+def test_a_stated_size_is_a_limit_and_no_other() -> None:
+    head = sizes(head={"int8": "150kB"}).head
+    assert (head.float32, head.float16, head.int8) == (None, None, 150_000)
 
 
-@pytest.mark.parametrize("stated", [None, {"float32": None, "float16": None, "int8": None}])
-def test_null_lifts_sizes(stated: Any) -> None:
-    head = sizes(head=stated).head
-    assert [getattr(head, precision, None) for precision in ("float32", "float16", "int8")] == [None] * 3
-
-
-@pytest.mark.parametrize("stated", [{"head": {"INT8": "1B"}}, {"ood": {"int8": 1}}, {"tail": {}}])
+@pytest.mark.parametrize("stated", [{"head": {"INT8": "1B"}}, {"fused": {"float16": 1}}, {"tail": {}}])
 def test_a_size_of_what_there_is_not_is_refused(stated: dict[str, Any]) -> None:
     with pytest.raises(RegError):
         sizes(**stated)
@@ -66,8 +58,7 @@ def test_the_percentile_is_above_half_and_below_all(percentile: float) -> None:
 
 def test_the_limits_of_who_states_none() -> None:
     limits = FamilyFile.from_json(DOCUMENT).limits
-    assert limits.size.head is not None
-    assert (limits.parity.float32, limits.size.head.int8) == (0.01, 200_000)
+    assert (limits.parity.float32, limits.size.head.int8) == (0.01, None)
     assert (limits.latency_p95, limits.ood_true_positive) == (200.0, 0.9)
 
 

@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "check above its limit that passes": (
         "/artifacts/1/checks/0",
         {"name": "quant_recall_delta", "metric": "recall", "value": 0.4, "limit": 0.005, "verdict": "pass"},
-        "at artifacts.1.checks.0: quant_recall_delta is 0.4, its limit is 0.005",
+        "at artifacts.1.checks.0: quant_recall_delta is 0.4, its limit 0.005",
     ),
     "check that failed": (
         "/artifacts/1/checks/0",
