@@ -50,10 +50,10 @@ class Preprocessing(Document):
         InputError if the two contradict each other.
         """
         channels, *size = shape
-        made = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
-        if made.layout != "NCHW" or CHANNELS[made.color] != channels:
-            raise InputError(f"the input has {channels} channels first, not {made.color} as {made.layout}")
-        return made
+        image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
+        if image.layout != "NCHW" or CHANNELS[image.color] != channels:
+            raise InputError(f"the input has {channels} channels first, not {image.color} as {image.layout}")
+        return image
 
 
 class Dim(Document):
