@@ -15,9 +15,8 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
 from onnxreg.converters.onnx.semantic import free_inputs, in_order, values_read
 from onnxreg.converters.prove import (  # noqa: F401  their rules
-    integer_rewrites,
     operators,
-    quantized_operators,
+    quantization,
     rewrites,
     transpositions,
 )

@@ -1,7 +1,7 @@
 """The closed list of rewrites. Each keeps the function of a graph, up to the rounding of its values.
 
 A rule takes a formula and returns the one that replaces it, or None. Its name is in docs/prove.md, with the reason why it
-is one. The rules that erase quantization are in `integer_rewrites.py` and `quantized_operators.py`.
+is one. The rules that erase quantization are in `quantization.py`.
 """
 
 from collections.abc import Iterator

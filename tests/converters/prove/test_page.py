@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from onnxreg.converters.prove import integer_rewrites, quantized_operators, rewrites
+from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
 from onnxreg.converters.prove.comparison import HALF_RULES
 from onnxreg.converters.prove.rewriter import RULES
 from onnxreg.converters.prove.scale_rules import RULES as SCALE_RULES
@@ -12,7 +12,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "prove.md").read_text("utf-8")
 
 
 def test_every_rewrite_is_on_the_page() -> None:
-    assert rewrites.rule is integer_rewrites.rule is quantized_operators.rule
     table = PAGE.partition("| rewrite |")[2].partition("\n\n")[0]
     names = (
         {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
