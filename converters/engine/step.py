@@ -131,7 +131,7 @@ def _from_module(node: StepNode, module: Any, target: Path, feed: Feed | None) -
 
 def _from_graph(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
     model = model_file.load(path)
-    model_file.take_paths_out(model, path.parent)
+    model_file.scrub_metadata(model, path.parent)
     graph, step = _run(node, node.make(), model)
     return StepFiles(step, target.parent, model_file.save(graph, target))
 
@@ -159,7 +159,7 @@ def _from_original(node: StepNode, path: Path, target: Path, feed: Feed | None) 
 def _copy_files(path: Path, target: Path) -> list[Path]:
     """Link a graph to the name of `target`, and its external data to its own name; the graph comes first."""
     copies, model = [target.with_suffix(".onnx")], load_onnx(path)
-    if model_file.take_paths_out(model, path.parent):
+    if model_file.scrub_metadata(model, path.parent):
         copies[0].write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(path, copies[0])

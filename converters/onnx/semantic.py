@@ -32,35 +32,21 @@ def semantic_digest(
 
     Raise ValueError if nodes wait for each other in a ring.
     """
-    values, nodes = digest_nodes(model.graph)
-    results = {value.name: values[value] for value in model.graph.outputs if value in values}
+    graph, stored = model.graph, stored_tensors(model.graph)
+    values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
+    for name, tensor in stored.items():
+        values[graph.initializers[name]] = _hash(["weight", name, *_form(tensor)])
+    nodes = _trace(graph, values, 1)
+    results = {value.name: values[value] for value in graph.outputs if value in values}
     document = {
         "inputs": list(map(_spec, inputs)),
         "outputs": [[*_spec(spec), results.get(spec.name, "")] for spec in outputs],
         "nodes": sorted(nodes),
         "functions": sorted(map(_function, model.functions.values())),
     }
-    weights = sorted([name, *_tensor(tensor)] for name, tensor in stored_tensors(model.graph).items())
-    graph, stored = (Digest.of(canonical.encode(value)) for value in (document, weights))
-    return SemanticDigest(graph=graph, weights=stored)
-
-
-def digest_nodes(graph: "ir.Graph") -> tuple[Values, list[str]]:
-    """The digest of every value of a main graph, and of every node in the graph's order."""
-    values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
-    for name, tensor in stored_tensors(graph).items():
-        values[graph.initializers[name]] = _hash(["weight", name, *_form(tensor)])
-    return values, _trace(graph, values, 1)
-
-
-def function_digest(function: "ir.Function") -> str:
-    """The digest of all that a function does, its name included."""
-    return _hash(_function(function))
-
-
-def attribute_form(attribute: "ir.Attr") -> list[Any]:
-    """An attribute as JSON, for comparison: exact numbers, digests of tensors and subgraphs."""
-    return _attribute(attribute, ChainMap(), 1)
+    weights = sorted([name, *_tensor(tensor)] for name, tensor in stored.items())
+    of_graph, of_weights = (Digest.of(canonical.encode(value)) for value in (document, weights))
+    return SemanticDigest(graph=of_graph, weights=of_weights)
 
 
 def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
@@ -97,11 +83,11 @@ def in_order(graph: "ir.Graph | ir.Function") -> list["ir.Node"]:
 
 
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
-    """The digest of every node; those of their outputs go into `values`.
+    """The digests of the nodes; those of their outputs go into `values`.
 
     Of nodes that are equal in all of this (such as two random generators) the second gets another digest than the first.
     """
-    digests: dict[Any, str] = {}
+    digests: list[str] = []
     occurrences: Counter[str] = Counter()
     for node in in_order(graph):
         operator = [node.domain or DEFAULT_DOMAIN, node.op_type, node.overload or "", str(node.version)]
@@ -113,11 +99,11 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
         occurrences[digest] += 1
         if occurrences[digest] > 1:
             digest = _hash([digest, str(occurrences[digest])])
-        digests[node] = digest
+        digests.append(digest)
         values.update(
             {value: _hash([digest, str(at)]) for at, value in enumerate(node.outputs) if value.name}
         )
-    return [digests[node] for node in graph]
+    return digests
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
@@ -152,7 +138,9 @@ def _attribute(attribute: "ir.Attr", values: Values, depth: int) -> list[Any]:
 
 def _function(function: "ir.Function") -> list[Any]:
     attributes = sorted(function.attributes.items())
-    defaults = [[name, *attribute_form(item)] for name, item in attributes if item.type.name != "UNDEFINED"]
+    defaults = [
+        [name, *_attribute(item, ChainMap(), 1)] for name, item in attributes if item.type.name != "UNDEFINED"
+    ]
     open_ones = [name for name, item in function.attributes.items() if item.type.name == "UNDEFINED"]
     key = [function.domain, function.name, function.overload or ""]
     return [*key, open_ones, defaults, _inner(function, ChainMap(), 1)]

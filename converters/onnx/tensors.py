@@ -5,7 +5,8 @@ length (8 bytes).
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -79,17 +80,11 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
     return mapped
 
 
-class Arrays(Mapping[str, Any]):
+class Arrays(UserDict[str, Any]):
     """The numeric ones of some tensors as numpy arrays, each read on access."""
 
     def __init__(self, tensors: Mapping[str, "ir.TensorProtocol"]) -> None:
-        self._tensors = {name: tensor for name, tensor in tensors.items() if is_numeric(tensor)}
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        super().__init__({name: tensor for name, tensor in tensors.items() if is_numeric(tensor)})
 
     def __getitem__(self, name: str) -> Any:
-        return self._tensors[name].numpy()
+        return super().__getitem__(name).numpy()

@@ -49,12 +49,10 @@ class DynamicToFixedShape(GraphPass):
         super().requires(subject)
         self._sizes(subject)
 
-    def observe(self, subject: Any) -> Mapping[str, Any]:
-        return {**super().observe(subject), "bounds": samples.index_bounds(subject)}
-
     def apply(self, subject: Any) -> Any:
         sizes = self._sizes(subject)
         shapes = dict(zip(self.params.input_name or (), self.params.input_shape or (), strict=True))
+        bounds = samples.index_bounds(subject)
         graph.clear_value_info(subject)
         for body in within(subject.graph):
             for value in (*body.input, *(() if body is subject.graph else body.output)):
@@ -70,29 +68,23 @@ class DynamicToFixedShape(GraphPass):
                 dim.Clear()
         fixed = model_file.session(subject, "the fixed graph")
         inferred = {item.name: item.shape for item in fixed.get_outputs()}
-        results = samples.outputs(fixed, samples.draw(subject)[0], "the fixed graph")
+        results = samples.outputs(fixed, samples.draw(subject, bounds)[0], "the fixed graph")
         for value in subject.graph.output:
             axes = value.type.tensor_type.shape.dim
             given = inferred[value.name], named[value.name], results[value.name].shape
             for dim, number, name, size in zip(axes, *given, strict=False):
                 if not graph.has_size(dim) and (isinstance(number, int) or sizes.get(str(name)) == size):
                     dim.dim_value = number if isinstance(number, int) else size
+            shape, real = _dims(value), list(results[value.name].shape)
+            if len(shape) != len(real) or any(
+                isinstance(a, int) and a != b for a, b in zip(shape, real, strict=True)
+            ):
+                raise ConversionError(f"{self.id}: the output {value.name} has the shape {real}, not {shape}")
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
-        shapes = {value.name: _dims(value) for value in (*graph_inputs(after.graph), *after.graph.output)}
-        feed = samples.draw(after, before["bounds"])[0]
-        (results,) = samples.all_outputs(after, [feed], "the fixed graph")
-        for name, array in results.items():
-            sizes = [size if isinstance(size, int) else None for size in shapes[name]]
-            if len(sizes) != array.ndim or any(
-                size not in (None, real) for size, real in zip(sizes, array.shape, strict=True)
-            ):
-                raise ConversionError(
-                    f"{self.id}: the output {name} has the shape {array.shape}, not {shapes[name]}"
-                )
-        return {**result, "shapes": shapes}
+        values = (*graph_inputs(after.graph), *after.graph.output)
+        return {**super().ensures(before, after), "shapes": {value.name: _dims(value) for value in values}}
 
     def _sizes(self, subject: Any) -> dict[str, int]:
         """The size of each axis by name; InputError for what the graph does not have, or contradicts."""

@@ -47,15 +47,11 @@ class GoldenVectors(Pass[Outputs, Vectors]):
     Params = GoldenParams
 
     def apply(self, subject: Outputs) -> Vectors:
-        names = sorted({name for outputs in subject.outputs.values() for name in outputs})
-        tolerances = {
-            name: golden.tolerance_of(
-                [outputs[name] for outputs in subject.outputs.values()],
-                self.params.tolerance,
-                self.params.least,
-            )
-            for name in names
-        }
+        arrays: dict[str, list[Any]] = {}
+        for name, array in (item for outputs in subject.outputs.values() for item in outputs.items()):
+            arrays.setdefault(name, []).append(array)
+        bounds = self.params.tolerance, self.params.least
+        tolerances = {name: golden.tolerance_of(arrays[name], *bounds) for name in sorted(arrays)}
         cases = tuple(
             golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
             for case, inputs in subject.inputs.items()
@@ -67,11 +63,8 @@ class GoldenVectors(Pass[Outputs, Vectors]):
     def ensures(self, before: Mapping[str, Any], after: Vectors) -> dict[str, Any]:
         """The file, read back, holds what the graph gave."""
         written = golden.decode(after.path.read_bytes(), after.path.name)
-        comparisons = [
-            item
-            for case, computed in zip(written, after.cases, strict=True)
-            for item in golden.compare(case, computed.outputs)
-        ]
+        pairs = zip(written, after.cases, strict=True)
+        comparisons = [item for case, computed in pairs for item in golden.compare(case, computed.outputs)]
         if not all(item.passed for item in comparisons):
             raise ConversionError(f"{after.path.name} does not hold what the graph gave")
         tolerances = {item.output: item.tolerance.atol for item in comparisons}

@@ -1,6 +1,6 @@
 """`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds carry.
 
-A rewrite takes an `Emitter` for one node and returns the nodes that replace it, or None if the
+A rewrite takes an `Emitter` for one node, whose last operator takes its place, or returns False if the
 equivalence cannot be shown for this node (an element type or a rank that is not known); then the node stays.
 """
 
@@ -12,6 +12,11 @@ from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError
+
+INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
+"""TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
+SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
+"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
 
 
 class MobileSafeRewrite(base.Pass[Any, Any]):
@@ -29,34 +34,35 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
             raise ConversionError(f"MobileSafeRewrite needs opset 15 or later, the graph has {opset}")
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
-        outputs = [value.SerializeToString(deterministic=True) for value in subject.graph.output]
-        return {"operators": graph.count_operators(subject), "outputs": outputs}
+        return {"operators": graph.count_operators(subject), "outputs": _outputs(subject)}
 
     def apply(self, subject: Any) -> Any:
         if not REWRITES.keys() & graph.count_operators(subject).keys():
             return subject
         values = graph.infer_values(subject)
-        for container in within(subject.graph):
-            _rewrite(container, values)
-        for function in subject.functions:
-            for container in within(function):
-                _rewrite(container, {})
+        for body in within(subject.graph):
+            _rewrite(body, values)
+        for body in (body for function in subject.functions for body in within(function)):
+            _rewrite(body, {})
         graph.clear_value_info(subject)
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
-        if [value.SerializeToString(deterministic=True) for value in after.graph.output] != before["outputs"]:
+        if _outputs(after) != before["outputs"]:
             raise ConversionError("MobileSafeRewrite changed the outputs of the graph")
         operators = graph.count_operators(after)
-        unsupported = sorted(operators.keys() - MOBILE_SAFE_OPS)
         return {
             "operators_before": before["operators"],
             "operators_after": operators,
-            "unsupported": unsupported,
+            "unsupported": sorted(operators.keys() - MOBILE_SAFE_OPS),
         }
 
 
-def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
+def _outputs(subject: Any) -> list[bytes]:
+    return [value.SerializeToString(deterministic=True) for value in subject.graph.output]
+
+
+def _rewrite(body: Any, values: Mapping[str, Any]) -> None:
     """Rewrite the nodes of one graph or function in place.
 
     `values` are the main graph's, which its subgraphs see too; names in a function mean other values. A node whose
@@ -66,31 +72,27 @@ def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
 
     constants = {
         node.output[0]: onnx.numpy_helper.to_array(attribute.t)
-        for node in container.node
+        for node in body.node
         if node.op_type == "Constant"
         for attribute in node.attribute
         if attribute.name == "value"
     }
     nodes: list[Any] = []
-    for node in container.node:
-        standard = node.domain in ("", "ai.onnx") and not any(entry.ref_attr_name for entry in node.attribute)
-        rewrite = REWRITES.get(node.op_type) if standard else None
-        replacement = rewrite(Emitter(node, values, constants)) if rewrite else None
-        nodes.extend([node] if replacement is None else replacement)
-    if len(nodes) != len(container.node) or any(
-        a is not b for a, b in zip(nodes, container.node, strict=True)
-    ):
-        copies = [graph.copy(node) for node in nodes]
-        del container.node[:]
-        container.node.extend(copies)
-
-
-INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
-"""TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
+    for node in body.node:
+        is_open = any(entry.ref_attr_name for entry in node.attribute)
+        rewrite = REWRITES.get(node.op_type) if graph.is_standard(node) and not is_open else None
+        emitter = Emitter(node, values, constants)
+        if rewrite is None or rewrite(emitter) is False:
+            nodes.append(node)
+            continue
+        emitter.nodes[-1].output[0] = node.output[0]
+        emitter.nodes[-1].name = node.name or emitter.nodes[-1].name
+        nodes += emitter.nodes
+    graph.replace_nodes(body, nodes)
 
 
 class Emitter:
-    """Collects the nodes that take the place of `node`, with names derived from its own.
+    """Collects the nodes that take the place of `node`, with names derived from its own; the last makes its output.
 
     Args:
         values: the ValueInfoProto of each value whose type is known.
@@ -100,8 +102,8 @@ class Emitter:
     def __init__(self, node: Any, values: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
         self.node = node
         self.nodes: list[Any] = []
+        self.constants = constants
         self._values = values
-        self._constants = constants
 
     def op(self, name: str, *inputs: str, **attributes: Any) -> str:
         """Append an operator of one output and return the name of that output."""
@@ -119,19 +121,6 @@ class Emitter:
         tensor = onnx.numpy_helper.from_array(np.asarray(values, dtype=np.int64), "value")
         return self.op("Constant", value=tensor)
 
-    def finish(self, output: str) -> list[Any]:
-        """Make the value `output` take over the name of the replaced node's output, and return the nodes."""
-        last = self.nodes[-1]
-        if last.output[0] != output:
-            raise AssertionError("the replacement must end in the node that makes its output")
-        last.output[0] = self.node.output[0]
-        last.name = self.node.name or last.name
-        return self.nodes
-
-    def attribute(self, name: str, default: int) -> int:
-        """An integer attribute of the node, or its default."""
-        return next((int(entry.i) for entry in self.node.attribute if entry.name == name), default)
-
     def element(self, value: str) -> int | None:
         """The TensorProto element type of a value, None if it is not known."""
         info = self._values.get(value)
@@ -144,122 +133,110 @@ class Emitter:
             return None
         return len(info.type.tensor_type.shape.dim)
 
-    def constant(self, value: str) -> Any | None:
-        """The numpy array of a value that is constant, else None."""
-        return self._constants.get(value)
-
     def has_no_nan(self, *values: str) -> bool:
         """Return True if every value is known to be of an integer type."""
         return all(self.element(value) in INTEGERS for value in values)
 
 
-Rewrite = Callable[[Emitter], list[Any] | None]
-
-SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
-"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
-
-
-def greater(emit: Emitter) -> list[Any]:
+def greater(emit: Emitter) -> None:
     """a > b is b < a, NaN included: both are false."""
     a, b = emit.node.input
-    return emit.finish(emit.op("Less", b, a))
+    emit.op("Less", b, a)
 
 
-def greater_or_equal(emit: Emitter) -> list[Any]:
+def greater_or_equal(emit: Emitter) -> None:
     """a >= b."""
     a, b = emit.node.input
-    return _less_or_equal(emit, b, a)
+    _less_or_equal(emit, b, a)
 
 
-def less_or_equal(emit: Emitter) -> list[Any]:
+def less_or_equal(emit: Emitter) -> None:
     """a <= b."""
-    a, b = emit.node.input
-    return _less_or_equal(emit, a, b)
+    _less_or_equal(emit, *emit.node.input)
 
 
-def _less_or_equal(emit: Emitter, a: str, b: str) -> list[Any]:
+def _less_or_equal(emit: Emitter, a: str, b: str) -> None:
     """not b < a, but if NaN may occur a < b or a = b, since every comparison with NaN is false."""
     if emit.has_no_nan(a, b):
-        return emit.finish(emit.op("Not", emit.op("Less", b, a)))
-    return emit.finish(emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b)))
+        emit.op("Not", emit.op("Less", b, a))
+    else:
+        emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b))
 
 
-def is_nan(emit: Emitter) -> list[Any]:
+def is_nan(emit: Emitter) -> None:
     """NaN alone differs from itself."""
     (x,) = emit.node.input
-    return emit.finish(emit.op("Not", emit.op("Equal", x, x)))
+    emit.op("Not", emit.op("Equal", x, x))
 
 
-def maximum(emit: Emitter) -> list[Any] | None:
+def maximum(emit: Emitter) -> bool:
     """max over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     return _fold(emit, lambda a, b: emit.op("Less", a, b))
 
 
-def minimum(emit: Emitter) -> list[Any] | None:
+def minimum(emit: Emitter) -> bool:
     """min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     return _fold(emit, lambda a, b: emit.op("Less", b, a))
 
 
-def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> list[Any] | None:
+def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> bool:
     result, *others = emit.node.input
     if not {emit.element(value) for value in emit.node.input} & SELECTABLE:
-        return None
+        return False
     if not others:
-        return emit.finish(emit.op("Identity", result))
-    exact = emit.has_no_nan(*emit.node.input)
+        emit.op("Identity", result)
+    is_exact = emit.has_no_nan(*emit.node.input)
     for other in others:
         second = takes_second(result, other)
-        if not exact:
+        if not is_exact:
             second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))
         result = emit.op("Where", second, other, result)
-    return emit.finish(result)
+    return True
 
 
-def flatten(emit: Emitter) -> list[Any] | None:
+def flatten(emit: Emitter) -> bool:
     """Flatten(x, k) is Reshape(x, [d0 * ... * d(k-1), -1]); the leading product is read from the shape of x."""
     (x,) = emit.node.input
-    axis = emit.attribute("axis", 1)
-    if axis < 0:
-        rank = emit.rank(x)
-        if rank is None:
-            return None
-        axis += rank
-    if axis == 0:
-        return emit.finish(emit.op("Reshape", x, emit.const([1, -1])))
-    if axis == 1:
-        return emit.finish(emit.op("Reshape", x, emit.const([0, -1])))
+    axis, rank = graph.attribute(emit.node, "axis", 1), emit.rank(x)
+    if axis < 0 and rank is None:
+        return False
+    axis += (rank or 0) if axis < 0 else 0
+    if axis < 2:
+        emit.op("Reshape", x, emit.const([1, -1] if axis == 0 else [0, -1]))
+        return True
     shape = emit.op("Shape", x)
     outer = emit.op("Gather", shape, emit.const([0]))
     for index in range(1, axis):
         outer = emit.op("Mul", outer, emit.op("Gather", shape, emit.const([index])))
-    target = emit.op("Concat", outer, emit.const([-1]), axis=0)
-    return emit.finish(emit.op("Reshape", x, target))
+    emit.op("Reshape", x, emit.op("Concat", outer, emit.const([-1]), axis=0))
+    return True
 
 
-def cumulative_sum(emit: Emitter) -> list[Any] | None:
+def cumulative_sum(emit: Emitter) -> bool:
     """CumSum over the last axis is x @ T with T[i, j] = 1 where i <= j (i < j exclusive, i and j swapped in reverse).
 
     For integers only: there the sum is exact, while a float's infinity or NaN would spread through the product.
     """
     x, axis_name = emit.node.input
-    axis, rank, element = emit.constant(axis_name), emit.rank(x), emit.element(x)
+    axis, rank, element = emit.constants.get(axis_name), emit.rank(x), emit.element(x)
     if axis is None or rank is None or element not in (6, 7) or int(axis.reshape(-1)[0]) % rank != rank - 1:
-        return None
+        return False
     size = emit.op("Shape", x, start=rank - 1)
     limit = emit.op("Squeeze", size, emit.const([0]))
     steps = emit.op("Range", emit.const(0), limit, emit.const(1))
     row = emit.op("Unsqueeze", steps, emit.const([1]))
     column = emit.op("Unsqueeze", steps, emit.const([0]))
-    if emit.attribute("reverse", 0):
+    if graph.attribute(emit.node, "reverse", 0):
         row, column = column, row
-    if emit.attribute("exclusive", 0):
+    if graph.attribute(emit.node, "exclusive", 0):
         reaches = emit.op("Less", row, column)
     else:
         reaches = emit.op("Not", emit.op("Less", column, row))
-    return emit.finish(emit.op("MatMul", x, emit.op("Cast", reaches, to=element)))
+    emit.op("MatMul", x, emit.op("Cast", reaches, to=element))
+    return True
 
 
-REWRITES: dict[str, Rewrite] = {
+REWRITES: dict[str, Callable[[Emitter], bool | None]] = {
     "CumSum": cumulative_sum,
     "Flatten": flatten,
     "Greater": greater,

@@ -25,8 +25,8 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError, sug
 
 GROUP = "onnxreg.passes"
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
-    work.id: work
-    for work in (
+    pass_.id: pass_
+    for pass_ in (
         Original,
         OnnxConversion,
         OnnxOpVersionConversion,
@@ -60,27 +60,35 @@ def find(name: str) -> type[Pass[Any, Any]]:
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    others = _others()
-    if name not in others:
+    entry = _others().get(name)
+    if entry is None:
         raise InputError(f"no pass is called {name[:80]!r}", suggest(name, names()))
-    return _load(others[name])
+    try:
+        pass_ = entry.load()
+    except Exception as error:
+        raise HostError(f"the pass {name} ({entry.value}) does not load: {error}") from error
+    if not (isinstance(pass_, type) and issubclass(pass_, Pass) and getattr(pass_, "id", None) == name):
+        raise HostError(
+            f"{entry.value} is not a pass with the id {name}", "report it to the authors of its package"
+        )
+    return pass_
 
 
 def describe(name: str) -> dict[str, Any]:
     """A pass in JSON: `{name, version, summary, package, parameters}`, the last as JSON Schema."""
-    work = find(name)
+    pass_ = find(name)
     return {
         "name": name,
-        "version": work.version,
-        "summary": _summary(work),
-        "package": work.__module__.partition(".")[0],
-        "parameters": work.Params.model_json_schema(mode="validation"),
+        "version": pass_.version,
+        "summary": _summary(pass_),
+        "package": pass_.__module__.partition(".")[0],
+        "parameters": pass_.Params.model_json_schema(mode="validation"),
     }
 
 
 def table() -> str:
     """The built-in passes as a table in Markdown: what each does, and its parameters with their defaults."""
-    rows = [(f"`{name}`", _summary(work), _parameters(work)) for name, work in BUILT_IN.items()]
+    rows = [(f"`{name}`", _summary(pass_), _parameters(pass_)) for name, pass_ in BUILT_IN.items()]
     lines = ["| pass | what it does | parameters |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
@@ -97,37 +105,22 @@ def _others() -> dict[str, EntryPoint]:
     return entries
 
 
-def _load(entry: EntryPoint) -> type[Pass[Any, Any]]:
-    try:
-        work = entry.load()
-    except Exception as error:
-        raise HostError(f"the pass {entry.name} ({entry.value}) does not load: {error}") from error
-    if not (isinstance(work, type) and issubclass(work, Pass) and getattr(work, "id", None) == entry.name):
-        raise HostError(
-            f"{entry.value} is not a pass with the id {entry.name}", "report it to the authors of its package"
-        )
-    return work
-
-
-def _summary(work: type[Pass[Any, Any]]) -> str:
+def _summary(pass_: type[Pass[Any, Any]]) -> str:
     """The first sentence of the docstring, without the full stop."""
-    text = " ".join((inspect.getdoc(work) or "").split("\n\n")[0].split())
+    text = " ".join((inspect.getdoc(pass_) or "").split("\n\n")[0].split())
     return text.partition(". ")[0].rstrip(".")
 
 
-def _parameters(work: type[Pass[Any, Any]]) -> str:
-    fields = work.Params.model_fields
-    return ", ".join(
-        f"`{name}`" if field.is_required() else f"`{name}` {_shown(field.default)}"
-        for name, field in fields.items()
-    )
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, tuple):
-        return f"({', '.join(map(str, default))})"
-    if default is None:
-        return "none"
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+def _parameters(pass_: type[Pass[Any, Any]]) -> str:
+    words = {None: "none", True: "yes", False: "no"}
+    texts = []
+    for name, field in pass_.Params.model_fields.items():
+        default = field.default
+        if isinstance(default, tuple):
+            default = f"({', '.join(map(str, default))})"
+        elif default is None or isinstance(default, bool):
+            default = words[default]
+        elif isinstance(default, float):
+            default = f"{default:g}"
+        texts.append(f"`{name}`" if field.is_required() else f"`{name}` {default}")
+    return ", ".join(texts)

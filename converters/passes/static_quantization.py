@@ -24,11 +24,34 @@ MASK_SIZE = 1e3
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
-MOVING = (
-    "Add Cast CastLike Concat Expand Flatten Gather GatherElements GatherND Identity Mul Neg Reshape ScatterElements ScatterND "
-    "Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where"
+CARRYING = frozenset(
+    [
+        "Add",
+        "Cast",
+        "CastLike",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Mul",
+        "Neg",
+        "Reshape",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Sub",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+    ]
 )
-CARRYING = frozenset(MOVING.split())
 """Operators whose result holds a value of such a constant unchanged, or moved by a score."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
 """Operators that compute an index, as the bucket of a relative position, before a Cast to integers."""
@@ -79,12 +102,10 @@ class OnnxStaticQuantization(QuantizationPass):
             )
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
-            model_file.save(subject, source)
+            is_large = len(model_file.save(subject, source)) > 1
             try:
                 with quiet(), silent_runtime(), whole_where():
-                    self._quantize(
-                        source, target, model_file.weight_bytes(subject) > model_file.MAX_INLINE_WEIGHT_BYTES
-                    )
+                    self._quantize(source, target, is_large)
             except Exception as error:
                 refuse_missing(error, "static quantization")
                 raise ConversionError(f"ONNX Runtime could not quantize the graph: {why(error)}") from error
@@ -104,37 +125,34 @@ class OnnxStaticQuantization(QuantizationPass):
             result["float_nodes"] = self._float_nodes
         return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
 
-    def _quantize(self, source: Path, target: Path, large: bool) -> None:
+    def _quantize(self, source: Path, target: Path, is_large: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
         params = self.params
+        operators = params.op_types_to_quantize
+        symmetric = [{"symmetric": params.weight_type == "QInt8"}]
         quantize_static(
             source,
             target,
             _reader(self.data or ()),
             quant_format=QuantFormat[params.quant_format],
-            op_types_to_quantize=self._operators(),
+            # sorted: ONNX Runtime's own default is in hash order, and so is what it writes
+            op_types_to_quantize=sorted(
+                {*QDQRegistry, *QLinearOpsRegistry} if operators is None else operators
+            ),
             per_channel=params.per_channel,
             reduce_range=params.reduce_range,
             activation_type=QuantType[params.activation_type],
             weight_type=QuantType[params.weight_type],
             nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
-            use_external_data_format=large,
+            use_external_data_format=is_large,
             calibrate_method=CalibrationMethod[params.calibrate_method],
             extra_options={
                 "CalibPercentile": params.percentile,
-                "TensorQuantOverrides": {
-                    name: [{"symmetric": params.weight_type == "QInt8"}] for name in self._stacks
-                },
+                "TensorQuantOverrides": dict.fromkeys(self._stacks, symmetric),
             },
         )
-
-    def _operators(self) -> list[str]:
-        """Sorted: ONNX Runtime's own default is in hash order, and so is what it writes."""
-        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
-
-        operators = self.params.op_types_to_quantize
-        return sorted({*QDQRegistry, *QLinearOpsRegistry} if operators is None else operators)
 
     @property
     def products(self) -> frozenset[str]:
@@ -168,8 +186,8 @@ def float_nodes(model: Any) -> list[str]:
     integers = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
     masks = {tensor.name for tensor in model.graph.initializer if _is_mask(tensor)}
     for node in model.graph.node:
-        values = [entry.t for entry in node.attribute if entry.HasField("t")]
-        if any(map(_is_mask, values)) or (node.op_type in CARRYING and masks.intersection(node.input)):
+        is_mask = any(_is_mask(entry.t) for entry in node.attribute if entry.HasField("t"))
+        if is_mask or (node.op_type in CARRYING and masks.intersection(node.input)):
             masks.update(node.output)
     names: list[str] = []
     masked: set[str] = set()
@@ -178,9 +196,7 @@ def float_nodes(model: Any) -> list[str]:
         if (node.op_type in MASKED or masked.intersection(node.output)) and masks.intersection(node.input):
             names.append(node.name)
             masked.update(masks.intersection(node.input))
-        elif node.op_type == "Cast" and any(
-            entry.i in integers for entry in node.attribute if entry.name == "to"
-        ):
+        elif node.op_type == "Cast" and graph.attribute(node, "to", 0) in integers:
             indices.update(node.input)
         elif node.op_type in ARITHMETIC and indices.intersection(node.output):
             names.append(node.name)
@@ -203,10 +219,9 @@ def _reader(feeds: Sequence[samples.Feed]) -> Any:
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._left = iter(feeds)
+            self._left = map(dict, feeds)
 
         def get_next(self) -> dict[str, Any] | None:
-            feed = next(self._left, None)
-            return None if feed is None else dict(feed)
+            return next(self._left, None)
 
     return Reader()

@@ -53,38 +53,28 @@ class OrtTransformersOptimization(GraphPass):
     def apply(self, subject: Any) -> Any:
         from onnxruntime.transformers.optimizer import optimize_model
 
-        params = self.params
         with model_file.scratch() as directory, quiet(), silent_runtime():
             source = directory / "model.onnx"
             model_file.save(subject, source)
             try:
-                optimizer = optimize_model(
-                    str(source),
-                    params.model_type,
-                    params.num_heads,
-                    params.hidden_size,
-                    opt_level=params.opt_level,
-                    only_onnxruntime=params.only_onnxruntime,
-                )
+                optimized = optimize_model(str(source), **self.params.model_dump()).model
             except Exception as error:
                 refuse_missing(error, "the transformer optimizer of ONNX Runtime")
                 raise ConversionError(f"ONNX Runtime could not optimize the graph: {why(error)}") from error
-        graph.clear_value_info(optimizer.model)
-        if all(entry.domain != CONTRIB_DOMAIN for entry in optimizer.model.opset_import):
-            optimizer.model.opset_import.add(
-                domain=CONTRIB_DOMAIN, version=1
-            )  # as the optimizer's own `save` does
-        graph.drop_unused_imports(optimizer.model)
-        graph.drop_unread_weights(optimizer.model)
-        return optimizer.model
+        graph.clear_value_info(optimized)
+        if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
+            optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does
+        graph.drop_unused_imports(optimized)
+        graph.drop_unread_weights(optimized)
+        return optimized
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
-        result = super().ensures(before, after)
+        result, earlier = super().ensures(before, after), before["operators"]
         operators = graph.count_operators(after)
         fused = {
-            name: count - before["operators"].get(name, 0)
+            name: count - earlier.get(name, 0)
             for name, count in operators.items()
-            if name.startswith("com.microsoft:") and count > before["operators"].get(name, 0)
+            if name.startswith(f"{CONTRIB_DOMAIN}:") and count > earlier.get(name, 0)
         }
-        nodes = {"before": sum(before["operators"].values()), "after": sum(operators.values())}
+        nodes = {"before": sum(earlier.values()), "after": sum(operators.values())}
         return {**result, "fused": fused, "fusions": sum(fused.values()), "nodes": nodes}

@@ -18,7 +18,6 @@ from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub
-from onnxreg.schema.core.errors import InputError
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 """Weights of more bytes go into a file of their own; protobuf ends at 2**31 - 1, the graph itself included."""
@@ -40,12 +39,20 @@ def load(path: Path) -> Any:
     Raises InputError if the file is not ONNX or cut short, or its external data is missing, too short or
     outside its folder.
     """
+    import onnx
+
     model = load_onnx(path)
     external_files(model, path)
     for tensor in tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
-            _bring_in(tensor, path)
-    _make_constant(model)
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+    inputs = graph_inputs(model.graph)
+    if len(inputs) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.ir_version = max(FIRST_IR_WITH_CONSTANTS, model.ir_version)
     return model
 
 
@@ -98,32 +105,6 @@ def scratch_in(workspace: Path) -> Iterator[None]:
         _scratch.reset(token)
 
 
-def _make_constant(model: Any) -> None:
-    """Drop inputs that are initializers, in place."""
-    inputs = graph_inputs(model.graph)
-    if len(inputs) < len(model.graph.input):
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
-        model.ir_version = max(FIRST_IR_WITH_CONSTANTS, model.ir_version)
-
-
-def _bring_in(tensor: Any, path: Path) -> None:
-    """Read a tensor's external data into it, and clear its explicit default location, as no loader does."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    with (path.parent / entries["location"]).open("rb") as file:
-        file.seek(int(entries.get("offset") or 0))
-        data = file.read(int(entries["length"]) if entries.get("length") else tensor_bytes(tensor))
-    if len(data) != tensor_bytes(tensor):
-        raise InputError(
-            f"{path.name}: {entries['location']} holds {len(data)} bytes of {tensor.name!r}, "
-            f"whose shape takes {tensor_bytes(tensor)}",
-            "copy the external data file again; it must come from the same export as the model",
-        )
-    tensor.raw_data = data
-    del tensor.external_data[:]
-    tensor.ClearField("data_location")
-
-
 def _move_out(model: Any, data: Path) -> Any:
     """Write the large initializers to `data`, and return the model with references in their place."""
     import onnx
@@ -146,37 +127,30 @@ def _move_out(model: Any, data: Path) -> Any:
     return light
 
 
-def drop(model: Any) -> None:
-    """Drop all of them of the model and everything in it, in place."""
-    for message in _noted(model):
+def clear_metadata(model: Any) -> None:
+    """Remove doc strings and metadata properties from the model and all its parts, in place."""
+    for message in _described(model):
         for field in ("doc_string", "metadata_props"):
             if field in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(field)
 
 
-def take_paths_out(model: Any, *directories: Path) -> bool:
-    """Leave the last part of each absolute path in them (`scrub`), in place; whether there were any."""
-    texts = list(_texts(model))
+def scrub_metadata(model: Any, *directories: Path) -> bool:
+    """Replace absolute paths in doc strings and metadata by their last part. Return True if anything changed."""
+    texts: list[tuple[Any, str]] = []
+    for message in _described(model):
+        texts += [(message, "doc_string")] if getattr(message, "doc_string", "") else []
+        texts += [(entry, "value") for entry in getattr(message, "metadata_props", ())]
     cleaned, changed = scrub([getattr(*text) for text in texts], "", *directories)
-    if changed:
-        for (message, field), text in zip(texts, cleaned, strict=True):
-            setattr(message, field, text)
+    for (message, field), text in zip(texts, cleaned, strict=True):
+        setattr(message, field, text)
     return bool(changed)
 
 
-def _texts(model: Any) -> Iterator[tuple[Any, str]]:
-    """The messages and their fields that hold a text."""
-    for message in _noted(model):
-        if getattr(message, "doc_string", ""):
-            yield message, "doc_string"
-        yield from ((entry, "value") for entry in getattr(message, "metadata_props", ()))
-
-
-def _noted(model: Any) -> Iterator[Any]:
+def _described(model: Any) -> Iterator[Any]:
+    """The parts of a model that may have a doc string or metadata."""
     yield model
     for body in containers(model):
-        yield body
-        yield from body.node
-        yield from body.value_info
+        yield from (body, *body.node, *body.value_info)
         if hasattr(body, "initializer"):
             yield from (*body.initializer, *body.input, *body.output)

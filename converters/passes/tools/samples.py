@@ -104,25 +104,21 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def taken_by(session: Any) -> Any:
-    """Return an `onnx.ModelProto` with only the inputs of a loaded graph, for `draw`.
+    """Return an `onnx.ModelProto` with only the inputs of a loaded graph (`onnxruntime.InferenceSession`), for `draw`.
 
     Raises InputError for an input that is not a tensor of numbers.
-
-    Args:
-        session: `onnxruntime.InferenceSession`, of a file in either format.
     """
     import numpy as np
     import onnx
 
     model = onnx.ModelProto()
     for item in session.get_inputs():
-        message = f"the input {item.name} is not a tensor of numbers: {item.type}"
         try:
             kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
-        except (TypeError, KeyError, ValueError) as error:
-            raise InputError(message) from error
+        except (TypeError, KeyError, ValueError):
+            kind = onnx.TensorProto.STRING
         if kind == onnx.TensorProto.STRING:
-            raise InputError(message)
+            raise InputError(f"the input {item.name} is not a tensor of numbers: {item.type}")
         model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
     return model
 
@@ -162,12 +158,8 @@ def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
 
 def digest(feeds: Sequence[Feed]) -> Digest:
     """The digest of names, types, shapes and values."""
-    parts = [
-        part
-        for feed in feeds
-        for name, array in sorted(feed.items())
-        for part in (f"{name} {array.dtype} {array.shape}\n".encode(), array.tobytes())
-    ]
+    arrays = [(name, array) for feed in feeds for name, array in sorted(feed.items())]
+    parts = (f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes() for name, array in arrays)
     return Digest.of(b"".join(parts))
 
 
@@ -247,11 +239,8 @@ def refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> No
     """
     import numpy as np
 
-    runs = [
-        (np.atleast_1d(a).astype(np.float64), np.atleast_1d(b).astype(np.float64))
-        for a, b in zip(expected, got, strict=True)
-        if a.size
-    ]
+    pairs = [(a, b) for a, b in zip(expected, got, strict=True) if a.size]
+    runs = [tuple(np.atleast_1d(side).astype(np.float64) for side in pair) for pair in pairs]
     if not runs:
         return
     shapes = {a.shape[1:] for a, _ in runs}

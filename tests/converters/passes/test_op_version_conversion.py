@@ -64,13 +64,7 @@ def test_operators_absent_from_an_older_opset_are_refused(body: str, opset: int,
         run("opset", OnnxOpVersionConversion(target_opset=target), model(body, opset))
 
 
-def test_an_opset_too_new_for_onnx_runtime_is_refused() -> None:
-    newest = onnx.defs.onnx_opset_version()
-    with pytest.raises(ConversionError, match="ONNX Runtime cannot load what OnnxOpVersionConversion made"):
-        run_and_compare("opset", OnnxOpVersionConversion(target_opset=newest), model())
-
-
-@pytest.mark.parametrize("target", [6, 99])
+@pytest.mark.parametrize("target", [6, 27])
 def test_an_opset_that_nobody_knows_is_an_input_error(target: int) -> None:
     with pytest.raises(InputError):
         run("opset", OnnxOpVersionConversion(target_opset=target), model())

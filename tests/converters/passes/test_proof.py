@@ -101,7 +101,7 @@ def taller(subject: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (mystery, "cannot load what Change made"),
+        (mystery, "cannot load the result of Change"),
         (lost, "changed the inputs and outputs"),
         (opset, "changed the opset: 18 became 17"),
         (double, "changed the public types"),
