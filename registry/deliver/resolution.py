@@ -76,13 +76,9 @@ class Resolution:
     def warnings(self) -> Iterator[str]:
         """Yield the ways in which the answer is less than somebody may expect: an older release, a refused file."""
         own, ref = self.located.version, self.located.ref
-        newer = [
-            item.version
-            for item in self.rejected
-            if item.artifact and item.version.precedence > own.precedence
-        ]
-        if newer:
-            yield f"warning: {ref} is older than {newer[0]}, of which no artifact answers"
+        others = (item.version for item in self.rejected if item.artifact)
+        if newer := next((other for other in others if other.precedence > own.precedence), None):
+            yield f"warning: {ref} is older than {newer}, of which no artifact answers"
         if self.artifact.state == "refused":
             yield f"warning: {self.artifact.path} of {ref} is refused: it lost too much; --certified leaves it out"
 
@@ -109,13 +105,10 @@ class NoAnswerError(NotFoundError):
     """No artifact answers; `outcome` has the reason for each."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
-        summaries = (candidate.summary for candidate, _ in outcome.looked_at)
-        members = [
-            artifact.member for summary in summaries for artifact in summary.artifacts if artifact.member
-        ]
-        nearest = outcome.nearest()
-        if members and query.member is None:
-            nearest += f"; name one, such as --member {members[0]}"
+        artifacts = (item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts)
+        member, nearest = next((item.member for item in artifacts if item.member), None), outcome.nearest()
+        if member and query.member is None:
+            nearest += f"; name one, such as --member {member}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)
         self.name = ref.name
         self.outcome = outcome

@@ -53,7 +53,8 @@ def collect(
     """
     logs = Logs(remote)
     live = logs.referred()
-    sizes = {key: size for key, size in _collectable(remote).items() if only is None or key.digest in only}
+    keys = blob_keys(remote, to_delete=True)
+    sizes = {key: size for key, size in keys.items() if only is None or key.digest in only}
     candidates = _without(sizes, live)
     with remote.push() as push:
         try:
@@ -73,7 +74,7 @@ def collect(
 def survey(remote: RegistryStore, assume: Callable[[Log], None] | None = None) -> CollectResult:
     """Return what `collect` would delete now, with each log as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
-    sizes = _collectable(remote)
+    sizes = blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
 
@@ -82,22 +83,16 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
     return {key: size for key, size in keys.items() if key.digest not in live}
 
 
-def blob_keys(remote: RegistryStore) -> dict[BlobKey, int]:
-    """Every key of a blob, with its size in bytes."""
-    sized = ((BlobKey.of_path(file.path), file.size) for file in remote.files())
-    return {key: size for key, size in sized if key is not None and size is not None}
+def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
+    """Every key of a blob, with its size in bytes.
 
-
-def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
-    """Every key of a blob that may be deleted, with its size in bytes.
-
-    Raise IntegrityError if something that is not an index file is in place of one: it may hide a model.
+    With `to_delete`, IntegrityError if something that is not an index file is in place of one: it may hide a model.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
         is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None
         hides_model = path.startswith("index/") and (size is None or is_misnamed)
-        if hides_model and not is_system_path(path):
+        if to_delete and hides_model and not is_system_path(path):
             raise IntegrityError(
                 f"{path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
                 "put the real file in its place, or move it out of the registry, then collect again; a model whose "
@@ -115,25 +110,18 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
     """Every push that may not have seen the condemnation has ended, or will fail to commit; counts the latter."""
-    fenced = 0
-    deadline = time.monotonic() + patience
+    fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
-        if _outlasts(remote, intent, deadline):
-            _fence(remote, push, intent, data)
-            fenced += 1
+        pause = 0.01
+        while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
+            if time.monotonic() >= deadline:
+                _fence(remote, push, intent, data)
+                fenced += 1
+                break
+            time.sleep(pause)
+            pause = min(1.0, pause * 2)
         remote.remove_note("intents", intent)
     return fenced
-
-
-def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Return True if a push is still announced when patience ends; not one that is dead for certain."""
-    pause = 0.01
-    while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
-        if time.monotonic() >= deadline:
-            return True
-        time.sleep(pause)
-        pause = min(1.0, pause * 2)
-    return False
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:

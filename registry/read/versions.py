@@ -11,13 +11,13 @@ from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, Registr
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
-from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.contents import ArtifactPaths
     from onnxreg.schema.compare.version_history import HistoryEntry
-    from onnxreg.schema.log.events import Yank
+    from onnxreg.schema.log.events import Event, Yank
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.manifest.manifest import Manifest
 
@@ -96,40 +96,27 @@ def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryE
     """
     log = load(reader, check_name(name))
     events = {line.seq: line.event for line in log.lines()}
-    records = []
-    for version in sorted(log.versions, reverse=True)[:limit]:
-        entry, manifest = log.versions[version], None
-        try:
-            manifest = log.read_manifest(entry.manifest)
-        except MissingBlobError:
-            if entry.gone is None:
-                raise
-        event = events[entry.seq]
-        records.append(version_record(log.state, version, entry, manifest, event.time, event.actor))
-    return records
+    newest = sorted(log.versions, reverse=True)[:limit]
+    return [version_record(log, version, events[log.versions[version].seq]) for version in newest]
 
 
-def version_record(
-    state: State,
-    version: Version,
-    entry: VersionEntry,
-    manifest: Manifest | None,
-    time: str | None,
-    actor: str | None,
-) -> HistoryEntry:
-    """The record of a version that was read."""
+def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
+    """The record of a version; `event` published it. NotFoundError or IntegrityError if its manifest cannot be read."""
     from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
-    channels = tuple(sorted(tag for tag, channel in state.channels.items() if channel.version == version))
-    verdicts = verdicts_of(manifest) if manifest else ()
-    states = artifact_states(verdicts, entry.attested, state.refused)
-    status = entry.status(state.effective_summary(version))
+    state, entry, manifest = log.state, log.versions[version], None
+    try:
+        manifest = log.read_manifest(entry.manifest)
+    except MissingBlobError:
+        if entry.gone is None:
+            raise
     row = HistoryRow(
         version=str(version),
         manifest=entry.manifest,
-        time=time,
-        actor=actor,
-        status=status,
-        channels=channels,
+        time=event.time,
+        actor=event.actor,
+        status=entry.status(state.effective_summary(version)),
+        channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
     )
+    states = artifact_states(verdicts_of(manifest) if manifest else (), entry.attested, state.refused)
     return HistoryEntry(row, manifest, states)

@@ -222,9 +222,7 @@ class ModelPage:
 
     def record(self, version: Version) -> HistoryEntry:
         """A version for the history of the model."""
-        entry = self.log.versions[version]
-        event = self.lines[entry.seq - 1].event
-        return version_record(self.log.state, version, entry, self.manifest(version), event.time, event.actor)
+        return version_record(self.log, version, self.lines[self.log.versions[version].seq - 1].event)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
         """The proofs on record of a version, by the paths of its artifacts; empty if one cannot be read."""
