@@ -98,7 +98,7 @@ def command(
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
     {channels: [{name, tag, version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs,
     bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
-    reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, mounted, referrers}.
+    reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
     """
     if to is not None and remote is not None:
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --remote away")
@@ -131,14 +131,13 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"pushing {ref}") as progress:
-        result = publish(session.reader(), Ref.parse(ref), target, None, progress, session.heads())
+        result = publish(session.reader(), Ref.parse(ref), target, progress, session.heads())
     document = {
         "ref": str(result.version.ref),
         "url": str(OciTarget(target.host, target.repository, result.target.tag)),
         "digest": str(result.target.digest),
         "blobs": result.blobs,
         "bytes": result.size,
-        "mounted": result.mounted,
         "referrers": result.referrers,
     }
     session.show(

@@ -65,12 +65,12 @@ class OciTarget:
 
 
 class OciServer(HttpStore):
-    """The API of one repository. It logs in when the server demands it; `scopes` are asked of a token endpoint."""
+    """The API of one repository. It logs in when the server demands it, for these `actions`."""
 
-    def __init__(self, target: OciTarget, scopes: Iterable[str]) -> None:
+    def __init__(self, target: OciTarget, actions: str) -> None:
         super().__init__(f"{target.server}/v2/{target.repository}")
         self._target = target
-        self._scopes = list(scopes)
+        self._scope = f"repository:{target.repository}:{actions}"
         self._authorization: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -129,34 +129,22 @@ class OciServer(HttpStore):
             realm = http_rules.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
         except RemoteError as error:
             raise RemoteError(f"{label} is not used: {error.message}") from None
-        service, authorization, form = parameters.get("service", ""), {}, None
+        fields = {"scope": self._scope, "service": parameters.get("service", "")}
+        authorization, form = {}, b""
         if credential is not None and credential.identity_token:
-            fields = {
-                "grant_type": "refresh_token",
-                "refresh_token": credential.identity_token,
-                "client_id": "onnxreg",
-                "service": service,
-                "scope": " ".join(self._scopes),
-            }
-            form = urlencode(fields).encode()
+            grant = {"grant_type": "refresh_token", "refresh_token": credential.identity_token}
+            form = urlencode({**fields, **grant, "client_id": "onnxreg"}).encode()
         else:
-            query = [
-                *(("scope", scope) for scope in self._scopes),
-                *([("service", service)] if service else []),
-            ]
-            realm += f"{'&' if '?' in realm else '?'}{urlencode(query)}"
+            realm += f"{'&' if '?' in realm else '?'}{urlencode(fields)}"
             authorization = {"Authorization": credential.basic} if credential else {}
         endpoint = HttpStore(realm.partition("?")[0], authorization)
+
+        def read(answer: HTTPResponse) -> bytes:
+            return read_body(answer, endpoint.url, MAX_OCI_BYTES)
+
         try:
-            data = endpoint.ask(
-                "GET" if form is None else "POST",
-                realm,
-                {},
-                lambda answer: read_body(answer, endpoint.url, MAX_OCI_BYTES),
-                None if form is None else lambda: form,
-                tries=False,
-            )
-            value = json.loads(data)
+            method, body = ("POST", lambda: form) if form else ("GET", None)
+            value = json.loads(endpoint.ask(method, realm, {}, read, body, tries=False))
             token = value.get("token") or value["access_token"]
         except RefusedError as error:
             if is_passing(error):
@@ -180,23 +168,20 @@ def _created(answer: HTTPResponse) -> Message:
 
 
 class OciClient:
-    """One repository of an OCI registry. `url` is how people write it; blobs of the repositories `mounts` may be mounted."""
+    """One repository of an OCI registry. `url` is how people write it."""
 
-    def __init__(self, target: OciTarget, writes: bool = False, mounts: Iterable[str] = ()) -> None:
-        self.target = target
+    def __init__(self, target: OciTarget, writes: bool = False) -> None:
         self.url = f"oci://{target.host}/{target.repository}"
-        own = f"repository:{target.repository}:{'pull,push' if writes else 'pull'}"
-        self._server = OciServer(target, [own, *(f"repository:{name}:pull" for name in mounts)])
+        self._server = OciServer(target, "pull,push" if writes else "pull")
 
     def manifest(self, reference: str) -> bytes:
         """The manifest or index that a tag or digest names. NotFoundError if nothing has that name."""
-        data = self.find_manifest(reference)
-        if data is None:
+        if (data := self.find_manifest(reference)) is None:
             raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
         return data
 
     def find_manifest(self, reference: str) -> bytes | None:
-        """The manifest or index that a tag or digest names; None if nothing has that name."""
+        """As `manifest`; None if nothing has that name."""
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
             data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)
@@ -233,35 +218,20 @@ class OciClient:
             raise MissingBlobError(digest, self.url)
         return stream
 
-    def upload(
-        self, digest: Digest, size: int, body: Callable[[], Any], mount_from: str | None = None
-    ) -> bool:
-        """Send a blob that is not there. False if the server had it in `mount_from`.
+    def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
+        """Send a blob that is not there. `body` opens its bytes, for each try: a broken upload begins again."""
 
-        `body` opens its bytes, for each try: a broken upload begins again with a new one.
-        """
-        mount = f"?{urlencode({'mount': str(digest), 'from': mount_from})}" if mount_from else ""
+        def location(answer: HTTPResponse) -> str | None:
+            return answer.headers.get("Location")
 
-        def attempt() -> bool:
-            status, location = self._server.ask(
-                "POST",
-                f"blobs/uploads/{mount}",
-                {},
-                lambda answer: (answer.status, answer.headers.get("Location")),
-                lambda: b"",
-                tries=False,
-            )
-            if status == 201 and mount_from:
-                return False
-            if not location:
-                raise RemoteError(f"{self.url} does not say where to upload to")
-            url = http_rules.target(f"{self._server.url}/blobs/uploads/", location)
+        def attempt() -> None:
+            place = self._server.ask("POST", "blobs/uploads/", {}, location, lambda: b"", tries=False)
+            url = http_rules.target(f"{self._server.url}/blobs/uploads/", place)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, body, tries=False)
-            return True
 
-        return retrying(attempt)
+        retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.

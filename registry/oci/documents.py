@@ -46,7 +46,7 @@ class OciDocument:
 
     def descriptor(self) -> dict[str, Any]:
         more = {"artifactType": self.artifact_type} if self.artifact_type else {}
-        return {**_descriptor(self.media_type, self.digest, len(self.data)), **more}
+        return _descriptor(self.media_type, self.digest, len(self.data)) | more
 
 
 def _descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:

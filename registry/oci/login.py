@@ -41,20 +41,20 @@ def find_credential(host: str, repository: str) -> Credential | None:
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
     for path, document in _files_of_credentials():
-        helpers, auths = (
-            value if isinstance(value := document.get(name), dict) else {}
-            for name in ("credHelpers", "auths")
-        )
-        entries = {_key_of(name): value for name, value in auths.items()}
-        for key in keys:
-            credential = _ask_helper(helpers[key], key) if isinstance(helpers.get(key), str) else None
-            if credential is None and isinstance(entries.get(key), dict):
-                credential = _of_entry(entries[key], path, key)
-            if credential is not None:
+        try:
+            helpers, entries = document.get("credHelpers") or {}, document.get("auths") or {}
+            # docker login writes URLs, of which the host counts: https://index.docker.io/v1/
+            entries = {re.sub(r"^\w+://([^/]*).*", r"\1", name): value for name, value in entries.items()}
+            for key in keys:
+                credential = _ask_helper(helpers[key], key) if key in helpers else None
+                credential = credential or _of_entry(entries.get(key) or {})
+                if credential is not None:
+                    return credential
+            store = document.get("credsStore")
+            if store and (credential := _ask_helper(store, host)) is not None:
                 return credential
-        store = document.get("credsStore")
-        if isinstance(store, str) and store and (credential := _ask_helper(store, host)) is not None:
-            return credential
+        except (ValueError, TypeError, AttributeError):
+            raise InputError(f"{path} is malformed", f"log in again: skopeo login {host}") from None
     return None
 
 
@@ -69,33 +69,24 @@ def _files_of_credentials() -> Iterator[tuple[Path, Mapping[str, Any]]]:
         Path(docker or "~/.docker").expanduser() / "config.json",
     ):
         try:
-            value = json.loads(read_bounded(path, MAX_FILE_BYTES))
+            yield path, json.loads(read_bounded(path, MAX_FILE_BYTES))
         except FileNotFoundError:
             continue
         except OSError as error:
             raise HostError(f"reading {path} failed: {error.strerror}", "check its permissions") from error
         except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise InputError(f"{path} is not a file of credentials", "log in again: skopeo login HOST")
-        yield path, value
+            raise InputError(
+                f"{path} is not a file of credentials", "log in again: skopeo login HOST"
+            ) from None
 
 
-def _key_of(name: str) -> str:
-    """A key without its scheme; of an old key with a scheme only the host."""
-    scheme, separator, tail = name.partition("://")
-    return tail.partition("/")[0] if separator else scheme.rstrip("/")
-
-
-def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | None:
+def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
+    """The credential of an entry of `auths`, if there is one in it. ValueError if it is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
-    if isinstance(encoded := entry.get("auth"), str) and encoded:
-        try:
-            user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except ValueError:
-            separator = ""
+    if encoded := entry.get("auth"):
+        user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
         if not separator:
-            raise InputError(f"{path}: the entry {key} is malformed", f"log in again: skopeo login {key}")
+            raise ValueError("no password")
     if identity := entry.get("identitytoken"):
         return Credential(user, "", str(identity))
     return Credential(user, secret.rstrip("\0")) if user else None
@@ -104,21 +95,19 @@ def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | No
 def _ask_helper(helper: str, host: str) -> Credential | None:
     """Ask a helper program for the credential of a host; None if it has none."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", helper):
-        raise InputError(f"not the name of a credential helper: {helper[:60]!r}")
-    program = f"docker-credential-{helper}"
+        raise ValueError("not the name of a credential helper")
+    command = [f"docker-credential-{helper}", "get"]
     try:
         completed = subprocess.run(
-            [program, "get"], input=host.encode(), capture_output=True, timeout=HELPER_SECONDS, check=False
+            command, input=host.encode(), capture_output=True, timeout=HELPER_SECONDS, check=False
         )
         if completed.returncode and b"not found" in completed.stdout + completed.stderr:
             return None
         completed.check_returncode()
         answer = json.loads(completed.stdout)
         user, secret = str(answer["Username"]), str(answer["Secret"])
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise HostError(
-            f"{program} failed: {error}", f"install it, or log in again; try it: {program} get"
-        ) from error
-    except (ValueError, KeyError, TypeError):
-        raise HostError(f"{program} gave no credential", f"try it: {program} get") from None
+            f"{command[0]} gave no credential: {error}"[:400], "try it, or log in again"
+        ) from None
     return Credential("", "", secret) if user == "<token>" else Credential(user, secret)

@@ -59,7 +59,6 @@ class PublishResult:
     target: OciTarget
     blobs: int = 0
     size: int = 0
-    mounted: int = 0
     referrers: int = 0
 
 
@@ -67,11 +66,10 @@ def publish(
     reader: RegistryReader,
     ref: Ref,
     target: OciTarget,
-    mount_from: str | None = None,
     progress: Progress = SILENT,
     known_heads: KnownHeads | None = None,
 ) -> PublishResult:
-    """Publish a version. Blobs that the repository has are not sent; those of `mount_from` there are mounted.
+    """Publish a version. Blobs that the repository has are not sent.
 
     ConflictError if the tag names another manifest. NotFoundError for a yanked version, also if its digest is named, and
     if some files of the version are not here. GateError if the ref names a governed channel whose version fails the policy.
@@ -89,7 +87,7 @@ def publish(
     published = read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
     version, config = version_documents(published.manifest, published.data, published.version)
     tag = target.tag or str(published.version).replace("+", "_")  # as other tools do: OCI tags have no +
-    client = OciClient(target, True, [mount_from] if mount_from else [])
+    client = OciClient(target, writes=True)
     before = client.find_manifest(tag)
     if before is not None and Digest.of(before) != version.digest:
         raise ConflictError(
@@ -98,12 +96,10 @@ def publish(
         )
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
 
-    def send(blobs: Iterable[_Blob]) -> None:
-        _send(client, reader, blobs, mount_from, progress, result)
-
     if before is None:
         files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
-        send([*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)])
+        blobs = [*files, _Blob.of("config", config.data), _Blob.of("manifest", published.data)]
+        _send(client, reader, blobs, progress, result)
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
     statements = list(_statements(reader, published))
@@ -114,7 +110,8 @@ def publish(
     ]
     missing = [(document, blob) for document, blob in documents if str(document.digest) not in present]
     if missing:
-        send([_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)])
+        blobs = [_Blob.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)]
+        _send(client, reader, blobs, progress, result)
     for document, _ in missing:
         client.put_referrer(document, version.digest)
     return result
@@ -137,13 +134,12 @@ def _send(
     client: OciClient,
     reader: RegistryReader,
     blobs: Iterable[_Blob],
-    mount_from: str | None,
     progress: Progress,
     result: PublishResult,
 ) -> None:
     """Send the blobs that the repository lacks, several at a time, the large ones first, and count them in `result`."""
 
-    def send(blob: _Blob) -> bool:
+    def send(blob: _Blob) -> None:
         with progress.file(blob.path, blob.size) as advance:
             moved = 0
 
@@ -157,17 +153,16 @@ def _send(
                 stream = BytesIO(blob.data) if blob.data is not None else reader.open_blob(blob.digest)
                 return metered(stream, count, f"reading {blob.path}", blob.size)
 
-            return client.upload(blob.digest, blob.size, body, mount_from)
+            client.upload(blob.digest, blob.size, body)
 
     distinct = {blob.digest: blob for blob in blobs}
     present = client.has(distinct)
     missing = [blob for digest, blob in distinct.items() if digest not in present]
     missing.sort(key=lambda blob: -blob.size)
     progress.plan(len(missing), sum(blob.size for blob in missing))
-    for blob, is_sent in zip(missing, run_parallel(send, missing), strict=True):
-        result.blobs += is_sent
-        result.size += blob.size * is_sent
-        result.mounted += not is_sent
+    run_parallel(send, missing)
+    result.blobs += len(missing)
+    result.size += sum(blob.size for blob in missing)
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[_Blob, Mapping[str, str]]]:

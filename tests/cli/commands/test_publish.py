@@ -38,7 +38,6 @@ def test_a_version_travels_to_another_home(reg: Reg, home: Path, server: OciServ
         "digest": 0,
         "blobs": 7,
         "bytes": 0,
-        "mounted": 0,
         "referrers": 1,
     }
     imported = reg("--registry", tmp_path / "other", "import", f"{url}@{value['digest']}", "--json")

@@ -50,8 +50,8 @@ def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
     return registry
 
 
-def send(registry: Registry, url: str, mount_from: str | None = None) -> PublishResult:
-    return publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(url), mount_from)
+def send(registry: Registry, url: str) -> PublishResult:
+    return publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(url))
 
 
 def test_an_import_has_the_same_manifest_and_the_same_statements(
@@ -101,14 +101,8 @@ def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> 
     send(filled, url)
     before = len(server.requests())
     again = send(filled, url)
-    assert (again.blobs, again.size, again.mounted) == (0, 0, 0)
+    assert (again.blobs, again.size) == (0, 0)
     assert {method for method, _ in server.requests()[before:]} == {"GET"}
-
-
-def test_blobs_of_another_repository_are_mounted(filled: Registry, server: OciServer) -> None:
-    first = send(filled, server.url("mount/base"))
-    second = send(filled, server.url("mount/copy"), "mount/base")
-    assert (second.blobs, second.mounted) == (0, first.blobs)
 
 
 def test_a_tag_never_changes(filled: Registry, make_draft: MakeDraft, server: OciServer) -> None:
