@@ -40,10 +40,6 @@ def create(
         bool, typer.Option("--all", help="Every version, of all models or of those named.")
     ] = False,
     remote: RemoteOption = None,
-    trust: Annotated[
-        Path | None,
-        typer.Option(help="Add a copy of this file of trusted keys, for people: reg never reads it there."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
@@ -54,13 +50,11 @@ def create(
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
     from onnxreg.registry.transfer.archive import choose, create_archive
-    from onnxreg.schema.core.given_file import read_given
 
     reader = session.reader(remote)
     chosen = choose(reader, refs or (), every)
-    copied = None if trust is None else read_given(trust)
     with session.progress("archiving") as progress:
-        archive = create_archive(reader, chosen, file, progress, copied)
+        archive = create_archive(reader, chosen, file, progress)
     document = {
         "file": str(file),
         "registry": archive.registry,

@@ -23,7 +23,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
-from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
+from onnxreg.registry.store.open import absolute, open_url, path_of
 from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory
@@ -227,7 +227,6 @@ class Remotes:
         if not url:
             raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = absolute(url)
-        check_scheme(url)
         with self._changing() as remotes:
             if remotes.urls.get(name, url) != url:
                 raise ConflictError(

@@ -5,7 +5,6 @@ registry.json                  the id of the registry that it was made from; it 
 policy.jsonl                   verbatim, if there is one
 index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
-trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
 """
 
 import io
@@ -14,7 +13,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -32,7 +30,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
 SUFFIXES = (".onnxreg", ".zip")
 """A file with one of these is meant to be an archive, whatever is in it."""
-ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
+ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
@@ -43,9 +41,9 @@ HEADER_BYTES, END_BYTES = 30, 22
 def excess(names: Collection[str]) -> str:
     """The limit that an archive with these entries exceeds, in a few words; empty if it exceeds none."""
     if len(names) > MAX_ARCHIVE_FILES:
-        return f"more than {MAX_ARCHIVE_FILES:,} files"
+        return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
-    return f"more than {MAX_ARCHIVE_MODELS:,} models" if models > MAX_ARCHIVE_MODELS else ""
+    return f"has more than {MAX_ARCHIVE_MODELS:,} models" if models > MAX_ARCHIVE_MODELS else ""
 
 
 def encode_about(carried: Carried) -> bytes:
@@ -97,32 +95,32 @@ class ArchiveStore(ReadOnlyStore):
             return None
         with stream, host_errors(f"reading {self.url}"):
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise IntegrityError(f"{key} of {self.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
-        if zlib.crc32(data) != self._entries[key].CRC:
-            raise IntegrityError(f"{key} of {self.url} is damaged: it has another check sum", COPY_AGAIN)
+        if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._entries[key].CRC:
+            raise IntegrityError(f"{key} of {self.url} is too large, or has another check sum", COPY_AGAIN)
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """A stream over an entry's bytes from an offset. IntegrityError if its own header is not as the directory says."""
+        """A stream over an entry's bytes from an offset. IntegrityError if its own header is that of another entry."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         with host_errors(f"reading {self.url}"):
             file = self._path.open("rb")
-            begin = _begin(file, entry)
-            if begin is None:
+            file.seek(entry.header_offset)
+            header = file.read(HEADER_BYTES).ljust(HEADER_BYTES)
+            name_size, extra_size = struct.unpack("<HH", header[26:])
+            if header[:4] != b"PK\3\4" or file.read(name_size) != key.encode():
                 file.close()
                 raise IntegrityError(f"{key} of {self.url} is not where its directory says", COPY_AGAIN)
-            file.seek(begin + start)
+            file.seek(extra_size + start, io.SEEK_CUR)
             return cast(BinaryIO, io.BufferedReader(Window(file, max(entry.file_size - start, 0))))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self._entries}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files of the tree, without those that only an archive has."""
-        tree = sorted(self._entries.keys() - {ABOUT, TRUST})
+        """List the files of the tree, without `archive.json`."""
+        tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
@@ -165,11 +163,8 @@ class NotCarriedError(MissingBlobError):
 
     def __init__(self, digest: Digest, url: str, carried: Carried) -> None:
         refs = [f"{name}:{version}" for name in sorted(carried) for version in sorted(carried[name])]
-        more = f" and {len(refs) - 4} more" if len(refs) > 4 else ""
-        message = f"{url} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}{more}"
-        NotFoundError.__init__(
-            self, message, "ask for an archive that carries the version, or for a whole one"
-        )
+        message = f"{url} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}"
+        NotFoundError.__init__(self, message + (" ..." if refs[4:] else ""), "ask for one with that version")
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
@@ -194,59 +189,48 @@ def _read_directory(path: Path) -> Mapping[str, zipfile.ZipInfo]:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             entries, end = archive.infolist(), archive.start_dir
             file.seek(-END_BYTES, io.SEEK_END)
-            fault = "" if file.read(4) == b"PK\5\6" else "goes on behind its end"
+            is_end = file.read(4) == b"PK\5\6"
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
         raise IntegrityError(f"{path} is not an archive, or a part of one: {error}", COPY_AGAIN) from error
-    by_name: dict[str, zipfile.ZipInfo] = {}
-    behind = 0
-    for info in sorted(entries, key=lambda info: info.header_offset):
-        name = info.orig_filename
-        is_stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
-        is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-        if not by_name and info.header_offset:
-            fault = fault or "begins with something else"
-        elif name in by_name:
-            fault = fault or f"has two entries {name[:80]!r}"
-        elif info.filename != name or not _is_part(name) or not is_file:
-            fault = fault or f"has {name[:80]!r}, which no registry has"
-        elif not is_stored or info.flag_bits & 1:
-            fault = fault or f"holds {name[:80]!r} compressed or encrypted"
-        elif info.header_offset < behind:
-            fault = fault or f"has overlapping entries, such as {name[:80]!r}"
-        by_name[name] = info
-        behind = info.header_offset + HEADER_BYTES + len(name) + info.file_size
-    fault = fault or (
-        "is empty" if not entries else "has entries that overlap its directory" if behind > end else ""
-    )
-    fault = fault or (f"has {limit}" if (limit := excess(by_name)) else "")
-    if fault:
+    by_name = {info.orig_filename: info for info in entries}
+    if fault := _fault(entries, end) or excess(by_name) or ("" if is_end else "goes on behind its end"):
         raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
     return by_name
+
+
+def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
+    """What is wrong with entries that reach up to an offset, in a few words; empty if nothing is."""
+    behind, names = 0, set[str]()
+    for info in sorted(entries, key=lambda info: info.header_offset):
+        name = info.orig_filename
+        if not names and info.header_offset:
+            return "begins with something else"
+        if name in names:
+            return f"has two entries {name[:80]!r}"
+        if (
+            info.filename != name
+            or not _is_part(name)
+            or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG)
+        ):
+            return f"has {name[:80]!r}, which no registry has"
+        if (
+            info.compress_type != zipfile.ZIP_STORED
+            or info.compress_size != info.file_size
+            or info.flag_bits & 1
+        ):
+            return f"holds {name[:80]!r} compressed or encrypted"
+        if info.header_offset < behind:
+            return f"has overlapping entries, such as {name[:80]!r}"
+        names.add(name)
+        behind = info.header_offset + HEADER_BYTES + len(name) + info.file_size
+    return "is empty, or overlaps its directory" if not names or behind > end else ""
 
 
 def _is_part(name: str) -> bool:
     """True if an archive may have an entry of this name."""
     key = BlobKey.of_path(name)
     is_plain = key is not None and not key.generation
-    return is_plain or name in (ABOUT, IDENTITY, POLICIES, TRUST) or model_of(name) is not None
-
-
-def _begin(file: BinaryIO, entry: zipfile.ZipInfo) -> int | None:
-    """The offset of an entry's bytes; None if the header before them is not the one that zipfile writes for it.
-
-    The version that is needed is another one in the directory for entries that begin beyond 2 GiB.
-    """
-    file.seek(entry.header_offset)
-    header = file.read(HEADER_BYTES)
-    plain = copy(entry)
-    plain.extra = b""
-    try:
-        expected = plain.FileHeader(zip64=header[18:22] == b"\xff" * 4)
-    except (zipfile.LargeZipFile, struct.error):
-        return None
-    header += file.read(len(expected) - HEADER_BYTES)
-    is_same = header[:4] + header[6:] == expected[:4] + expected[6:]
-    return entry.header_offset + len(expected) if is_same else None
+    return is_plain or name in (ABOUT, IDENTITY, POLICIES) or model_of(name) is not None
 
 
 class Window(io.RawIOBase):

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
-from onnxreg.schema.core.errors import HostError, InputError, RemoteError, missing_extra, why
+from onnxreg.schema.core.errors import InputError, RemoteError, missing_extra, why
 
 CREDENTIALS_TIME = timedelta(minutes=5)
 """obstore asks botocore for credentials this often; botocore renews those that end soon."""
@@ -42,7 +42,8 @@ def settings(
         )
         region = region or "us-east-1"
         provider = configprovider.ConfiguredEndpointProvider(session.full_config, profile, "s3")
-        endpoint = options.get("endpoint") or provider.provide() or _aws_endpoint(session, region)
+        endpoint = options.get("endpoint") or provider.provide()
+        endpoint = endpoint or f"https://s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
         certificates = session.get_config_variable("ca_bundle")
     check_endpoint(endpoint, "AWS_ENDPOINT_URL")
     is_path = is_path or dict(profile.get("s3") or {}).get("addressing_style") == "path"
@@ -72,12 +73,6 @@ def check_endpoint(endpoint: str, source: str) -> None:
     raise InputError(f"{source} is {endpoint[:60]!r}", "write https://HOST:PORT there")
 
 
-def _aws_endpoint(session: Any, region: str) -> str:
-    fips = "-fips" if session.get_config_variable("use_fips_endpoint") else ""
-    dual = ".dualstack" if session.get_config_variable("use_dualstack_endpoint") else ""
-    return f"https://s3{fips}{dual}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
-
-
 def _is_address(host: str) -> bool:
     """True for a server whose name cannot have the bucket's name before it."""
     try:
@@ -88,34 +83,30 @@ def _is_address(host: str) -> bool:
 
 
 def _certificates(path: Path) -> bytes:
-    try:
+    """The certificates of a file. RemoteError if it has none."""
+    with suppress(OSError):
         data = path.read_bytes()
-    except OSError as error:
-        raise RemoteError(
-            f"{path} cannot be read: {why(error)}", "check the file in AWS_CA_BUNDLE"
-        ) from error
-    if b"-----BEGIN CERTIFICATE-----" not in data:
-        raise RemoteError(f"{path} holds no certificate", "check the file in AWS_CA_BUNDLE")
-    return data
+        if b"-----BEGIN CERTIFICATE-----" in data:
+            return data
+    raise RemoteError(f"{path} cannot be read, or holds no certificate", "check the file in AWS_CA_BUNDLE")
 
 
 class Credentials:
     """The credentials of a session, for obstore; the first ones are fetched at once, so that errors are ours."""
 
     def __init__(self, url: str, options: Mapping[str, str], session: Any) -> None:
-        self._url, self._options = url, options
-        with errors(url, options):
-            self._credentials = session.get_credentials()
-        if self._credentials is None:
-            raise RemoteError(
-                f"no credentials for {url} were found",
-                "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes",
-            )
+        self._url, self._options, self._session = url, options, session
         self()
 
     def __call__(self) -> dict[str, Any]:
         with errors(self._url, self._options):
-            frozen = self._credentials.get_frozen_credentials()
+            credentials = self._session.get_credentials()
+            frozen = credentials.get_frozen_credentials() if credentials else None
+        if frozen is None:
+            raise RemoteError(
+                f"no credentials for {self._url} were found",
+                "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes",
+            )
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
@@ -130,24 +121,15 @@ def errors(url: str, options: Mapping[str, str]) -> Iterator[None]:
     from botocore import exceptions as boto
 
     failure = f"finding the credentials for {url} failed"
+    configuration = (boto.ConfigNotFound, boto.ConfigParseError, boto.InvalidConfigError)
+    names = (boto.InvalidRegionError, boto.ProfileNotFound, boto.UnknownCredentialError, boto.ValidationError)
     try:
         yield
     except (boto.SSOError, boto.TokenRetrievalError) as error:
         profile = options.get("profile") or os.environ.get("AWS_PROFILE")
         login = f"run aws sso login{f' --profile {quote(profile)}' if profile else ''}"
         raise RemoteError(f"{failure}: {why(error)}", login) from error
-    except boto.MissingDependencyException as error:
-        raise HostError(f"{failure}: {why(error)}", "install what it names") from error
-    except (
-        boto.ConfigNotFound,
-        boto.ConfigParseError,
-        boto.InvalidConfigError,
-        boto.InvalidRegionError,
-        boto.ProfileNotFound,
-        boto.UnknownCredentialError,
-        boto.ValidationError,
-        ValueError,
-    ) as error:
+    except (*configuration, *names, ValueError) as error:
         raise InputError(f"{failure}: {why(error)}", PROFILE_HINT) from error
     except (boto.BotoCoreError, boto.ClientError, OSError) as error:
         raise RemoteError(f"{failure}: {why(error)}", PROFILE_HINT) from error

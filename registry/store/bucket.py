@@ -25,11 +25,11 @@ from obstore.exceptions import BaseError
 
 from onnxreg.registry.store.bucket_errors import GARBLED, is_absence, is_busy, is_passing, translated
 from onnxreg.registry.store.bucket_url import BucketUrl
-from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.layout import PROBE, BlobKey
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.requests import ObjectAnswer, ObjectStream, RefusedError, retrying
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.promises import PROBE, prove
+from onnxreg.registry.store.promises import prove
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
     ObjectStore,
@@ -39,7 +39,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError, why
+from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES = 2**20
 PART_BYTES = 5 * 2**20
@@ -166,11 +166,7 @@ class BucketStore(ObjectStore):
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
-            if error.status in (400, 403, 405, 501):
-                return self.open(key) is not None
-            if error.status != 404:
-                raise
-            return False
+            return error.status != 404 and self.open(key) is not None
         return True
 
     def _is_absence(self, error: RefusedError) -> bool:
@@ -182,16 +178,15 @@ class BucketStore(ObjectStore):
 
         False if not even registry.json is read here.
         """
-        try:
-            self._ask("reading registry.json", partial(obstore.get, self._reads, "registry.json"))
-        except RefusedError:
-            return False
-        key = f"absent-{secrets.token_hex(8)}"
-        try:
-            self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
-        except RefusedError as error:
-            return error.status == 403
-        return False
+
+        def status(key: str) -> int:
+            try:
+                self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
+            except RefusedError as error:
+                return error.status
+            return 200
+
+        return status("registry.json") == 200 and status(f"absent-{secrets.token_hex(8)}") == 403
 
     def create(self, key: str, source: BinaryIO) -> bool:
         self._prove()
@@ -297,11 +292,8 @@ class BucketStore(ObjectStore):
                 raise
             raise UnlistedError(error.message, error.hint) from error
 
-    def has_foreign_objects(self) -> bool:
-        """True if there are objects below the prefix, and no registry. Scratch of probes does not count."""
-        keys = (item["path"] for page in self._pages("", 1) for item in page)
-        is_foreign = any(not key.startswith(PROBE) for key in keys)
-        return is_foreign and self.get("registry.json") is None
+    def is_empty(self) -> bool:
+        return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
         """The token of an object: its ETag, which every answer about an object has; with the generation in Google's cloud."""
@@ -383,14 +375,4 @@ def bucket_remote(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> ObjectRegistry:
     """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
-    store = BucketStore(BucketUrl.parse(url))
-    if create and store.get("registry.json") is None:
-        if store.has_foreign_objects():
-            raise InputError(
-                f"{store.url} is not a registry and not empty",
-                "name a registry, or a prefix with nothing below it",
-            )
-        return ObjectRegistry.create(store, mirror_of, mirror_of is not None)
-    remote = ObjectRegistry(store, known_id)
-    remote.check_exists()
-    return remote
+    return ObjectRegistry.open(BucketStore(BucketUrl.parse(url)), create, mirror_of, known_id)

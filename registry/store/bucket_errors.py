@@ -19,38 +19,21 @@ PASSING_CODES = GARBLED | {
     "RequestTimeout",
     "SlowDown",
 }
-HINTS = {
-    "AuthorizationHeaderMalformed": "check the region (AWS_REGION, or ?region= in the URL)",
-    "ContainerNotFound": "check the container's name and the account",
-    "ExpiredToken": "the credentials have expired: get new ones, then run the command again",
-    "InvalidAccessKeyId": "check which credentials are used (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
-    "NoSuchBucket": "check the bucket's name and the endpoint (AWS_ENDPOINT_URL)",
-    "RequestTimeTooSkewed": "set this machine's clock",
-    "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
-}
+CHECK = "check the bucket's name, the endpoint (AWS_ENDPOINT_URL), the region (AWS_REGION) and the credentials (AWS_PROFILE)"
 DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
-DEMANDS = (
-    "; a bucket policy may demand headers that reg does not send: default encryption of the bucket needs none"
-)
 UNKNOWN_HEADER = (
     "a registry needs a server that takes SHA-256 checksums (x-amz-checksum-sha256) and conditions "
     "(If-None-Match, If-Match)"
 )
-CAUSES: dict[str, tuple[str, str]] = {
-    "InvalidCertificate": (
-        "certificate verify failed",
-        "if the server is right, name its certificate in AWS_CA_BUNDLE or SSL_CERT_FILE",
-    ),
-    "InvalidMessage": ("no TLS", "does the server speak TLS there, without certificates of its clients?"),
-    "AlertReceived": ("no TLS", "does the server speak TLS there, without certificates of its clients?"),
-    "TunnelUnsuccessful": ("the proxy refuses", "check {proxies}"),
-    "BareRedirect": ("the bucket is elsewhere", "check the region (AWS_REGION, or ?region= in the URL)"),
-    "credential provider": (
-        "there are no credentials any more",
-        "log in again: aws sso login, or get new ones",
-    ),
+CAUSES = {
+    "InvalidCertificate": "certificate verify failed",
+    "InvalidMessage": "no TLS",
+    "AlertReceived": "no TLS",
+    "TunnelUnsuccessful": "the proxy refuses",
+    "BareRedirect": "the bucket is elsewhere",
+    "credential provider": "there are no credentials any more",
 }
-"""Causes that no further try can change: words in the text, what they mean, and a hint."""
+"""Causes that no further try can change: words in the text, and what they mean."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -65,24 +48,23 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
         number = int(status[1])
         code = match[1] if (match := _CODE.search(summary)) else str(number)
         detail = " ".join(match[1].split())[:200] if (match := _MESSAGE.search(summary)) else ""
-        hint = HINTS.get(code, "")
-        if not hint and number in (401, 403):
-            hint = DENIED + (DEMANDS if is_write else "")
-        elif not hint and is_write and number in (400, 501):
-            hint = UNKNOWN_HEADER
+        is_unknown = is_write and number in (400, 501)
+        hint = UNKNOWN_HEADER if is_unknown else DENIED if code in ("403", "AccessDenied") else CHECK
         return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
-    for word, (meaning, hint) in CAUSES.items():
+    for word, meaning in CAUSES.items():
         if word in text:
-            return RemoteError(f"{failure}: {meaning}", hint.format(proxies=http_rules.proxy_variables()))
+            certificates = (
+                f"the certificate (AWS_CA_BUNDLE, SSL_CERT_FILE) and {http_rules.proxy_variables()}"
+            )
+            return RemoteError(f"{failure}: {meaning}", f"{CHECK}, {certificates}")
     if "HTTP error" not in summary:
         problem = re.sub(r"\?\S+", "", " ".join(summary.split()))[:200]
         return RemoteError(f"{failure}: the answer is malformed: {problem}", "is there a proxy in between?")
     reasons = [first or second for first, second in _REASON.findall(causes)]
     reason = reasons[-1] if reasons else "the connection broke"
-    hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
     if reason == "TimedOut":
-        return UnansweredError(f"{failure}: the server was silent, or took too long", hint)
-    return UnansweredError(f"{failure}: {reason}", hint)
+        reason = "the server was silent, or took too long"
+    return UnansweredError(f"{failure}: {reason}", "check the network and the endpoint (AWS_ENDPOINT_URL)")
 
 
 def is_passing(error: Exception) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -152,10 +152,9 @@ def check_url(url: str) -> bool:
         raise InputError(
             "the URL holds a password, which would be written to disk and shown", "use a key file"
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if options.keys() - {OPTION}:
+    if parts.query not in ("", f"{OPTION}=yes"):
         raise InputError(f"{url.partition('?')[0]} has an unknown option", f"the only one is {OPTION}=yes")
-    return options.get(OPTION, "no").lower() not in ("no", "0", "false")
+    return bool(parts.query)
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRegistry:
@@ -172,19 +171,6 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
         raise HostError(f"{scheme}:// needs a driver that is not installed", str(error)) from None
     except Exception as error:
         raise RemoteError(
-            f"{address} cannot be opened: {error}", "check the URL and your credentials"
+            f"{address} cannot be opened: {error}", "check the URL, your credentials"
         ) from error
-    return opened(FileStore(files, root, address, single_writer), create, mirror_of)
-
-
-def opened(store: FileStore, create: bool, mirror_of: str | None = None) -> ObjectRegistry:
-    """The registry in a store; `create` makes one if there is nothing."""
-    if create and store.get("registry.json") is None:
-        if next(store.list(""), None) is not None:
-            raise InputError(
-                f"{store.url} is not a registry and not empty", "name a registry, or a place that is empty"
-            )
-        return ObjectRegistry.create(store, mirror_of, mirror_of is not None)
-    remote = ObjectRegistry(store)
-    remote.check_exists()
-    return remote
+    return ObjectRegistry.open(FileStore(files, root, address, single_writer), create, mirror_of)

@@ -31,6 +31,10 @@ NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 """The name of a note: the id of the push that wrote it, and for an intent the attempt."""
 
 
+PROBE = "gc/probe-"
+"""The prefix of the object that the trial of a store writes, and deletes at its end."""
+
+
 class BlobKey(NamedTuple):
     """One key of a blob in the tree. Generation 0 is the plain one."""
 

@@ -34,7 +34,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.store.streams import HashingReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import LostRaceError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
@@ -70,6 +70,22 @@ class ObjectRegistry(RegistryStore):
         self.store = store
         self._known_id = known_id
         self._known_identity: dict[str, Any] | None = None
+
+    @classmethod
+    def open(
+        cls, store: ObjectStore, create: bool, mirror_of: str | None = None, known_id: str | None = None
+    ) -> "ObjectRegistry":
+        """Open the registry; `create` makes one if there is nothing. InputError if something else is there."""
+        if create and store.get("registry.json") is None:
+            if not store.is_empty() and store.get("registry.json") is None:
+                raise InputError(
+                    f"{store.url} is not a registry and not empty",
+                    "name a registry, or a place with nothing below it",
+                )
+            return cls.create(store, mirror_of, mirror_of is not None)
+        registry = cls(store, known_id)
+        registry.check_exists()
+        return registry
 
     @classmethod
     def create(

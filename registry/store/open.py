@@ -59,28 +59,6 @@ def open_url(
         raise InputError(f"{url[:80]}... is too long for a path", "name a shorter path") from error
 
 
-def check_scheme(url: str) -> None:
-    """InputError if no backend reads such a URL; HostError if its library is not installed."""
-    scheme = _scheme(url)
-    if scheme in BUCKETS:
-        from onnxreg.registry.store.bucket_url import BucketUrl
-
-        BucketUrl.parse(url)
-    elif scheme in ("http", "https"):
-        from onnxreg.registry.store import http
-
-        http.check_url(url)
-    elif scheme == "hf":
-        with hub_library("a registry on the Hugging Face Hub"):
-            from onnxreg.registry.store.hub.hub_client import parse_url
-
-        parse_url(url)
-    elif path_of(url) is None:
-        from onnxreg.registry.store import fsspec_store
-
-        fsspec_store.check_url(url)
-
-
 def path_of(address: str) -> Path | None:
     """The path that a `file://` URL or a path names; None if a URL names another kind of place."""
     scheme, parts = _scheme(address), urlsplit(address)

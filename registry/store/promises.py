@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
+from onnxreg.registry.store.layout import PROBE
 from onnxreg.registry.store.protocol import ObjectStore
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError, RemoteError
-
-PROBE = "gc/probe-"
-"""The prefix of the object that a trial writes, and deletes at its end."""
 
 
 def prove(store: ObjectStore, server: str) -> None:

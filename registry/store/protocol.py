@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from onnxreg.registry.store.layout import BlobKey, Kind, note_path
+from onnxreg.registry.store.layout import PROBE, BlobKey, Kind, note_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
@@ -357,3 +357,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> Iterator[TreeFile]:
         """The objects below a prefix, which ends with a slash or is empty, sorted."""
         ...
+
+    def is_empty(self) -> bool:
+        """True if there is no object. Scratch of probes does not count."""
+        return all(file.path.startswith(PROBE) for file in self.list(""))

@@ -19,7 +19,6 @@ from onnxreg.registry.store.archive_reader import (
     ABOUT,
     IDENTITY,
     POLICIES,
-    TRUST,
     encode_about,
     excess,
     open_archive,
@@ -85,10 +84,8 @@ def create_archive(
     chosen: Mapping[str, Collection[Version]],
     target: Path,
     progress: Progress = SILENT,
-    trust: bytes | None = None,
 ) -> ArchiveResult:
-    """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added
-    unchanged, for people.
+    """Write an archive, which replaces an earlier archive at the target.
 
     InputError if the target is anything else, or for more than an archive may have; NotFoundError or IntegrityError if
     a part of the source is missing or damaged. After an error or a kill, the target is as it was before.
@@ -112,11 +109,10 @@ def create_archive(
         IDENTITY: new_identity(source.registry_id, mirror=True),
         ABOUT: encode_about(carried),
         POLICIES: policies.data if policies else None,
-        TRUST: trust,
     }
     entries |= {name: _Entry.of(name, data) for name, data in parts.items() if data is not None}
     if limit := excess(entries):
-        raise InputError(f"the archive would have {limit}", "make several, of fewer models or versions")
+        raise InputError(f"the archive {limit}", "make several, of fewer models or versions")
     destination, disk = target.resolve(), Disk()
     with host_errors(f"writing {target}"):
         destination.parent.mkdir(parents=True, exist_ok=True)

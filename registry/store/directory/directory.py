@@ -475,16 +475,9 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names, and those that were there already under theirs.
-
-        A directory that has a blob's path is moved to `local/damaged`, for inspection.
-        """
+        """Make staged blobs durable under their final names, and those that were there already under theirs."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:
             self._registry.refuse_link(directory)
-        for _, target in targets:
-            if target.is_dir() and not target.is_symlink():
-                self._disk.make_directory(root / "local" / "damaged", root / "local")
-                self._disk.rename(target, root / "local" / "damaged" / f"{target.name}-{os.urandom(4).hex()}")
         self._disk.write_all(targets, root, [root / key.path for key in relied], shared=True)

@@ -63,20 +63,18 @@ def test_verify_needs_no_registry(reg: Reg, tmp_path: Path) -> None:
     assert not nowhere.exists()
 
 
-def test_of_a_remote_and_with_trust_roots(reg: Reg, tmp_path: Path) -> None:
-    Path("trust.toml").write_text("[keys.release]\n")
+def test_of_a_remote(reg: Reg, tmp_path: Path) -> None:
     remote = tmp_path / "home"
     site = tmp_path / "site"
-    words = ("archive", "create", "t.onnxreg", "tiny", "--remote", remote, "--trust", "trust.toml")
+    words = ("archive", "create", "t.onnxreg", "tiny", "--remote", remote)
     assert reg("--registry", site, *words).status == 0
-    assert reg("archive", "create", "mine.onnxreg", "tiny", "--trust", "trust.toml").status == 0
+    assert reg("archive", "create", "mine.onnxreg", "tiny").status == 0
     assert Path("t.onnxreg").read_bytes() == Path("mine.onnxreg").read_bytes()
 
 
 def test_exit_statuses(reg: Reg) -> None:
     assert reg("archive", "create", "x.onnxreg").status == 2
     assert reg("archive", "create", "x.onnxreg", "acme/pii:9.0.0").status == 3
-    assert reg("archive", "create", "x.onnxreg", "tiny", "--trust", "none.toml").status == 3
     assert reg("archive", "verify", "x.onnxreg").status == 3
     Path("x.onnxreg").write_bytes(b"PK")
     assert reg("archive", "verify", "x.onnxreg").status == 4
@@ -92,14 +90,13 @@ def test_exit_statuses(reg: Reg) -> None:
 
 
 def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
-    """What is demanded and missing is 4; a copy of the trust file in the archive changes nothing."""
+    """What is demanded and missing is 4."""
     from onnxreg.registry.signing import generate
 
     release, thief = generate("ed25519"), generate("ed25519")
     demand = '[[require]]\nmodels = ["acme/*"]\nversions = true\n'
     Path("mine.toml").write_text(f'[keys.release]\nkey = "{release.public}"\n{demand}')
-    Path("copy.toml").write_text(f'[keys.release]\nkey = "{thief.public}"\n{demand}')
-    make = ("archive", "create", "all.onnxreg", "--all", "--trust", "copy.toml")
+    make = ("archive", "create", "all.onnxreg", "--all")
     verify = ("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
     for version in ("0.1.0", "0.2.0"):
         owner.sign(registry, f"acme/pii:{version}", thief)

@@ -266,7 +266,6 @@ FILES = {
     "policy set": ("no.toml",),
     "archive verify": ("no.onnxreg",),
     "archive verify --trust": ("made.onnxreg", "--trust", "no.toml"),
-    "archive create --trust": ("more.onnxreg", "--all", "--trust", "no.toml"),
     "serve": ("--token-file", "no"),
     "pull --locked": ("no.lock", "./there"),
 }

@@ -149,11 +149,6 @@ def test_of_a_role(bare: pytest.MonkeyPatch, double: str, tmp_path: Path, source
         ({}, "s3://models/x", "https://models.s3.us-east-1.amazonaws.com"),
         ({}, "s3://models.lab/x?region=eu-west-1", "https://s3.eu-west-1.amazonaws.com"),
         ({"AWS_REGION": "cn-north-1"}, "s3://models/x", "https://models.s3.cn-north-1.amazonaws.com.cn"),
-        (
-            {"AWS_USE_FIPS_ENDPOINT": "true"},
-            "s3://models/x",
-            "https://models.s3-fips.us-east-1.amazonaws.com",
-        ),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "s3://models/x", "http://127.0.0.1:9"),
         ({"AWS_ENDPOINT_URL_S3": "https://lab:9"}, "s3://models/x", "https://models.lab:9"),
     ],

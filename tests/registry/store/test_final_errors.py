@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.servers import hub, s3servers, static
-from support.servers.faults import Proxy, at, proxy
+from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -29,7 +29,7 @@ ELSEWHERE = {
     "web": ("pull", "https://models.example/x"),
     "s3": ("push", "s3://models/x?path_style=yes&endpoint=https://s3.example"),
     "hub": ("push", "hf://acme/x"),
-    "oci": ("publish", "oci://oci.example/acme/pii"),
+    "oci": ("push", "oci://oci.example/acme/pii"),
 }
 """A verb, and a place that is reached by https:// only."""
 
@@ -288,15 +288,6 @@ def test_a_server_that_takes_no_checksums_or_conditions_hears_what_a_registry_ne
     s3_proxy.plan = lambda method, path: status if method == "PUT" else None
     found, said = reg("push", bucket_url)
     assert found == 6 and "x-amz-checksum-sha256" in said and "If-None-Match" in said
-
-
-def test_a_bucket_policy_with_demands_is_named(bucket_url: str, s3_proxy: Proxy, reg: Reg) -> None:
-    s3_proxy.plan = lambda method, path: "403 AccessDenied" if method == "PUT" else None
-    found, said = reg("push", bucket_url)
-    assert found == 6 and "bucket policy" in said
-    s3_proxy.plan = at(0, "403 AccessDenied", 100)
-    found, said = reg("push", bucket_url)
-    assert found == 6 and "bucket policy" not in said
 
 
 @pytest.mark.parametrize("pattern", ["/objects/batch", "POST .*/commit/", "/resolve/"])

@@ -982,5 +982,4 @@ def test_the_command_line(
     assert "acme/pii" in reg(there, "resolve", "acme/pii", "--remote", URL)[0]
     reg(here, "doctor", URL)
     assert "hf://ORG/NAME" in reg(here, "push", "acme/pii", "hf://acme", code=2)[1]
-    reg(here, "remote", "add", "wrong", "hf://acme/a/b", code=2)
     assert "does not exist" in reg(there, "pull", "acme/pii", "hf://acme/nothing", code=6)[1]
