@@ -181,7 +181,7 @@ class OciClient:
         return data
 
     def find_manifest(self, reference: str) -> bytes | None:
-        """As `manifest`; None if nothing has that name."""
+        """The manifest or index that a tag or digest names; None if nothing has that name."""
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
             data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)
@@ -225,8 +225,8 @@ class OciClient:
             return answer.headers.get("Location")
 
         def attempt() -> None:
-            place = self._server.ask("POST", "blobs/uploads/", {}, location, lambda: b"", tries=False)
-            url = http_rules.target(f"{self._server.url}/blobs/uploads/", place)
+            address = self._server.ask("POST", "blobs/uploads/", {}, location, lambda: b"", tries=False)
+            url = http_rules.target(f"{self._server.url}/blobs/uploads/", address)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, body, tries=False)

@@ -199,7 +199,7 @@ def _read_directory(path: Path) -> Mapping[str, zipfile.ZipInfo]:
 
 
 def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
-    """What is wrong with entries that reach up to an offset, in a few words; empty if nothing is."""
+    """The fault of entries that reach up to an offset, in a few words; empty if there is none."""
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
         name = info.orig_filename
