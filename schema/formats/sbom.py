@@ -139,9 +139,8 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
         ("certification:report", evidence and evidence.report),
     ]
     for check in artifact.checks:
-        name = "/".join(filter(None, _slice(check)))
-        for key in ("verdict", "limit", "samples", "dataset", "direction"):
-            about_verdict.append((f"check:{name}:{key}", getattr(check, key)))
+        keys = ("verdict", "limit", "samples", "dataset", "direction")
+        about_verdict += [(f"check:{check.label}:{key}", getattr(check, key)) for key in keys]
     card = {
         "modelParameters": {
             "datasets": [
@@ -172,29 +171,14 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
 
 
 def _metric(check: Check) -> Json:
-    """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
-    kind, label = _slice(check)
-    value: Json = {"type": kind}
+    """CycloneDX has a value and an interval; limit, samples and verdict are properties of the card."""
+    value: Json = {"type": check.label}
     if check.value is not None:
         value["value"] = _text(check.value)
-    if label:
-        value["slice"] = label
     if check.interval is not None:
-        value["confidenceInterval"] = dict(
-            zip(("lowerBound", "upperBound"), map(_text, check.interval), strict=True)
-        )
+        low, high = map(_text, check.interval)
+        value["confidenceInterval"] = {"lowerBound": low, "upperBound": high}
     return value
-
-
-def _slice(check: Check) -> tuple[str, str]:
-    """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`.
-
-    A check with a direction has its metric in its name, such as `sts/spearman`.
-    """
-    if check.direction is not None:
-        return check.name, ""
-    head, _, label = check.name.partition("/")
-    return (check.metric, label) if head == check.metric else (f"{check.name}/{check.metric}", "")
 
 
 def _formula(recipe: Recipe) -> Json:
