@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from onnxreg.converters.prove.formula import Attributes, Formula
-from onnxreg.converters.prove.operators import result_type
+from onnxreg.converters.prove.operators import SINCE, result_type
 from onnxreg.converters.prove.shapes import Shapes
 
 Rule = Callable[["Rewriter", Formula], Formula | None]
@@ -36,6 +36,12 @@ class Rewriter:
         self.ranges: set[str] = set()
         self.transposed: dict[tuple[Formula, tuple[int, ...]], Formula | None] = {}
         self.waiting: list[Formula] = []
+
+    def op(
+        self, name: str, *operands: Formula | None, node: str = "", attributes: Attributes = ()
+    ) -> Formula:
+        """The first output of an operator of ONNX, in its newest meaning."""
+        return self.apply(name, operands, attributes, node, epoch=SINCE.get(name, 1))
 
     def apply(
         self,

@@ -25,12 +25,10 @@ def identity(_: Rewriter, formula: Formula) -> Formula | None:
 @rule("dropout", "Dropout")
 def dropout(_: Rewriter, formula: Formula) -> Formula | None:
     """Outside of training Dropout passes its input on."""
-    if formula.output or formula.epoch < 7:
-        return None
     training = formula.operands[2] if len(formula.operands) > 2 else None
     flag = array_of(training, 1)
     is_off = training is None or (flag is not None and not flag.any())
-    return formula.operands[0] if is_off else None
+    return formula.operands[0] if is_off and not formula.output and formula.epoch >= 7 else None
 
 
 @rule("float-cast", "Cast")
@@ -76,22 +74,17 @@ def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
 @rule("gemm", "Gemm")
 def gemm(make: Rewriter, formula: Formula) -> Formula | None:
     """Gemm without factors is MatMul and Add; a transposed operand is Transpose."""
-    if formula.attribute("alpha", 1.0) != 1.0 or (
-        len(formula.operands) > 2 and formula.attribute("beta", 1.0) != 1.0
-    ):
+    one, other, *biases = formula.operands
+    if formula.attribute("alpha", 1.0) != 1.0 or (biases and formula.attribute("beta", 1.0) != 1.0):
         return None
-    factors = []
-    for operand, flag in zip(formula.operands[:2], ("transA", "transB"), strict=True):
-        turned = bool(formula.attribute(flag, 0))
-        factors.append(
-            make.apply("Transpose", (operand,), (("perm", (1, 0)),), formula.node) if turned else operand
-        )
-    product = make.apply("MatMul", tuple(factors), node=formula.node)
-    return (
-        make.apply("Add", (product, formula.operands[2]), (), formula.node, epoch=7)
-        if len(formula.operands) > 2
-        else product
-    )
+    factors = [
+        make.op("Transpose", side, node=formula.node, attributes=(("perm", (1, 0)),))
+        if formula.attribute(flag, 0)
+        else side
+        for side, flag in ((one, "transA"), (other, "transB"))
+    ]
+    product = make.op("MatMul", *factors, node=formula.node)
+    return make.op("Add", product, *biases, node=formula.node) if biases else product
 
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
@@ -104,12 +97,9 @@ def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
     ]
     if attributes or None in operands:
         return None
-    product = make.apply("MatMul", tuple(operands), (), formula.node)
-    if factor == 1.0:
-        return product
-    return make.apply(
-        "Mul", (product, number(np.array(factor, np.float32), "alpha")), (), formula.node, epoch=7
-    )
+    product = make.op("MatMul", *operands, node=formula.node)
+    alpha = number(np.array(factor, np.float32), "alpha")
+    return product if factor == 1.0 else make.op("Mul", product, alpha, node=formula.node)
 
 
 @rule("convolution-bias", "Conv")
@@ -121,7 +111,7 @@ def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
         return None
     shape = (1, bias.size, *[1] * (len(weight.dims) - 2))
     plain = make.apply("Conv", formula.operands[:2], formula.attributes, formula.node, epoch=formula.epoch)
-    return make.apply("Add", (plain, constant(bias.reshape(shape))), (), formula.node, epoch=7)
+    return make.op("Add", plain, constant(bias.reshape(shape)), node=formula.node)
 
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
@@ -132,18 +122,17 @@ def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
         return None
     inner = tuple((key, value) for key, value in formula.attributes if not key.startswith("activation"))
     name = formula.operator.removeprefix("com.microsoft:Fused")
-    plain = make.apply(name, formula.operands, inner, formula.node, epoch=11 if name == "Conv" else 7)
-    return make.apply(activation.decode(), (plain,), (), formula.node, epoch=6)
+    plain = make.op(name, *formula.operands, node=formula.node, attributes=inner)
+    return make.op(activation.decode(), plain, node=formula.node)
 
 
 @rule("gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
 def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     """Gelu under another name, of a sum if it has two operands."""
+    source = formula.operands[0]
     if formula.operator.endswith("BiasGelu"):
-        source: Any = make.apply("Add", formula.operands, (), formula.node, epoch=7)
-    else:
-        (source,) = formula.operands
-    return make.apply("Gelu", (source,), (), formula.node, epoch=20)
+        source = make.op("Add", *formula.operands, node=formula.node)
+    return make.op("Gelu", source, node=formula.node)
 
 
 @rule("idle-product", "Mul")
@@ -195,7 +184,7 @@ def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
             continue
         for value, other in (pair, pair[::-1]):
             if _keeps_shape(halves[0], value) and _is_erf_of(other, value):
-                return make.apply("Gelu", (value,), (), formula.node, epoch=20)
+                return make.op("Gelu", value, node=formula.node)
     return None
 
 
@@ -232,16 +221,12 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None
     source, skip, gamma, *others = formula.operands
     beta, bias = [*others, None, None][:2]
     if bias is not None:
-        source = make.apply("Add", (source, bias), (), formula.node, epoch=7)
-    total = make.apply("Add", (source, skip), (), formula.node, epoch=7)
-    if formula.output == 3:
-        return total
+        source = make.op("Add", source, bias, node=formula.node)
+    total = make.op("Add", source, skip, node=formula.node)
     if formula.output:
-        return None
-    epsilon = formula.attribute("epsilon", 1e-12)
-    return make.apply(
-        "LayerNormalization", (total, gamma, beta), (("epsilon", epsilon),), formula.node, epoch=17
-    )
+        return total if formula.output == 3 else None
+    epsilon = (("epsilon", formula.attribute("epsilon", 1e-12)),)
+    return make.op("LayerNormalization", total, gamma, beta, node=formula.node, attributes=epsilon)
 
 
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
@@ -255,11 +240,9 @@ def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula 
     (source, gamma), node = formula.operands, formula.node
     last, two = number(np.array([-1]), "axes"), number(np.array(2, np.float32), "two")
     epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
-    square = make.apply("Pow", (source, two), (), node, epoch=7)
-    mean = make.apply("ReduceMean", (square, last), (), node, epoch=1)
-    root = make.apply("Sqrt", (make.apply("Add", (mean, epsilon), (), node, epoch=7),), (), node, epoch=6)
-    normal = make.apply("Div", (source, root), (), node, epoch=7)
-    return make.apply("Mul", (normal, gamma), (), node, epoch=7)
+    mean = make.op("ReduceMean", make.op("Pow", source, two, node=node), last, node=node)
+    root = make.op("Sqrt", make.op("Add", mean, epsilon, node=node), node=node)
+    return make.op("Mul", make.op("Div", source, root, node=node), gamma, node=node)
 
 
 @rule("layer-normalization", "LayerNormalization")
@@ -271,10 +254,13 @@ def layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
     if attributes.get("stash_type", 1) != 1:
         return None
     epsilon = number(np.float32(attributes.get("epsilon", np.float32(1e-5))).reshape(()), "epsilon")
-    operands = (*[*formula.operands, None, None][:3], epsilon)
-    return Formula(
-        "LayerNormalization", operands, (("form", "operands"),), 0, formula.element, formula.node, 17
-    )
+    return _normalization(formula, *[*formula.operands, None, None][:3], epsilon)
+
+
+def _normalization(formula: Formula, *operands: Formula | None) -> Formula:
+    """Of the value, the factor, the addend and the smallest number."""
+    form = (("form", "operands"),)
+    return Formula("LayerNormalization", operands, form, 0, formula.element, formula.node, 17)
 
 
 @rule("layer-normalization", "Add")
@@ -300,10 +286,7 @@ def spelled_layer_normalization(_: Rewriter, formula: Formula) -> Formula | None
     if square is None or not _is_square(square, source):
         return None
     epsilon = constant(parts[1].constant.reshape(()))
-    operands = (source, normal[1], scaled[1], epsilon)
-    return Formula(
-        "LayerNormalization", operands, (("form", "operands"),), 0, formula.element, formula.node, 17
-    )
+    return _normalization(formula, source, normal[1], scaled[1], epsilon)
 
 
 def _centered(formula: Formula | None) -> Formula | None:
