@@ -15,10 +15,7 @@ _MARKS, _JOINTS = "BILUESM", "-_:/."
 _PATTERNS = tuple(
     re.compile(pattern, re.DOTALL | re.IGNORECASE)
     for joint in map(re.escape, _JOINTS)
-    for pattern in (
-        rf"(?P<mark>[{_MARKS}]){joint}(?P<name>.+)",
-        rf"(?P<name>.+){joint}(?P<mark>[{_MARKS}])",
-    )
+    for pattern in (rf"(?P<mark>[{_MARKS}]){joint}(?P<name>.+)", rf"(?P<name>.+){joint}(?P<mark>[{_MARKS}])")
 )
 """The ways to write the mark of a tag: `B-NAME`, `b_name`, `NAME-B`, and so on."""
 

@@ -59,10 +59,7 @@ def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
     Args:
         calibration: rows for static quantization; left out without.
     """
-    rows, halves = (
-        _pass("EmbeddingQuantization"),
-        _pass("OnnxFloatToFloat16", op_include_list=["Gather"]),
-    )
+    rows, halves = (_pass("EmbeddingQuantization"), _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
     four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
     plain = [
         Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16)),

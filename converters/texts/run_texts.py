@@ -178,12 +178,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     best, score, _ = max(read, key=lambda item: item[0].score)
     if best.end <= best.start or min(nothing for _, _, nothing in read) > best.score:
         return None
-    return {
-        "text": context[best.start : best.end],
-        "start": best.start,
-        "end": best.end,
-        "score": score,
-    }
+    return {"text": context[best.start : best.end], "start": best.start, "end": best.end, "score": score}
 
 
 def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:

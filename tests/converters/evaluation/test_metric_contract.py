@@ -26,11 +26,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 LABELS = ("A", "B")
 VECTORS = [np.eye(4)[[number % 4, (number + number % 3) % 4]] + 0.1 for number in range(8)]
 SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
-    "accuracy": (
-        [LabelledText(str(n), LABELS[n % 2]) for n in range(8)],
-        [n % 2 for n in range(8)],
-        [0] * 8,
-    ),
+    "accuracy": ([LabelledText(str(n), LABELS[n % 2]) for n in range(8)], [n % 2 for n in range(8)], [0] * 8),
     "answer_f1": ([Question("?", "c", ("new york",))] * 6, ["New York"] * 6, ["york"] * 6),
     "spearman": (
         [Texts(("a", "b"), float([3, 0, 0, 3, 0, 0, 3, 0][n])) for n in range(8)],

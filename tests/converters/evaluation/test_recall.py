@@ -207,10 +207,7 @@ def test_nothing_to_judge_is_unknown() -> None:
 def test_a_certificate_lists_labels_without_gold() -> None:
     judgement = judge(label(), (np.zeros(100),) * 3, excluded_labels={"SSN": 3})
     assert judgement.state == "certified"
-    assert judgement.reasons[-2:] == (
-        "no gold, so not judged: B",
-        "excluded by name, so not judged: SSN",
-    )
+    assert judgement.reasons[-2:] == ("no gold, so not judged: B", "excluded by name, so not judged: SSN")
 
 
 def test_gold_of_a_label_that_the_model_lacks_certifies_nothing() -> None:

@@ -128,11 +128,7 @@ def test_without_a_second_suite_the_groups_are_split_and_the_halves_are_recorded
     assert len({found["choose"], found["confirm"], digest}) == 3
     assert (
         draft.fields["recipe"]["parameters"]["recipe"]["evaluation"].items()
-        >= {
-            "suite": digest,
-            "half": "confirm",
-            "seed": 3,
-        }.items()
+        >= {"suite": digest, "half": "confirm", "seed": 3}.items()
     )
     certificate = json.loads((draft.root / "certificates/model_fp16.onnx.json").read_bytes())
     assert certificate["suite"] == found["confirm"]
