@@ -16,9 +16,9 @@ from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
 from onnxreg.converters.evaluation.openmed_report import write_report
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 from onnxreg.schema.manifest.manifest import Check, Source
 
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
@@ -211,33 +211,6 @@ def test_checks_say_what_was_measured_on_what(certify: Callable[..., RecallEvalu
     ]
     assert all(check.dataset == done.verdict.suite for check in checks)
     assert checks[-1].interval == (1.0, 1.0)
-
-
-def test_everything_fits_a_manifest(certify: Callable[..., RecallEvaluation], workspace: Path) -> None:
-    done = certify(GOOD, child=TRUTH | {"Bo": "O"})
-    measured = {
-        path.name: Descriptor(Digest.of(path.read_bytes()), path.stat().st_size)
-        for path in workspace.iterdir()
-        if path.is_file()
-    }
-    source = {"id": "acme/names", "digest": str(Digest.of(b"weights"))}
-    draft = Draft(
-        "acme/names",
-        workspace,
-        (
-            DraftArtifact(
-                "onnx-int8", "int8", "model_int8.onnx", verdict=done.verdict, fields={"checks": done.checks}
-            ),
-        ),
-        (DraftFile("report", "recall_delta.json"),),
-        {"source": source, **done.manifest_fields},
-    )
-    manifest = draft.manifest(measured)
-    certification = manifest.artifacts[0].certification
-    assert certification.state == "refused" and certification.evidence is not None
-    assert certification.evidence.report == measured["recall_delta.json"].digest
-    assert certification.evidence.parent == Digest.of(b"weights")
-    assert manifest.certified is False and manifest.quant_recall_delta == 0.2
 
 
 def test_the_report_and_the_verdict_hold_no_word_of_the_suite(

@@ -75,16 +75,6 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
         assert metric.skill(metric.scores(items, right, right, LABELS)) == 1.0
 
 
-def test_pairs_as_scipy_correlates_them() -> None:
-    from scipy.stats import spearmanr
-
-    vectors = RANDOM.normal(size=(100, 2, 8))
-    scores = RANDOM.normal(size=100)
-    items = [Texts(("a", "b"), float(score)) for score in scores]
-    cosines = [a @ b / math.sqrt((a @ a) * (b @ b)) for a, b in vectors]
-    assert value("spearman", items, list(vectors)) == pytest.approx(spearmanr(scores, cosines).statistic)
-
-
 def test_documents_as_scikit_learn_ranks_them() -> None:
     from sklearn.metrics import ndcg_score
 

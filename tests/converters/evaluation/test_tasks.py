@@ -11,7 +11,6 @@ import onnx
 import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
-from support.sampling import sampled
 from tokenizers import Tokenizer
 
 from onnxreg.converters.engine.plan import plan_export
@@ -178,52 +177,6 @@ def test_an_answer_within_one_window_is_the_best_pair_of_logits(
     assert figures(draft)["exact_match"]["value"] == pytest.approx(exact / 205)
 
 
-@pytest.mark.more
-def test_embeddings_of_fixed_length_and_in_every_format_are_judged(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
-) -> None:
-    source = make_checkpoint("bert", "")
-    texts = words(201)
-    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in texts])
-    steps = [
-        *INT8,
-        {"name": "fp16", "pass": "OnnxFloatToFloat16", "input": "fp32"},
-        {
-            "name": "fixed",
-            "pass": "DynamicToFixedShape",
-            "input": "int8",
-            "params": {"dim_param": ["batch", "sequence"], "dim_value": [1, 32]},
-        },
-        {"name": "ort", "pass": "OrtFormat", "input": "int8"},
-        {
-            "name": "int4",
-            "pass": "OnnxBlockWiseRtnQuantization",
-            "input": "fp32",
-            "params": {"block_size": 32},
-        },
-    ]
-    paths = {
-        "int8": "model_int8.onnx",
-        "fp16": "a/fp16.onnx",
-        "fixed": "fixed.onnx",
-        "ort": "model.ort",
-        "int4": "int4.onnx",
-    }
-    outputs = [{"step": step, "path": path} for step, path in paths.items()]
-    draft = export(source, "pooling", suite, steps, outputs)
-    own = [run["embeddings"][0] for run in onnx_outputs(draft, "model_int8.onnx", texts)]
-    states = {artifact.path: artifact.verdict.state for artifact in draft.artifacts}
-    assert set(states) == set(paths.values()) and set(states.values()) <= {"certified", "refused"}
-    for path in states:
-        assert (draft.root / f"certificates/{path}.json").is_file()
-    half = [run["embeddings"][0].astype(np.float64) for run in onnx_outputs(draft, "a/fp16.onnx", texts)]
-    assert figures(draft, "a/fp16.onnx")["mean_cosine"]["value"] == pytest.approx(1.0, abs=1e-3)
-    assert figures(draft, "fixed.onnx")["mean_cosine"]["value"] == pytest.approx(
-        figures(draft)["mean_cosine"]["value"], abs=1e-3
-    )
-    assert len(own) == len(half) == 201
-
-
 def test_a_decoder_of_fixed_length_classifies_as_the_one_it_was_made_of(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
 ) -> None:
@@ -316,112 +269,39 @@ def test_text_generation(export: Callable[..., Draft], make_checkpoint: Make, tm
     assert got["perplexity"]["direction"] == "lower" and got["perplexity"]["samples"] == 110
 
 
-BAD: list[tuple[str, str, Any, dict[str, Any], str]] = [
-    ("without items", "text-classification", [], {}, "suite.jsonl has no items"),
-    (
-        "of another task",
-        "pooling",
-        [{"question": "?", "context": "c", "answers": []}],
-        {},
-        "line 1 is malformed",
-    ),
-    (
-        "another label",
-        "text-classification",
-        [{"text": "w10", "label": "HAPPY"}],
-        {},
-        "does not have: 'HAPPY'",
-    ),
-    (
-        "an item twice",
-        "pooling",
-        [{"text": "w10"}, {"text": "w10"}],
-        {},
-        "line 2: the same item was used before, at line 1",
-    ),
-    (
-        "an id twice",
-        "pooling",
-        [{"id": 1, "text": "w10"}, {"id": 1, "text": "w11"}],
-        {},
-        "its id was used before",
-    ),
-    ("a group for some", "pooling", [{"text": "w10", "group": 1}, {"text": "w11"}], {}, "`group` is missing"),
-    (
-        "a metric of another task",
-        "pooling",
-        [{"text": "w10"}],
-        {"metrics": [{"metric": "accuracy"}]},
-        "is not one of pooling",
-    ),
-    (
-        "a metric twice",
-        "pooling",
-        [{"text": "w10"}],
-        {"metrics": [{"metric": "mean_cosine"}] * 2},
-        "names a metric twice",
-    ),
-    (
-        "no such metric",
-        "pooling",
-        [{"text": "w10"}],
-        {"metrics": [{"metric": "bleu"}]},
-        "no metric is called 'bleu'",
-    ),
-    (
-        "no gold",
-        "pooling",
-        [{"text": "w10"}],
-        {"metrics": [{"metric": "spearman"}]},
-        "lacks what the metric spearman",
-    ),
-    (
-        "a pair without a score",
-        "pooling",
-        [{"text": "w10", "text_pair": "w11"}],
-        {},
-        "both `text_pair` and `score`",
-    ),
-    (
-        "a score that is text",
-        "pooling",
-        [{"text": "a", "text_pair": "b", "score": "high"}],
-        {},
-        "line 1 is malformed at score",
-    ),
-    (
-        "no such output",
-        "pooling",
-        [{"text": "w10"}],
-        {"artifacts": ["x.onnx"]},
-        "names x.onnx, which is not an output",
-    ),
-    (
-        "a setting",
-        "pooling",
-        [{"text": "w10"}],
-        {"metrics": [{"metric": "mean_cosine", "settings": {"a": 1}}]},
-        "no setting 'a'",
-    ),
-]
+W10 = {"text": "w10"}
+BAD: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "suite.jsonl has no items": ([], {}),
+    "line 1 is malformed": ([{"question": "?", "context": "c", "answers": []}], {}),
+    "line 2: the same item was used before, at line 1": ([W10, W10], {}),
+    "its id was used before": ([{**W10, "id": 1}, {"text": "w11", "id": 1}], {}),
+    "`group` is missing": ([{**W10, "group": 1}, {"text": "w11"}], {}),
+    "is not one of pooling": ([W10], {"metrics": [{"metric": "accuracy"}]}),
+    "names a metric twice": ([W10], {"metrics": [{"metric": "mean_cosine"}] * 2}),
+    "no metric is called 'bleu'": ([W10], {"metrics": [{"metric": "bleu"}]}),
+    "lacks what the metric spearman": ([W10], {"metrics": [{"metric": "spearman"}]}),
+    "both `text_pair` and `score`": ([{**W10, "text_pair": "w11"}], {}),
+    "line 1 is malformed at score": ([{**W10, "text_pair": "b", "score": "high"}], {}),
+    "names x.onnx, which is not an output": ([W10], {"artifacts": ["x.onnx"]}),
+    "no setting 'a'": ([W10], {"metrics": [{"metric": "mean_cosine", "settings": {"a": 1}}]}),
+}
 
 
-@pytest.mark.parametrize(
-    ("task", "rows", "evaluation", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
-)
+@pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_refused(
-    export: Callable[..., Draft],
-    make_checkpoint: Make,
-    classifier: Path,
-    tmp_path: Path,
-    task: str,
-    rows: Any,
-    evaluation: dict[str, Any],
-    message: str,
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, message: str
 ) -> None:
-    source = classifier if task == "text-classification" else make_checkpoint("bert", "")
+    rows, evaluation = BAD[message]
     with pytest.raises(InputError, match=message):
-        export(source, task, write(tmp_path / "suite.jsonl", rows), **evaluation)
+        export(make_checkpoint("bert", ""), "pooling", write(tmp_path / "suite.jsonl", rows), **evaluation)
+
+
+def test_a_label_that_the_model_lacks_is_refused(
+    export: Callable[..., Draft], classifier: Path, tmp_path: Path
+) -> None:
+    suite = write(tmp_path / "suite.jsonl", [{**W10, "label": "HAPPY"}])
+    with pytest.raises(InputError, match="does not have: 'HAPPY'"):
+        export(classifier, "text-classification", suite)
 
 
 def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(
@@ -579,35 +459,6 @@ def test_full_precision_alone_leaves_nothing_to_judge(
 
 
 INPUTS_ALONE = [{"name": "fp32", "pass": "OnnxConversion"}]
-
-
-@pytest.mark.more
-def test_the_order_of_a_suite_changes_no_byte_but_its_digest(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
-) -> None:
-    source, rows = (
-        make_checkpoint("bert", ""),
-        [{"text": text, "group": n // 4} for n, text in enumerate(words(240))],
-    )
-    first = export(source, "pooling", write(tmp_path / "a.jsonl", rows), item_scores=True)
-    second = export(source, "pooling", write(tmp_path / "b.jsonl", rows[::-1]), item_scores=True)
-    name = "certificates/model_int8.onnx.mean_cosine.csv"
-    assert (first.root / name).read_bytes() == (second.root / name).read_bytes()
-    assert figures(first) == figures(second)
-
-
-@pytest.mark.parametrize("words_of_question", sampled([24, 28, 30, 60], 3))
-def test_a_question_that_leaves_no_room_for_a_window_is_refused(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, words_of_question: int
-) -> None:
-    row = {"question": "w10 " * words_of_question, "context": "w12 w13 " * 40, "answers": []}
-    with pytest.raises(InputError, match=r"item 1 .* leaves too little room for its context in 32"):
-        export(
-            make_checkpoint("bert", "QuestionAnswering"),
-            "question-answering",
-            write(tmp_path / "suite.jsonl", [row]),
-            options={"max_seq_length": 32},
-        )
 
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)

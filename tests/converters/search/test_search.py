@@ -19,7 +19,6 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.built_in import MeanCosine
-from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, run_with_search
 from onnxreg.converters.search.candidates import WeightBytes, library
@@ -239,26 +238,6 @@ def test_a_candidate_of_ones_own_that_fails_is_recorded(
     assert states["broken"] == "failed" and states["fp16"] == "certified"
 
 
-@pytest.mark.more
-def test_a_pass_that_refuses_the_graph_is_a_failed_candidate(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requires = GraphPass.requires
-
-    def refuse(self: Any, subject: Any) -> None:
-        if self.id == "OnnxBlockWiseRtnQuantization":
-            raise InputError(f"{self.id}: not a valid graph")
-        requires(self, subject)
-
-    monkeypatch.setattr(GraphPass, "requires", refuse)
-    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    trials = record(search(choose, confirm=str(confirm), candidates=["weights4", "fp16"]))["candidates"]
-    assert {trial["candidate"]: trial["state"] for trial in trials} == {
-        "weights4": "failed",
-        "fp16": "certified",
-    }
-
-
 def test_a_candidate_is_a_line_of_steps() -> None:
     first, second = ({"name": name, "pass": "OnnxFloatToFloat16"} for name in ("a", "b"))
     SearchCandidate.from_json({"name": "own", "steps": [first, {**second, "input": "a"}]})
@@ -281,16 +260,6 @@ def test_a_candidate_of_ones_own_takes_the_scales_of_a_parent(
     (last,) = (item for item in draft.fields["recipe"]["steps"] if "scales" in item.get("result", {}))
     assert last["result"]["scales"]["parent"] == str(digest_file(parent))
     assert str(parent) not in json.dumps(draft.fields["recipe"])
-
-
-@pytest.mark.more
-def test_devices_leave_out_what_they_do_not_load(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
-    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    preset = "ort-android-1.23"
-    draft = search(choose, confirm=str(confirm), candidates=["fp16"], devices=[preset])
-    assert record(draft)["devices"] == [preset]
 
 
 @pytest.mark.more
@@ -490,16 +459,6 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     (tmp_path / "w").mkdir()
     paths = {artifact.path for artifact in run_with_search(plan, tmp_path / "w").artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
-
-
-@pytest.mark.more
-def test_the_recorded_bytes_are_those_of_the_file_alone(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
-    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    draft = search(choose, confirm=str(confirm), candidates=["fp16"])
-    (trial,) = record(draft)["candidates"]
-    assert trial["bytes"] == (draft.root / "model_fp16.onnx").stat().st_size
 
 
 def test_a_source_that_fails_ends_the_search(
