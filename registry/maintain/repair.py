@@ -165,9 +165,7 @@ class _Repair:
         if not is_complete:
             if source is None or source.registry_id != remote.registry_id:
                 raise IntegrityError("only a copy of this very registry can restore it")
-            log = read_log(source, name)
-            copy = list(log.lines())
-            Log.replay(copy, log.registry, log.name, log.fetch)  # the copy must be good itself
+            copy = list(read_log(source, name).lines())
             lines = joined(remote.registry_id, name, own, copy)
             detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""

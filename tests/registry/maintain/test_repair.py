@@ -171,13 +171,18 @@ def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraf
     assert "4 lines were taken" in done.repaired[0].detail and "1 were saved" in done.repaired[0].detail
 
 
-def test_a_rotten_line_comes_from_the_mirror(filled: Registry, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("right", "rotten"), [(b"publish", b"publosh"), (b'"time":"20', b'"time":"21')])
+def test_a_rotten_line_comes_from_the_mirror(
+    filled: Registry, tmp_path: Path, right: bytes, rotten: bytes
+) -> None:
+    """Also one that can still be read: the next line has another digest for it."""
     copied = mirror(filled, tmp_path)
     filled.yank("acme/pii:0.1.0")
     path = filled.store.root / INDEX
     good = path.read_bytes()
     lines = good.split(b"\n")
-    lines[2] = lines[2].replace(b'"kind":"publish"', b'"kind":"publosh"')
+    lines[2] = lines[2].replace(right, rotten)
+    assert rotten in lines[2]
     overwrite(path, b"\n".join(lines))
     assert not mend(filled, copied).report.damages
     assert path.read_bytes() == good
