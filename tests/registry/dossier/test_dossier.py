@@ -16,6 +16,7 @@ from support.dossier.judge import Judge
 from support.registries import owner
 from support.registries.gated import NAME
 from support.sampling import sampled
+from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.dossier import Table, make_dossier, write_dossier
@@ -28,7 +29,7 @@ from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Purge
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
@@ -187,6 +188,13 @@ def test_the_history_of_a_channel(audited: Audited) -> None:
 def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> None:
     assert audited.dossier(f"{NAME}:1.1.0").dossier["subject"]["channels"] == ["nightly", "stable"]
     assert audited.dossier(f"{NAME}:1.3.0").dossier["subject"]["channels"] == ["beta"]
+
+
+def test_evidence_of_another_move_is_refused(audited: Audited, tmp_path: Path) -> None:
+    registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
+    attack(registry, "evidence 1.2.0; move 1.3.0 policy=@policy evidence=@evidence")
+    with pytest.raises(GateError, match="is that of another move"):
+        make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain")
 
 
 def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited: Audited) -> None:
