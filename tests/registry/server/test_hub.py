@@ -242,11 +242,3 @@ def test_a_policy_bars_a_channel(api: HfApi, filled: Registry) -> None:
 def guarded(filled: Registry) -> Iterator[Site]:
     with running(filled.store.root, Settings("t0ken")) as site:
         yield site
-
-
-def test_a_token(guarded: Site, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="401"):
-        HfApi(endpoint=guarded.url, token=False).model_info(NAME)
-    assert HfApi(endpoint=guarded.url, token="t0ken").model_info(NAME).id == NAME
-    file = hf_hub_download(NAME, "config.json", endpoint=guarded.url, cache_dir=tmp_path, token="t0ken")
-    assert Path(file).read_bytes() == b"{}"

@@ -13,7 +13,6 @@ from support.registries import owner
 from support.registries.drafts import write_draft
 from support.servers.regserve import Site, running
 
-from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.dossier import make_dossier
 from onnxreg.registry.signing import generate
@@ -94,16 +93,6 @@ def test_the_dossier_has_the_rollouts(audited: Registry) -> None:
     steps = [[cell.value for cell in row][moves.columns.index("Move") :] for row in moves.rows][-2:]
     assert [step[:3] for step in steps] == [["rollout", "1.1.0", 5], ["rollout", None, None]]
     assert "too many crashes" in steps[1]
-
-
-def test_show_begins_with_what_is_in_production(
-    audited: Registry, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REG_HOME", str(audited.store.root))
-    assert main(["show", f"{NAME}:1.3.0"]) == 0
-    first, _, screen = capfd.readouterr().out.partition(f"\n{NAME}:1.3.0\n")
-    assert re.search(r"stable is 1\.2\.0 since .* by ada@<lab>: <b>monthly</b>", first) and screen
-    assert "the version by release" in first and "meets its policy" in first
 
 
 def test_a_model_is_not_made_from_itself(registry: Registry, tmp_path: Path) -> None:

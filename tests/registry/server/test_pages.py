@@ -462,15 +462,6 @@ def test_errors_are_pages_too(shown: Site, path: str, status: int, said: str) ->
     assert "All models" in page.text
 
 
-def test_programs_get_json_where_there_is_no_route(shown: Site) -> None:
-    for accept in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
-        answer = shown.get("/nothing", **accept)
-        assert answer.status == 404
-        assert answer.error["family"] == "not-found"
-    assert shown.get("/v1/models/none", Accept="text/html").error["family"] == "not-found"
-    assert shown.get("/blobs/sha256/00/00", Accept="text/html").error["family"] == "not-found"
-
-
 def test_a_bug_is_a_page_for_browsers_and_json_for_programs(
     shown: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

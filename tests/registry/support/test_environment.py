@@ -1,7 +1,6 @@
 """Every variable of `reg` is read by one module, by its present name or by its former one."""
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,22 +11,11 @@ from onnxreg.registry import Registry
 from onnxreg.registry.support import environment
 from onnxreg.schema.manifest.draft import Draft
 
-REPOSITORY = Path(__file__).parents[3]
-CODE = [
-    path
-    for folder in ("cli", "converters", "registry", "schema")
-    for path in (REPOSITORY / folder).rglob("*.py")
-]
 PLACES = {
     "REG_KEYS": environment.key_directory,
     "REG_TRUST": environment.trust_file,
     "REG_STATE": environment.state_directory,
 }
-
-
-def test_no_other_module_reads_a_variable_of_ours() -> None:
-    direct = re.compile(r"(environ(\.get\(|\[)|getenv\()\"(ONNX)?REG_")
-    assert [path for path in CODE if direct.search(path.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize("name", PLACES)
