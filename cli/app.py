@@ -274,12 +274,23 @@ def group_help(group: str) -> str:
     return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
 
-class VerbCommand(TyperCommand):
-    """A command whose help is made for reading, and whose errors point to it."""
+class Explained:
+    """A command whose errors point to its help, which ends with examples."""
+
+    epilog: str | None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with usage_of(ctx):
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write("\nExamples:\n")
+        for example in (self.epilog or "").splitlines():
+            formatter.write(f"{folded(f'  $ {example}', formatter.width - 2)}\n")
+
+
+class VerbCommand(Explained, TyperCommand):
+    """A verb. Its options show the kinds of their values in our words."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.get_params(ctx):
@@ -289,12 +300,9 @@ class VerbCommand(TyperCommand):
                 parameter.metavar = value_name(parameter, ctx)
         super().format_options(ctx, formatter)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_examples(self.epilog, formatter)
 
-
-class VerbGroup(TyperGroup):
-    """The same of a group."""
+class VerbGroup(Explained, TyperGroup):
+    """A verb with verbs of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         meant = [verb for verb in SYNONYMS.get(args[0], ()) if verb.split()[0] in self.commands]
@@ -302,25 +310,12 @@ class VerbGroup(TyperGroup):
             raise InputError(f"no such command '{args[0]}'", f"did you mean {' or '.join(meant)}?")
         return super().resolve_command(ctx, args)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with usage_of(ctx):
-            return super().parse_args(ctx, args)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_examples(self.epilog, formatter)
-
 
 class RootGroup(VerbGroup):
     """The program itself, whose help is one screen."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(root_help())
-
-
-def _write_examples(epilog: str | None, formatter: Any) -> None:
-    formatter.write("\nExamples:\n")
-    for example in (epilog or "").splitlines():
-        formatter.write(f"{folded(f'  $ {example}', formatter.width - 2)}\n")
 
 
 def flowing(text: str) -> str:

@@ -62,7 +62,7 @@ def of_system(error: OSError) -> RegError:
     """Convert an error of the operating system. A directory in place of a file is an input error."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
-    prefix = f"{error.filename}: " if error.filename else ""
+    prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
     return HostError(
         f"{prefix}{error.strerror or error}", "check the path, its permissions and the space on its disk"
     )

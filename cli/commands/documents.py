@@ -1,5 +1,6 @@
 """`reg sbom`, `dossier`: documents about a version, for other programs and for auditors."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
-    "reg sbom acme/pii-small > pii-small.cdx.json",
     "reg sbom acme/pii-small:1.2.0 --output pii-small.cdx.json",
     "reg sbom acme/pii-small --remote origin --timestamp 2026-01-31T12:00:00Z",
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
@@ -67,7 +67,7 @@ def sbom(
     if out is None:
         output.write_json(value)
         return
-    output.write_file(out, f"{output.json_text(value)}\n".encode())
+    output.write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
     if not as_json:
         session.say(f"written to {out}")
 

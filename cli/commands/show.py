@@ -66,7 +66,7 @@ def command(
         output.write_bytes(published.data)
         return
     session.say(*_production(published, reader))
-    session.say(*version_screen.lines(published, remote))
+    session.say(*version_screen.lines(published, remote, full))
     if proofs := list(_proofs(published, reader)):
         session.say("", *proofs)
     if full:

@@ -109,7 +109,15 @@ AllowCode = Annotated[
     ),
 ]
 Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
-Reason = Annotated[str | None, typer.Option(help="The reason, for the log.")]
+
+
+def _not_empty(reason: str | None) -> str | None:
+    if reason is not None and not reason.strip():
+        raise InputError("the reason is empty", "write why, or leave --reason out")
+    return reason
+
+
+Reason = Annotated[str | None, typer.Option(help="The reason, for the log.", callback=_not_empty)]
 
 
 REF_MARKS = frozenset("/:@")

@@ -65,13 +65,9 @@ COLUMN_GAP = 2
 """Columns of the terminal between two of a table."""
 
 
-def json_text(value: Any) -> str:
-    return json.dumps(value, indent=2)
-
-
 def write_json(value: Any) -> None:
     """One JSON document on stdout."""
-    print(json_text(value))
+    print(json.dumps(value, indent=2))
 
 
 def write_file(path: Path, data: bytes) -> None:

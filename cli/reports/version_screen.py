@@ -20,25 +20,21 @@ MAX_FIGURES, MAX_LABELS, MAX_OPERATORS, MAX_NAMES = 8, 3, 8, 6
 """Figures of all artifacts, labels with the lowest recall of each, operators of a graph, artifacts in a line."""
 
 
-def lines(version: Release, remote: str | None) -> Iterator[str]:
-    """The screen. `remote` is the remote that was read, if any."""
+def lines(version: Release, remote: str | None, is_full: bool = False) -> Iterator[str]:
+    """The screen. `remote` is the remote that was read, if any; with `is_full` more follows."""
     manifest = version.manifest
+    partial = [] if version.held is None else [f"held     partial: reg pull {version.ref} fetches the rest"]
     blocks: Sequence[Iterable[str]] = (
-        (str(version.ref), *manifest_view.facts(manifest), f"manifest {version.digest}", *_held(version)),
+        (str(version.ref), *manifest_view.facts(manifest), f"manifest {version.digest}", *partial),
         manifest_view.artifacts(version),
         _shipping(version),
-        _figures(manifest),
+        _figures(manifest, is_full),
         _needs(manifest),
-        _ways(version, remote),
+        _ways(version, remote, is_full),
     )
     for number, block in enumerate(list(map(list, blocks))):
         if block:
             yield from (["", *block] if number else block)
-
-
-def _held(version: Release) -> Iterator[str]:
-    if version.held is not None:
-        yield f"held     partial: reg pull {version.ref} fetches the rest"
 
 
 def _shipping(version: Release) -> Iterator[str]:
@@ -81,7 +77,7 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMES])}{more}"
 
 
-def _figures(manifest: Manifest) -> Iterator[str]:
+def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
     """The figures of each artifact on its suite. Of recalls by label, only the lowest and the failing ones."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     failing_first = sorted(rows, key=lambda row: row[1].verdict != "fail")
@@ -90,7 +86,8 @@ def _figures(manifest: Manifest) -> Iterator[str]:
         [_figure(path, check) for path, check in failing_first[:MAX_FIGURES]],
     )
     total = sum(len(item.checks) for item in manifest.artifacts)
-    if hidden := total - min(len(rows), MAX_FIGURES):
+    hidden = total - min(len(rows), MAX_FIGURES)
+    if hidden and not is_full:
         yield f"{'and ' if rows else ''}{counted(hidden, 'check')}{' more' if rows else ''} (--full)"
     suites = Counter(
         str(item.certification.evidence.suite)
@@ -188,10 +185,11 @@ def _operators(names: Sequence[str]) -> str | None:
     return f"{counted(len(names), 'operator')}: {listed}" if names else None
 
 
-def _ways(version: Release, remote: str | None) -> Iterator[str]:
+def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
     """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
     yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
-    yield f"more     reg show {version.ref}{option} --full"
+    if not is_full:
+        yield f"more     reg show {version.ref}{option} --full"
