@@ -141,17 +141,10 @@ def _send(
 
     def send(blob: _Blob) -> None:
         with progress.file(blob.path, blob.size) as advance:
-            moved = 0
-
-            def count(size: int) -> None:
-                nonlocal moved
-                moved += size
-                advance(size)
 
             def body() -> BinaryIO:
-                count(-moved)  # what an earlier try sent
                 stream = BytesIO(blob.data) if blob.data is not None else reader.open_blob(blob.digest)
-                return metered(stream, count, f"reading {blob.path}", blob.size)
+                return metered(stream, advance, f"reading {blob.path}", blob.size)
 
             client.upload(blob.digest, blob.size, body)
 
@@ -248,26 +241,22 @@ def _read_statements(
 
     RemoteError if there are too many, IntegrityError for a malformed one.
     """
-    count = size = 0
-    for entry in client.referrers(subject, STATEMENTS):
+    referrers, size = client.referrers(subject, STATEMENTS), 0
+    for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)
-        count += max(1, len(layers))  # a manifest without a statement costs a request as well
-        for layer in layers or [{}]:
-            if count > MAX_STATEMENTS or size > MAX_REFERRER_BYTES:
-                raise RemoteError(
-                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_REFERRER_BYTES >> 20} MiB of them, about this version",
-                    "add --no-statements to leave them out",
-                )
-            if not layer:
-                continue
-            statement, media_type = Digest.parse(layer["digest"]), str(layer.get("mediaType"))
-            data = read_blob(client, statement, MAX_OCI_BYTES)
-            size += len(data)
-            try:
-                evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
-            except InputError as error:
-                raise IntegrityError(
-                    f"{client.url} has a malformed statement {statement.short}: {error.message}",
-                    "add --no-statements to leave the statements out",
-                ) from error
-            yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None
+        if len(referrers) > MAX_STATEMENTS or size > MAX_REFERRER_BYTES or len(layers) != 1:
+            raise RemoteError(
+                f"{client.url} has more than {MAX_STATEMENTS} statements about this version, or odd ones",
+                "add --no-statements to leave them out",
+            )
+        statement, media_type = Digest.parse(layers[0]["digest"]), str(layers[0].get("mediaType"))
+        data = read_blob(client, statement, MAX_OCI_BYTES)
+        size += len(data)
+        try:
+            evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
+        except InputError as error:
+            raise IntegrityError(
+                f"{client.url} has a malformed statement {statement.short}: {error.message}",
+                "add --no-statements to leave the statements out",
+            ) from error
+        yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

@@ -12,7 +12,7 @@ import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from email.message import Message
 from functools import cached_property, partial
 from io import BytesIO
@@ -49,7 +49,9 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        return make_opener(self.url)
+        """Servers on this machine are reached without a proxy, which would see the token."""
+        direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
+        return urllib.request.build_opener(http_rules.SameOrigin, *direct)
 
     def authorization(self) -> Mapping[str, str]:
         """The headers that only this server may see."""
@@ -76,8 +78,7 @@ class HttpStore(ReadOnlyStore):
             raise
         if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
             raise RemoteError(
-                f"{self.url}/{key} is a web page, and no file of a registry",
-                "check the URL; is there a login page or a proxy in between?",
+                f"{self.url}/{key} is a web page", "is there a login page or a proxy in between?"
             )
         return data, http_rules.entity_tag(headers)
 
@@ -161,15 +162,7 @@ class HttpStore(ReadOnlyStore):
         """The hint for a refusal."""
         if status not in (401, 403):
             return "check the URL"
-        name = http_rules.variable(self.url)
-        if self.authorization():
-            return f"it does not take the token in {name}"
-        hint = f"put the server's token into {name}, if it has one"
-        return (
-            f"check the URL, since some hosts answer 403 for what is absent; {hint}"
-            if status == 403
-            else hint
-        )
+        return f"check the URL, and the server's token in {http_rules.variable(self.url)}"
 
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
@@ -266,12 +259,6 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
     return bytes(data)
 
 
-def make_opener(url: str) -> urllib.request.OpenerDirector:
-    """Build a URL opener. Servers on this machine are reached without a proxy, which would see the token."""
-    direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
-    return urllib.request.build_opener(http_rules.SameOrigin, *direct)
-
-
 def check_url(url: str) -> str:
     """The URL without a slash at its end. InputError if it holds credentials, or is not encrypted."""
     parts = urlsplit(url)
@@ -279,10 +266,9 @@ def check_url(url: str) -> str:
         raise InputError(
             "the URL holds credentials, which would be written to disk and shown", "leave them out"
         )
-    try:
+    is_place = False
+    with suppress(ValueError):  # of the port
         is_place = bool(parts.hostname) and parts.port != 0 and parts.path.isascii()
-    except ValueError:  # of the port
-        is_place = False
     if parts.query or parts.fragment or not is_place or re.search(r"[\x00-\x20\x7f]", url):
         raise InputError(f"not the URL of a registry: {url[:80]!r}", "write https://host/path")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
@@ -293,21 +279,17 @@ def check_url(url: str) -> str:
 class HttpRegistry(ObjectRegistry):
     """The registry on a web server, which may be behind caches."""
 
-    def __init__(self, store: HttpStore, known_id: str | None = None) -> None:
-        super().__init__(store, known_id)
-        self._web = store
+    store: HttpStore
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        return self._web.get(path, cached, fresh=cached is None)
+        return self.store.get(path, cached, fresh=cached is None)
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file past the caches in between."""
-        index = self._web.get(index_path(name), fresh=True)
+        index = self.store.get(index_path(name), fresh=True)
         return IndexFile(*index) if index else None
 
 
 def http_remote(url: str, known_id: str | None = None) -> ObjectRegistry:
     """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `ObjectRegistry`."""
-    remote = HttpRegistry(HttpStore(url), known_id)
-    remote.check_exists()
-    return remote
+    return HttpRegistry.open(HttpStore(url), False, known_id=known_id)

@@ -32,10 +32,10 @@ from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Drop, Expire, Purge
+from onnxreg.schema.log.events import Drop, Expire, Hold, Purge
 
 
 @dataclass
@@ -154,7 +154,7 @@ def _verbatim(
                 check_copied(log, trust)
                 # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
-                frees_blobs = frees_blobs or _frees_blobs(lines, log, own)
+                frees_blobs |= any(isinstance(line.event, Expire | Purge | Drop | Hold) for line in lines)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)
@@ -165,26 +165,7 @@ def _verbatim(
         if own_catalog is None or own_catalog[0] != catalog[0]:
             destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
     if frees_blobs or destination.has(tombstones):
-        try:
-            report.freed = collect(destination, None if destination.is_mirror else tombstones)
-        except ConflictError as error:  # no event can make another mirroring start over
-            raise ConflictError(
-                f"another mirroring into {destination.url} did not end: what was given up is not deleted yet",
-                "run it again when that one has ended; `reg doctor` names what a dead one left",
-            ) from error
-
-
-def _frees_blobs(lines: Collection[Any], source: Log, destination: Log) -> bool:
-    """True if the source gave up files that the destination still has, wholly or of some artifacts."""
-    if any(isinstance(line.event, Expire | Purge | Drop) for line in lines):
-        return True
-    for version, entry in present_versions(source):
-        copy = destination.versions.get(version)
-        if entry.held is None or copy is None or copy.gone is not None:
-            continue
-        if copy.held is None or not set(copy.held) <= set(entry.held):
-            return True
-    return False
+        report.freed = collect(destination, None if destination.is_mirror else tombstones)
 
 
 def _by_version(

@@ -255,14 +255,12 @@ def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]
 
 
 def _section(state: State, url: str, description: str | None) -> Iterator[str]:
-    """The versions that have a summary in the state line, one row for each artifact; the others are counted."""
-    channels = (channel.version for channel in state.channels.values())
-    versions = dict.fromkeys((*state.newest, *state.versions, *channels))
-    remaining = [
-        version for version in versions if not (entry := state.versions.get(version)) or not entry.dropped
+    """The versions that have a summary in the state line, one row for each artifact."""
+    listed_versions = [
+        version
+        for version in sorted(state.summaries, key=lambda version: version.precedence, reverse=True)
+        if not (entry := state.versions.get(version)) or not entry.dropped
     ]
-    remaining.sort(key=lambda version: version.precedence, reverse=True)
-    listed_versions = [version for version in remaining if version in state.summaries]
     yield from (f"## {state.name}", "", *((cell(description), "") if description else ()))
     if listed_versions:
         yield from ("| version | artifact | precision | size | certification |", "|---|---|---|---:|---|")
@@ -275,8 +273,7 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
         for artifact, size in summary.downloads(entry.held if entry else None) if summary else ():
             cells = (label, artifact.format, artifact.precision, format_size(size), artifact.state)
             yield f"| {' | '.join(map(cell, cells))} |"
-    if len(listed_versions) < len(remaining) or state.checkpoint is not None:
-        yield from ("", f"Other versions: see `reg log {state.name}`")
+    yield from ("", f"All versions: `reg log {state.name}`")
     newest = f":{listed_versions[0]}" if listed_versions else ""
     yield from ("", "```", f"reg pull {state.name}{newest} {url}", "```")
 

@@ -90,7 +90,7 @@ def test_a_wrong_token_is_not_repeated(
 ) -> None:
     monkeypatch.setenv(variable(guarded.url), "another-secret")
     error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6)
-    assert f"does not take the token in {variable(guarded.url)}" in error["error"]["hint"]
+    assert f"the server's token in {variable(guarded.url)}" in error["error"]["hint"]
     assert "another-secret" not in told
 
 
