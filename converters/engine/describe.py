@@ -156,7 +156,7 @@ def _checks(
     float_outputs = [
         name for name, array in first.items() if array.dtype.kind == "f" and not name.startswith(PRESENT)
     ]
-    measure.refuse_unmeasured(limits, bool(float_outputs), subject.labelled is not None, path)
+    measure.refuse_unmeasured(limits, bool(float_outputs), path)
     if result.feeds:
         if measure.is_bounded(limits):
             samples.compare(result.expected, result.outputs, path)
@@ -164,9 +164,6 @@ def _checks(
             name: measure.agreement(result.expected, result.outputs, name) for name in float_outputs
         }
         yield from measure.parity_checks(agreements, samples.digest(result.feeds), limits, path)
-    if (data := subject.labelled) is not None:
-        source = subject.resolved_options["accuracy"]
-        yield from measure.accuracy_checks(result.accuracy, source, data, limits, path)
     if "bytes" in limits:
         size = sum((workspace / file).stat().st_size for file in files)
         yield measure.judge({"name": "size"}, "bytes", size, limits["bytes"], path)

@@ -13,13 +13,10 @@ from typing import Any
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.tasks.task import LabelledInputs, Sample
+from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.inputs.recipe_file import LABELLED, LEAST, RecipeCheck
-
-ROWS_PER_RUN = 32
-"""Rows of labelled inputs in one run."""
+from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
@@ -95,19 +92,6 @@ def drawn_for(path: Path, parent: Path) -> tuple[Feed, ...]:
     return samples.draw(model_file.load(path), samples.index_bounds(model_file.load(parent)))
 
 
-def accuracy(path: Path, data: LabelledInputs) -> dict[str, float]:
-    """Measure the accuracy of a graph on labelled inputs, by output name.
-
-    Raises ConversionError, naming the file, if it does not load or run, InputError if the labels do not fit.
-    """
-    session = load_session(path)
-    rows = session.get_inputs()[0].shape[0]
-    return data.accuracy(
-        lambda feed: samples.outputs(session, feed, path.name),
-        rows if isinstance(rows, int) else ROWS_PER_RUN,
-    )
-
-
 def counting(outputs: Outputs, sample: Sample) -> Outputs:
     """Select the positions that count of each output per token; return all others unchanged."""
     return [
@@ -163,14 +147,13 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
 
-def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, on_labels: bool, path: str) -> None:
+def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, path: str) -> None:
     """Raise InputError for a limit on a metric that is not measured: it would always hold.
 
     Args:
         on_sample: True if the graph is run on inputs of the task, and gives floats.
-        on_labels: True if it is run on inputs whose class is known.
     """
-    measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if on_labels else ())}
+    measured = {"bytes", *(MEASURED if on_sample else ())}
     if unmeasured := sorted(limits.keys() - measured):
         raise InputError(
             f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked",
@@ -192,24 +175,6 @@ def parity_checks(
             yield judge(
                 subject, metric, getattr(agreement, metric), limits.get(metric), path, agreement.scale
             )
-
-
-def accuracy_checks(
-    accuracies: Mapping[str, float],
-    source: Mapping[str, float],
-    data: LabelledInputs,
-    limits: Mapping[str, RecipeCheck],
-    path: str,
-) -> Iterator[dict[str, Any]]:
-    """Yield `accuracy` and its loss against the source, as shares of the rows, for each output with labels.
-
-    Raises ConversionError, naming the file, for a limit that does not hold.
-    """
-    for output, value in accuracies.items():
-        name = "task accuracy" if len(accuracies) == 1 else f"task accuracy of {output}"
-        subject = {"name": name, "samples": data.rows, "dataset": str(data.digest)}
-        yield judge(subject, "accuracy", value, limits.get("accuracy"), path)
-        yield judge(subject, "accuracy_loss", source[output] - value, limits.get("accuracy_loss"), path)
 
 
 def judge(

@@ -20,7 +20,7 @@ from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
+from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Step
@@ -251,11 +251,6 @@ def read_parts(
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
-        metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
-        if metric is not None and not task.has_dataset:
-            raise InputError(
-                f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
-            )
         if recipe.evaluation is None:
             return RecipeParts(nodes, outputs, task, None)
         from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation

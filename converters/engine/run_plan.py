@@ -187,7 +187,6 @@ class Execution:
             subject.sample,
             self._run_source,
             tolerance,
-            subject.labelled,
             is_checked=node.kind.takes != "checkpoint",
             is_bounded=node.name not in self._unbounded,
         )
@@ -231,8 +230,7 @@ def load_subject(plan: ExportPlan, directory: Path, cache: StepCache | None) -> 
     key = plan.subject_key()
     if cache is not None and cache.find("subjects", key, directory):
         (directory / FILES_DIRECTORY).mkdir(exist_ok=True)
-        subject = _read_subject(directory)
-        return replace(subject, labelled=plan.task.dataset(plan.source, subject.resolved_options))
+        return _read_subject(directory)
     (directory / FILES_DIRECTORY).mkdir()
     subject = plan.task.load(plan.source, plan.name, directory / FILES_DIRECTORY)
     plan.check_unchanged()

@@ -22,7 +22,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.tasks.task import LabelledInputs, Sample
+from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.parts import Step
@@ -201,7 +201,6 @@ class StepResult:
     sample: Sample
     run_source: Callable[[Sequence[Feed]], measure.Outputs]
     tolerance: float | None = None
-    labelled: LabelledInputs | None = None
     is_checked: bool = True
     is_bounded: bool = True
 
@@ -270,11 +269,6 @@ class StepResult:
     def outputs(self) -> measure.Outputs:
         """Outputs at the positions that count."""
         return self._counting(self._run_outputs[0])
-
-    @cached_property
-    def accuracy(self) -> Mapping[str, float]:
-        """Accuracy on the task's labelled inputs by output; empty without labelled inputs."""
-        return {} if self.labelled is None else measure.accuracy(self.step_files.main, self.labelled)
 
     @property
     def golden(self) -> Mapping[str, Mapping[str, Any]]:

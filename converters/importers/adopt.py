@@ -103,7 +103,13 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
     if any(model.member for model in survey.models):
         fields["model_family"] = pipeline_of({model.path: model.member or "" for model in survey.models})
     else:
-        _check_labels(described, survey.models)
+        for model in survey.models:
+            classes, labels = model.facts and _class_count(model.facts), described.get("labels")
+            if labels is not None and classes is not None and len(labels) != classes:
+                raise InputError(
+                    f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
+                    "use the id2label.json and config.json that were exported with this model",
+                )
     claimed, tokenizer = survey.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
     formats = list(dict.fromkeys(artifact.format for artifact in artifacts))
     stated = ("task", "family", "max_sequence_length", "formats")
@@ -225,18 +231,6 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
         f"{origin} is not a label map",
         'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on',
     )
-
-
-def _check_labels(fields: Mapping[str, Any], models: Iterable[Model]) -> None:
-    """Raise InputError if a classifier's labels are not as many as the classes of its logits."""
-    labels = fields.get("labels")
-    for model in models:
-        classes = None if model.facts is None else _class_count(model.facts)
-        if labels is not None and classes is not None and len(labels) != classes:
-            raise InputError(
-                f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
-                "use the id2label.json and config.json that were exported with this model",
-            )
 
 
 def _class_count(facts: GraphFacts) -> int | None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -45,19 +46,17 @@ def _is_pickle(path: Path) -> bool:
     """A pickle, a zip archive as torch.save writes it, or an array of numpy, or an archive of some, with objects in it."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            return any(_is_pickled_member(archive, member) for member in archive.infolist())
+            for member in archive.infolist():
+                with suppress(RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+                    # encrypted, of an unknown method, or damaged
+                    if member.filename.endswith("data.pkl"):
+                        return True
+                    with archive.open(member) as file:
+                        if _has_objects(file):
+                            return True
+        return False
     with path.open("rb") as file:
         return _has_objects(file) or _is_pickle_stream(file)
-
-
-def _is_pickled_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
-    if member.filename.endswith("data.pkl"):
-        return True
-    try:
-        with archive.open(member) as file:
-            return _has_objects(file)
-    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
-        return False  # encrypted, of an unknown method, or damaged
 
 
 def _has_objects(file: IO[bytes]) -> bool:
@@ -146,8 +145,15 @@ class Intake:
                 with target.open("xb") as rewritten:
                     rewritten.write(changed[0])
                 self.scrubbed += [f"{relative}:{field_path}" for field_path in changed[1]]
-            elif _link(real, target):
-                self.file_states[relative] = state
+            else:
+                try:
+                    target.symlink_to(real)
+                    self.file_states[relative] = state
+                except FileExistsError:  # may be somebody's file
+                    raise
+                except OSError:
+                    with real.open("rb") as data, target.open("xb") as copy:
+                        shutil.copyfileobj(data, copy, 2**20)
         except OSError as error:
             raise HostError(
                 f"{relative} cannot be placed in the workspace: {error.strerror or error}"
@@ -172,16 +178,3 @@ class Intake:
         if source not in self._real:
             self._real[source] = source.resolve()
         return self._real[source]
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Make a symbolic link, or else a copy, and return True for a link. A name that exists may be somebody's file."""
-    try:
-        target.symlink_to(source)
-    except FileExistsError:
-        raise
-    except OSError:
-        with source.open("rb") as data, target.open("xb") as file:
-            shutil.copyfileobj(data, file, 2**20)
-        return False
-    return True

@@ -6,8 +6,7 @@ under `claimed` of the artifact.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,11 @@ from onnxreg.converters.importers.survey import (
     read_graph,
 )
 from onnxreg.converters.importers.weight_compare import compare_weights
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort, read_weights
+from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
@@ -48,13 +48,9 @@ DEFAULT_RECALL_LOSS_LIMIT = 0.005
 _MODELS = (*GRAPHS, ".xml")
 """The suffixes of an artifact's main file."""
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
-_CONFIG_VERDICTS = (
-    "_onnx_quantization",
-    "certified",
-    "quant_recall_delta",
-    "quantization",
-    "recall_delta_path",
-)
+# fmt: off
+_CONFIG_VERDICTS = ("_onnx_quantization", "certified", "quant_recall_delta", "quantization", "recall_delta_path")
+# fmt: on
 """The keys of config.json that repeat a verdict."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
@@ -89,25 +85,39 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     companions = _companions(directory, manifest)
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
     left_out = [path for path in files_below(directory) if path not in named]
-    # a model that is not taken shows a mixed directory, too
-    spare = {
-        path: (inspect_ort if path.endswith(".ort") else inspect_onnx)(directory / path)
-        for path in left_out
-        if path.endswith(GRAPHS)
-    }
-    incomparable = _refuse_mixture(directory, facts | spare) if facts else []
-    _refuse_foreign_report(directory, manifest, left_out)
-    base = _base_of(facts) if facts else ""
+    base = ""
+    incomparable: list[str] = []
+    if facts:
+        full = [
+            path for path, item in facts.items() if item.ort_format is None and item.precision == "float32"
+        ]
+        base = next(iter([*full, *facts]))  # the others were made from it
+        incomparable = _refuse_mixture(directory, facts, base)
+    reports = [path for path in left_out if role_of(path) == "report"]
+    for path in (*_reports(manifest), *reports):
+        report = read_json(directory / path)
+        source = report.get("source_model_id") if isinstance(report, dict) else None
+        if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
+            raise InputError(f"{path} is about another model than {FILENAME}", ONE_EXPORT)
     is_adopted = base in {files[0].path for files in located}
     is_android = any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
     models = []
     for claim, (main, *others) in zip(manifest.artifacts, located, strict=True):
         model_facts = facts.get(main.path)
         is_promised = is_android and claim.format in _ANDROID
-        claimed = _claimed_verdict(manifest, claim)
-        fields = _carried_of(claim, claimed)
+        stated = claim.metadata.to_json() if claim.metadata else {}
+        # the manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates
+        verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
+        claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
+        metadata = {
+            key: value for key, value in stated.items() if key not in _UNCARRIED and value is not None
+        }
+        quantization = stated.get("quantization") or {}
+        if requested := {key: quantization[key] for key in _QUANTIZATION if key in quantization}:
+            metadata["quantization"] = requested
         if is_promised and model_facts is not None:
-            fields["metadata"]["profile"] = "android"
+            metadata["profile"] = "android"
+        fields: dict[str, Any] = {"metadata": metadata, **({"claimed": claimed} if claimed else {})}
         fields, _ = scrub(fields, intake.name, directory)
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
@@ -125,12 +135,20 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
                 fields=fields,
             )
         )
-    segmenter, wrong_files = _read_segmenter(directory, manifest)
+    segmenter: dict[str, Any] = {}
+    wrong_files: list[Difference] = []
+    if manifest.segmenter is not None:  # with the sizes and digests of its files as they are
+        segmenter = manifest.segmenter.to_json()
+        for index, entry in enumerate(segmenter.get("resource_files", ())):
+            data = (directory / entry["path"]).read_bytes()
+            actual = {"size_bytes": len(data), "sha256": str(Digest.of(data))}
+            wrong_files += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
+            entry.update(actual)
     carried = {
         key: value
         for key, value in manifest.to_json().items()
         if key not in _UNCARRIED_OF_MANIFEST and value is not None
-    } | segmenter
+    } | ({"segmenter": segmenter} if segmenter else {})
     fields, scrubbed = scrub(carried, intake.name, directory)
     reason = "not an artifact or companion of the manifest; left out"
     weights = f"the weights of {base}"
@@ -155,21 +173,24 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
     """A file that the manifest names. InputError for a path outside the directory and a file that is missing."""
-    file = named_file(root, _checked(path, label or role), label or role)
+    label = label or role
+    _check_inside(path, label)
+    file = named_file(root, path, label)
     return Found(role, file, path, _CONFIG_VERDICTS if role == "config" else ())
 
 
-def _checked(path: str, label: str) -> str:
+def _check_inside(path: str, label: str) -> None:
     with about(
         f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
     ):
-        return check_path(path)
+        check_path(path)
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
     """The files of one claimed artifact, its main file first; a directory counts as its main model and all its other files."""
     label = f"{claim.format[:64]} artifact"
-    folder = _checked(claim.path.rstrip("/"), label)
+    folder = claim.path.rstrip("/")
+    _check_inside(folder, label)
     if (root / folder).is_dir():
         files = files_below(root, folder)
         preferred = [f"{folder}/onnx/model_quantized.onnx", f"{folder}/onnx/model.onnx", *files]
@@ -218,29 +239,16 @@ def _reports(manifest: ManifestV1) -> list[str]:
     return list(dict.fromkeys(claim.recall_delta_path for claim in claims if claim.recall_delta_path))
 
 
-def _base_of(models: Mapping[str, GraphFacts]) -> str:
-    """The path of the full-precision ONNX file that the others were made from; else the first file."""
-    full = [
-        path for path, facts in models.items() if facts.ort_format is None and facts.precision == "float32"
-    ]
-    return next(iter([*full, *models]))
-
-
-def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
+def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
     """Raise InputError if two model files cannot come from one export.
 
-    All must have the inputs and outputs of the base (`_base_of`), in name, type and static axes, and its
-    weights, within the tolerances of `weight_compare`. Returns the paths of files whose weights have no
-    counterpart by name and shape, so that nothing could be compared: for an .ort file the optimizer may
-    explain that; for a float ONNX file it is refused.
+    All must have the inputs and outputs of the base, in name, type and static axes, and its weights, within the tolerances
+    of `weight_compare`. Returns the paths of files whose weights have no counterpart by name and shape, so that nothing
+    could be compared: for an .ort file the optimizer may explain that; for a float ONNX file it is refused.
     """
-    base = _base_of(models)
     expected = models[base]
     for path, facts in models.items():
-        sides = {
-            "inputs": (facts.inputs, expected.inputs),
-            "outputs": (facts.outputs, expected.outputs),
-        }
+        sides = {"inputs": (facts.inputs, expected.inputs), "outputs": (facts.outputs, expected.outputs)}
         for side, (specs, others) in sides.items():
             if len(specs) != len(others) or not all(map(_compatible, specs, others)):
                 lines = " and ".join(
@@ -253,11 +261,10 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
     reference = read_weights(root / base)
     unknown = []
     for path, facts in models.items():
-        if path == base or compare_weights(reference, read_weights(root / path), path, base):
-            continue
-        if facts.ort_format is None:
-            raise InputError(f"no weight of {path} has a counterpart in {base}", ONE_EXPORT)
-        unknown.append(path)
+        if path != base and not compare_weights(reference, read_weights(root / path), path, base):
+            if facts.ort_format is None:
+                raise InputError(f"no weight of {path} has a counterpart in {base}", ONE_EXPORT)
+            unknown.append(path)
     return unknown
 
 
@@ -265,39 +272,8 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
     """Equal but for axes that are dynamic in one of them: the ORT converter fixes those it can infer."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
-    return (
-        (a.name, a.dtype) == (b.name, b.dtype)
-        and same
-        and (len(a.shape) == len(b.shape) or not (a.shape and b.shape))
-    )
-
-
-def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: Sequence[str]) -> None:
-    for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
-        report = read_json(root / path)
-        source = report.get("source_model_id") if isinstance(report, dict) else None
-        if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
-            raise InputError(f"{path} is about another model than {FILENAME}", ONE_EXPORT)
-
-
-def _carried_of(claim: ArtifactV1, claimed: Mapping[str, Any]) -> dict[str, Any]:
-    """The claims about an artifact that version 2 keeps: neither read again nor a verdict, but under `claimed`."""
-    stated = claim.metadata.to_json() if claim.metadata else {}
-    metadata = {key: value for key, value in stated.items() if key not in _UNCARRIED and value is not None}
-    quantization = stated.get("quantization") or {}
-    if requested := {key: quantization[key] for key in _QUANTIZATION if key in quantization}:
-        metadata["quantization"] = requested
-    return {"metadata": metadata, **({"claimed": dict(claimed)} if claimed else {})}
-
-
-def _claimed_verdict(manifest: ManifestV1, claim: ArtifactV1) -> dict[str, Any]:
-    """The claims of version 1 about the certification of an artifact; empty if it makes none.
-
-    The manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates.
-    """
-    claims = manifest.to_json() if claim.format == "onnx-int8" else {}
-    claims |= claim.metadata.to_json() if claim.metadata else {}
-    return {key: claims[key] for key in _VERDICT if claims.get(key) is not None}
+    have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
+    return (a.name, a.dtype) == (b.name, b.dtype) and same and have_ranks
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
@@ -321,17 +297,3 @@ def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any]
             reason = f"refused, as claimed by the source (format version 1: certified {json.dumps(certified)}{loss})"
             return Verdict("refused", reasons=(reason,))
     return Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED
-
-
-def _read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
-    """The segmenter's entry with the sizes and digests of its files as they are; empty if there is none."""
-    if manifest.segmenter is None:
-        return {}, []
-    value = manifest.segmenter.to_json()
-    differences = []
-    for index, entry in enumerate(value.get("resource_files", ())):
-        data = (root / entry["path"]).read_bytes()
-        actual = {"size_bytes": len(data), "sha256": f"sha256:{sha256(data).hexdigest()}"}
-        differences += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
-        entry.update(actual)
-    return {"segmenter": value}, differences

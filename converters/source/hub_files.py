@@ -33,6 +33,7 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    RegError,
     RemoteError,
     about,
     hub_library,
@@ -122,42 +123,31 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
     from huggingface_hub import errors
 
     prefix = f"there is no directory {name}; " if or_directory else ""
+    network = (
+        "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, and SSL_CERT_FILE"
+    )
+    gated = "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
     try:
         yield
-    except errors.HFValidationError as error:
-        raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
-    except _unreachable() as error:
-        raise RemoteError(
-            f"{prefix}the Hub cannot be reached, and {name} is not here: {_words(error)}",
-            f"check the name {name}, the network and the proxy, or name a certificate in SSL_CERT_FILE",
-        ) from error
-    except errors.GatedRepoError as error:
-        raise RemoteError(
-            f"{name} is gated", "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise NotFoundError(
-            f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise NotFoundError(
-            f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"
-        ) from error
-    except (ImportError, httpx2.InvalidURL) as error:
-        raise HostError(
-            f"{name} is not fetched through the proxy that the environment names: {_words(error)}",
-            "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them",
-        ) from error
-    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
-        raise RemoteError(
-            f"{name} could not be fetched from the Hub: {_words(error)}",
-            "check the network, HF_ENDPOINT, the proxy, the token (hf auth login) and the disk",
-        ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise RemoteError(
-            f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})",
-            "check HF_ENDPOINT and the proxy",
-        ) from error
+    except RegError:
+        raise
+    except Exception as error:
+        words = _words(error)
+        foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
+        table: tuple[tuple[Any, type[RegError], str, str], ...] = (
+            (errors.HFValidationError, InputError, f"{prefix}{name} cannot be a repository on the Hub", "check its name"),
+            (_unreachable(), RemoteError, f"{prefix}the Hub cannot be reached, and {name} is not here: {words}", network),
+            (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
+            (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
+            (errors.RepositoryNotFoundError, NotFoundError, f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"),
+            ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched through the proxy of the environment: {words}", "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them"),
+            ((errors.HTTPError, OSError), RemoteError, f"{name} could not be fetched from the Hub: {words}", network),  # type: ignore[attr-defined]
+            ((ValueError, TypeError, KeyError, AttributeError, RecursionError), RemoteError, foreign, network),
+        )  # fmt: skip
+        for kinds, family, message, hint in table:
+            if isinstance(error, kinds):
+                raise family(message, hint) from error
+        raise
 
 
 def _words(error: Exception) -> str:

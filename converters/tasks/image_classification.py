@@ -19,12 +19,10 @@ from onnxreg.converters.tasks.checkpoints import torch_weights
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import (
     ExportSubject,
-    LabelledInputs,
     LocatedSource,
     Sample,
     Task,
     TaskOptions,
-    read_labelled_inputs,
 )
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
@@ -45,7 +43,7 @@ MAX_GOLDEN_VALUES = 4_500
 
 @dataclass(frozen=True)
 class FactorySource:
-    """A factory, the weights for its module, and the images that accuracy is measured on."""
+    """A factory, the weights for its module, and the images that are the sample."""
 
     factory: Factory
     checkpoint: Path
@@ -106,10 +104,6 @@ class ImageClassification(Task):
     id = "image-classification"
     paths = ("checkpoint", "dataset")
     Options = ImageClassificationOptions
-
-    @property
-    def has_dataset(self) -> bool:
-        return self.options.dataset is not None
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         factory_source: FactorySource = source.location
@@ -190,12 +184,7 @@ class ImageClassification(Task):
         module = code.make(factory_source.factory, options.arguments)
         torch_weights.load_into(module, factory_source.checkpoint)
         subject = subject_of(module, options.input, options.outputs, options.input_name, options.fixed_batch)
-        data = self._labelled(factory_source, subject.outputs)
-        if data is None:
-            images = draw(options.samples, options.input)
-        else:
-            rows = samples.read(factory_source.dataset, options.samples)
-            images = np.concatenate([row[options.input_name] for row in rows]).astype(np.float32)
+        images = self._images(factory_source.dataset)
 
         # each image alone, then in batches, to detect a graph that is fixed to one row
         feeds: list[Feed] = [{options.input_name: images[index : index + 1]} for index in range(len(images))]
@@ -212,42 +201,39 @@ class ImageClassification(Task):
             raise InputError(
                 f"{len(options.labels)} classes are named, the module gives {list(scores.shape[1:])} a row"
             )
-        resolved: dict[str, Any] = {"outputs": list(subject.outputs)}
-        if data is not None:
-
-            def run(feed: Feed) -> Any:
-                floats = {key: array.astype(np.float32) for key, array in feed.items()}
-                return torch_model.run(subject, [floats])[0]
-
-            resolved["accuracy"] = data.accuracy(run, 1 if options.fixed_batch else MAX_BATCH_IMAGES)
         fields: dict[str, Any] = {"task": self.id}
         if options.labels:
             fields["labels"] = list(options.labels)
         if (bound := options.bound()) is not None:
             fields["preprocessing"] = bound.to_json()
         origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        return ExportSubject(origin, sample, subject, fields=fields, resolved_options=resolved, labelled=data)
+        return ExportSubject(
+            origin, sample, subject, fields=fields, resolved_options={"outputs": list(subject.outputs)}
+        )
 
-    def dataset(self, source: LocatedSource, resolved_options: Mapping[str, Any]) -> LabelledInputs | None:
-        return self._labelled(source.location, resolved_options["outputs"])
+    def _images(self, dataset: Path | None) -> Any:
+        """The sample, float32 `[samples, channels, height, width]`: drawn, or rows of the dataset.
 
-    def _labelled(self, factory_source: FactorySource, outputs: Any) -> LabelledInputs | None:
-        """The dataset. InputError unless its images are finite floats of the input's shape."""
+        InputError if it has fewer rows, or other than finite floats of the input's shape.
+        """
         import numpy as np
 
-        if factory_source.dataset is None:
-            return None
-        name, shape = self.options.input_name, self.options.input
-        data = read_labelled_inputs(factory_source.dataset, [name], list(outputs))
-        images, label = data.inputs[name], factory_source.dataset.name
-        if images.dtype.kind != "f" or images.shape[1:] != tuple(shape):
+        options = self.options
+        if dataset is None:
+            return draw(options.samples, options.input)
+        rows = samples.read(dataset, options.samples)
+        if options.input_name not in rows[0]:
+            raise InputError(f"{dataset.name} has no array called {options.input_name}")
+        images = np.concatenate([row[options.input_name] for row in rows])
+        if images.dtype.kind != "f" or images.shape[1:] != tuple(options.input):
             kind = f"{images.dtype} {list(images.shape[1:])}"
             raise InputError(
-                f"{label} holds {kind}, the input is float32 {list(shape)}", "preprocess the images first"
+                f"{dataset.name} holds {kind}, the input is float32 {list(options.input)}",
+                "preprocess the images first",
             )
         if not np.isfinite(images).all():
-            raise InputError(f"{label} holds NaN or infinity")
-        return data
+            raise InputError(f"{dataset.name} holds NaN or infinity")
+        return images.astype(np.float32)
 
 
 def subject_of(

@@ -45,11 +45,9 @@ from onnxreg.schema.manifest.vocabulary import check_license
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
-Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]
-LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
+Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "bytes"]
+LEAST = frozenset({"min_cosine", "argmax_agreement"})
 """The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
-LABELLED = frozenset({"accuracy", "accuracy_loss"})
-"""The metrics that need to know what is right."""
 
 
 class RecipeStep(WrittenDocument):
@@ -94,9 +92,7 @@ class RecipeCheck(WrittenDocument):
     """A limit on a measurement of an output; if it does not hold, nothing is published.
 
     `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the
-    source's largest value. `accuracy_loss` is the accuracy of full precision on the task's dataset minus that
-    of the output, `bytes` the size of the file. Everything is compared with the source, `accuracy` with the
-    labels.
+    source's largest value. `bytes` is the size of the file. Everything else is compared with the source.
     """
 
     output: Text = "*"

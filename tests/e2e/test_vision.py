@@ -71,15 +71,6 @@ def write(path: Path, section: dict[str, Any], **beside: Any) -> Path:
     return path
 
 
-def accuracies(manifest: Any) -> dict[tuple[str, str], float]:
-    return {
-        (artifact["path"], check["name"]): check["value"]
-        for artifact in manifest["artifacts"]
-        for check in artifact["checks"]
-        if check["metric"] == "accuracy"
-    }
-
-
 def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict[str, Any]]:
     """The published files, pulled into another registry and run where they then lie."""
     import onnxruntime as ort
@@ -109,17 +100,23 @@ def test_a_trained_cnn(reg: Callable[..., Any], digits: tuple[Any, Any], tmp_pat
         "labels": [str(digit) for digit in range(10)],
         "preprocessing": {"mean": [0.3], "std": [0.4], "color": "L"},
     }
-    limits = [
-        {"output": QUANTIZED, "metric": "accuracy_loss", "max": 0.02},
-        {"output": FP32, "metric": "accuracy", "min": 0.85},
-    ]
     section = {"quantize": True, "quantization_type": "uint8", "benchmark": True, "benchmark_runs": 20}
-    recipe = write(tmp_path / "orchard.yaml", section, options=options, checks=limits)
-    done = reg("export", f"{sys_path}:cnn", "--checkpoint", tmp_path / "best.pth", "--recipe", recipe)
+    recipe = write(tmp_path / "orchard.yaml", section, options=options)
+    done = reg(
+        "export",
+        f"{sys_path}:cnn",
+        "--checkpoint",
+        tmp_path / "best.pth",
+        "--recipe",
+        recipe,
+        "--eval-suite",
+        tmp_path / "held.npz",
+    )
     run = pulled(reg, tmp_path)
     for path in (FP32, QUANTIZED):
-        right = float((run(path, images)["output"].argmax(1) == labels).mean())
-        assert right == pytest.approx(accuracies(done["manifest"])[path, "task accuracy"], abs=0.01)
+        assert float((run(path, images)["output"].argmax(1) == labels).mean()) > 0.85
+    states = {item["path"]: item["certification"]["state"] for item in done["manifest"]["artifacts"]}
+    assert states[QUANTIZED] != "refused"
 
 
 def test_a_trained_swin_with_two_heads(
@@ -136,13 +133,9 @@ def test_a_trained_swin_with_two_heads(
 
     train(namespace["swin"](), loss, digits, 12, tmp_path / "best.pth")
     images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
-    np.savez(tmp_path / "held.npz", input=images, labels=labels, labels_parity=labels % 2)
+    np.savez(tmp_path / "held.npz", input=images)
     options = {"input": [1, 8, 8], "dataset": "held.npz", "outputs": ["digit", "parity"]}
-    limits = [
-        {"output": "*", "metric": "accuracy", "min": 0.7},
-        {"output": QUANTIZED, "metric": "accuracy_loss", "max": 0.03},
-    ]
-    recipe = write(tmp_path / "orchard.yaml", {"quantize": True}, options=options, checks=limits)
+    recipe = write(tmp_path / "orchard.yaml", {"quantize": True}, options=options)
     words = (f"{HERE / 'vision_nets.py'}:swin", "--checkpoint", tmp_path / "best.pth", "--recipe", recipe)
     manifest = reg("export", *words)["manifest"]
     assert [spec["name"] for spec in manifest["artifacts"][0]["metadata"]["outputs"]] == ["digit", "parity"]
@@ -151,8 +144,7 @@ def test_a_trained_swin_with_two_heads(
         assert run(FP32, images[:batch])["digit"].shape == (batch, 10)
     found = run(FP32, images)
     for name, right in (("digit", labels), ("parity", labels % 2)):
-        share = float((found[name].argmax(1) == right).mean())
-        assert share == pytest.approx(accuracies(manifest)[FP32, f"task accuracy of {name}"], abs=0.005)
+        assert float((found[name].argmax(1) == right).mean()) > 0.7
 
 
 @pytest.fixture(scope="module")

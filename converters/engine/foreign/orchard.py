@@ -185,9 +185,7 @@ def _notes(export: OrchardExport) -> dict[str, str]:
 
 def _quantize(export: OrchardExport) -> str:
     kind = "OnnxBlockWiseRtnQuantization" if export.blocks else "OnnxDynamicQuantization"
-    return (
-        f"{kind} to {INT8_PATH}; no limit on its deviation: give options.dataset and a check of accuracy_loss"
-    )
+    return f"{kind} to {INT8_PATH}; no limit on its deviation: judge it with evaluation.suite"
 
 
 def _weights(export: OrchardExport) -> str:

@@ -16,7 +16,6 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.tasks.onnx_file import text_files_of
-from onnxreg.converters.tasks.task import LABELS
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -27,6 +26,7 @@ MAX_TOKENS = 2**20
 """A longer `model_max_length` means none."""
 FIRST_POSITION = 2
 """Of a token in RoBERTa and its kind, after the padding's."""
+LABELS = "labels"
 GROUPS = "groups"
 """Name of the optional array with the number of the group of each row."""
 

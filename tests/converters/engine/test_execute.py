@@ -262,11 +262,6 @@ def test_a_limit_that_does_not_hold(run: Any) -> None:
         run({"steps": [INT4], "checks": [{"metric": "bytes", "max": 100}]})
 
 
-def test_a_limit_on_what_is_not_measured(run: Any) -> None:
-    with pytest.raises(InputError, match="a check of accuracy needs a dataset"):
-        run({"steps": [INT8], "checks": [{"metric": "accuracy", "min": 0.5}]})
-
-
 def test_weights_that_are_not_numbers(run: Any, home: Path) -> None:
     graph = onnx.load(home / "mlp.onnx")
     graph.graph.initializer[1].raw_data = np.full((32, 8), np.nan, np.float32).tobytes()

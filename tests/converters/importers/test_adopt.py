@@ -6,8 +6,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -115,11 +113,6 @@ def test_the_order_of_the_files_is_kept_for_artifacts_only(
     )
 
 
-def test_bytes_are_taken_as_they_are(folder: Path, workspace: Path) -> None:
-    adopt_files([folder / "model.onnx"], workspace, name="a")
-    assert (workspace / "model.onnx").read_bytes() == (folder / "model.onnx").read_bytes()
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_external_data_comes_along(folder: Path, workspace: Path, named: bool) -> None:
     model = onnx.load(folder / "model.onnx")
@@ -140,35 +133,6 @@ def test_a_workspace_that_is_not_empty_never_writes_through_a_link(folder: Path,
     assert other.read_bytes() == b"somebody's bytes"
 
 
-def test_two_models_of_one_name_are_refused(folder: Path, workspace: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    with pytest.raises(InputError, match=r"two files are called model\.onnx"):
-        adopt_files([folder / "model.onnx", other / "model.onnx"], workspace, name="a")
-
-
-def test_a_file_given_twice_counts_once(folder: Path, workspace: Path) -> None:
-    draft = adopt_files([folder / "model.onnx", folder / "model.onnx"], workspace, name="a")
-    assert len(draft.artifacts) == 1
-
-
-def test_names_that_a_manifest_cannot_hold_are_refused(folder: Path, workspace: Path) -> None:
-    for name in ("nul.onnx", "a:b.onnx", "Model.onnx"):
-        shutil.copy(folder / "model.onnx", folder / name)
-    with pytest.raises(InputError, match=r"nul\.onnx is a name that a manifest cannot hold"):
-        adopt_files([folder / "nul.onnx"], workspace, name="a")
-    with pytest.raises(InputError, match=r"a:b\.onnx is a name that a manifest cannot hold"):
-        adopt_files([folder / "a:b.onnx"], workspace, name="a")
-    with pytest.raises(InputError, match="is a name that a manifest cannot hold: paths collide"):
-        adopt_files([folder / "model.onnx", folder / "Model.onnx"], workspace, name="a")
-
-
-def test_labels_that_do_not_match_the_logits(folder: Path, workspace: Path) -> None:
-    labels = write_json(folder / "id2label.json", {"0": "a", "1": "b", "2": "c"})
-    with pytest.raises(InputError, match=r"model\.onnx has 2 classes, but the labels beside it are 3"):
-        adopt_files([folder / "model.onnx", labels], workspace, name="a")
-
-
 def test_labels_of_a_config_alone(folder: Path, workspace: Path) -> None:
     config = {"architectures": ["XForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
     draft = adopt_files(
@@ -177,37 +141,6 @@ def test_labels_of_a_config_alone(folder: Path, workspace: Path) -> None:
     manifest = manifest_of(draft)
     assert (manifest.labels, manifest.task) == (("no", "yes"), "text-classification")
     assert (manifest.config_path, manifest.label_map_path) == ("config.json", None)
-
-
-def test_default_labels_of_another_task_are_none(folder: Path, workspace: Path) -> None:
-    config = {"architectures": ["XForCausalLM"], "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
-    draft = adopt_files(
-        [folder / "model.onnx", write_json(folder / "config.json", config)], workspace, name="a"
-    )
-    assert manifest_of(draft).labels is None
-
-
-@pytest.mark.parametrize("value", [{}, [], {"0": 1}, {"1": "a"}, {"0": "a", "2": "b"}, {"00": "a"}, "x"])
-def test_malformed_label_maps(folder: Path, workspace: Path, value: object) -> None:
-    with pytest.raises(InputError, match=r"id2label\.json is not a label map"):
-        adopt_files([folder / "model.onnx", write_json(folder / "id2label.json", value)], workspace, name="a")
-
-
-def test_two_label_maps_that_disagree(folder: Path, workspace: Path) -> None:
-    config = {"architectures": ["XForTokenClassification"], "id2label": {"0": "O", "1": "B-X"}}
-    files = [
-        folder / "model.onnx",
-        write_json(folder / "config.json", config),
-        write_json(folder / "id2label.json", {"0": "O", "1": "B-Y"}),
-    ]
-    with pytest.raises(InputError, match=r"id2label\.json and config\.json name different labels"):
-        adopt_files(files, workspace, name="a")
-
-
-def test_json_that_is_none(folder: Path, workspace: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(InputError, match=r"config\.json is not valid JSON"):
-        adopt_files([folder / "model.onnx", folder / "config.json"], workspace, name="a")
 
 
 def test_integers_beyond_64_bits_survive_scrubbing(folder: Path, workspace: Path) -> None:
@@ -290,22 +223,48 @@ def test_other_bytes_are_no_pickle(folder: Path, workspace: Path, name: str, dat
     assert [file.path for file in manifest.files] == [name]
 
 
-def test_a_pointer_in_place_of_weights_is_named(folder: Path, workspace: Path) -> None:
-    (folder / "model.ort").write_bytes(POINTER)
-    with pytest.raises(InputError, match=r"model\.ort is a Git LFS pointer"):
-        adopt_files([folder / "model.ort"], workspace, name="acme/tiny")
-    model = onnx.load(folder / "model.onnx")
-    weight = numpy_helper.from_array(np.zeros((2, 200), np.float32), "w")
-    model.graph.initializer[0].CopyFrom(weight)
-    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
-    onnx.save(model, folder / "model.onnx", **options)
-    (folder / "weights.bin").write_bytes(POINTER)
-    with pytest.raises(InputError, match=r"weights\.bin is a Git LFS pointer"):
-        adopt_files([folder / "model.onnx"], workspace, name="acme/tiny")
-
-
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"
 PAGE = b"\xef\xbb\xbf\n <!DOCTYPE html><html><title>Sign in</title></html>"
+
+
+CLASSIFIER = {"architectures": ["XForTokenClassification"], "id2label": {"0": "O", "1": "B-X"}}
+Files = dict[str, Any]
+REFUSED: dict[str, tuple[Files, dict[str, Any], str]] = {
+    "labels of other logits": ({"id2label.json": {"0": "a", "1": "b", "2": "c"}}, {}, "model.onnx has 2 classes, but the labels"),
+    "no labels": ({"id2label.json": {}}, {}, "id2label.json is not a label map"),
+    "a list of labels": ({"id2label.json": []}, {}, "id2label.json is not a label map"),
+    "labels without 0": ({"id2label.json": {"1": "a"}}, {}, "id2label.json is not a label map"),
+    "labels with a gap": ({"id2label.json": {"0": "a", "2": "b"}}, {}, "id2label.json is not a label map"),
+    "two label maps": ({"config.json": CLASSIFIER, "id2label.json": {"0": "O", "1": "B-Y"}}, {}, "name different labels"),
+    "no JSON": ({"config.json": b"{"}, {}, "config.json is not valid JSON"),
+    "a pointer": ({"other.ort": POINTER}, {}, "other.ort is a Git LFS pointer"),
+    "a pickle by its name": ({"net.PT": b""}, {}, "net.PT is a pickle"),
+    "a checkpoint of torch": ({"pytorch_model.bin": zipped(**{"archive/data.pkl": b""})}, {}, "pytorch_model.bin is a pickle"),
+    "a manifest": ({"openmed-onnx.json": {}}, {}, "is a manifest"),
+    "a missing file": ({"gone.json": None}, {}, "there is no file"),
+    "a name of Windows": ({"nul.txt": b"x"}, {}, "nul.txt is a name that a manifest cannot hold"),
+    "names alike": ({"Model.ONNX": b"x"}, {}, "the suffix of"),
+    "two of one name": ({"deep/model.onnx": b"x"}, {}, "cut short"),
+    "another format": ({}, {"format": "onnx-int8"}, "model.onnx is not onnx-int8"),
+    "another container": ({}, {"format": "ort-android"}, "model.onnx is not ort-android"),
+    "another precision": ({}, {"precision": "int8"}, "model.onnx has float32 weights, not int8"),
+    "no golden vectors": ({"model.onnx.golden.json": {"format": "x"}}, {}, "no golden vectors"),
+    "a config of no .ort file": ({"model.ops.config": b"x"}, {}, "cannot tell which .ort file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_files_that_do_not_fit_are_refused(folder: Path, workspace: Path, what: str) -> None:
+    files, options, message = REFUSED[what]
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        elif content is not None:
+            write_json(folder / name, content)
+    given = [folder / "model.onnx", *(folder / name for name in files)]
+    with pytest.raises((InputError, NotFoundError), match=re.escape(message)):
+        adopt_files(given, workspace, name="a", **options)
 
 
 @pytest.mark.parametrize("data", [POINTER, PAGE], ids=["pointer", "page"])
@@ -324,63 +283,11 @@ def test_what_stands_for_a_file_is_not_the_file(
         adopt_files([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
 
 
-@pytest.mark.parametrize("name", ["model.pkl", "labels.bin", "net.joblib", "head.PT"])
-def test_pickles_are_refused(folder: Path, workspace: Path, name: str) -> None:
-    (folder / name).write_bytes(pickle.dumps({"a": 1}))
-    with pytest.raises(InputError, match=rf"{name} is a pickle"):
-        adopt_files([folder / "model.onnx", folder / name], workspace, name="a")
-
-
-def test_a_checkpoint_of_torch_is_refused_whatever_it_is_called(folder: Path, workspace: Path) -> None:
-    import zipfile
-
-    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
-        archive.writestr("archive/data.pkl", b"")
-    with pytest.raises(InputError, match=r"pytorch_model\.bin is a pickle"):
-        adopt_files([folder / "model.onnx", folder / "pytorch_model.bin"], workspace, name="a")
-
-
-def test_a_manifest_is_no_companion(bert: Path, workspace: Path) -> None:
-    with pytest.raises(InputError, match="is a manifest") as caught:
-        adopt_files([bert / "model.onnx", bert / "openmed-onnx.json"], workspace, name="a")
-    assert "reg import" in caught.value.hint
-
-
-def test_no_model_among_the_files(bert: Path, workspace: Path) -> None:
-    with pytest.raises(InputError, match=r"no \.onnx or \.ort file"):
-        adopt_files([bert / "config.json"], workspace, name="a")
-
-
-def test_a_missing_file_is_named(folder: Path, workspace: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"there is no file .*gone\.onnx"):
-        adopt_files([folder / "gone.onnx"], workspace, name="a")
-    assert list(workspace.iterdir()) == []
-    with pytest.raises(NotFoundError, match=r"there is no file .*gone\.json"):
-        adopt_files([folder / "model.onnx", folder / "gone.json"], workspace, name="a")
-
-
 def test_a_stated_format_and_precision(folder: Path, workspace: Path) -> None:
     draft = adopt_files([folder / "model.onnx"], workspace, name="a", format="webgpu", precision="float32")
     artifact = manifest_of(draft).artifacts[0]
     assert (artifact.format, artifact.precision) == ("webgpu", "float32")
     assert draft.fields["recipe"]["steps"][0]["params"] == {"format": "webgpu", "precision": "float32"}
-
-
-@pytest.mark.parametrize(
-    ("file", "format", "precision", "message"),
-    [
-        ("model.onnx", "onnx-int8", None, r"model\.onnx is not onnx-int8"),
-        ("model.onnx", "ort-android", None, r"model\.onnx is not ort-android"),
-        ("model.ort", "onnx", None, r"model\.ort is not onnx"),
-        ("model.onnx", None, "int8", r"model\.onnx has float32 weights, not int8"),
-        ("model_int8.onnx", None, "float32", r"model_int8\.onnx has int8 weights, not float32"),
-    ],
-)
-def test_wrong_statements_are_refused(
-    bert: Path, workspace: Path, file: str, format: str | None, precision: str | None, message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        adopt_files([bert / file], workspace, name="a", format=format, precision=precision)
 
 
 def test_android_formats_are_checked_against_their_contract(
@@ -411,21 +318,10 @@ def test_golden_vectors_belong_to_their_model(folder: Path, workspace: Path) -> 
     assert all(each.passed for each in run.self_test(workspace / "model.onnx", vectors, "vectors"))
 
 
-def test_golden_vectors_that_are_none_are_refused(folder: Path, workspace: Path) -> None:
-    path = write_json(folder / "model.onnx.golden.json", {"format": "something else"})
-    with pytest.raises(InputError, match="no golden vectors"):
-        adopt_files([folder / "model.onnx", path], workspace, name="mine/x")
-
-
 def test_golden_vectors_of_no_model_are_a_companion(folder: Path, workspace: Path) -> None:
     other = golden_vectors(folder / "other.onnx")
     draft = adopt_files([folder / "model.onnx", other], workspace, name="mine/x")
     assert [file.role for file in draft.companions] == ["other"]
-
-
-def test_an_operator_config_without_an_ort_file(bert: Path, workspace: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot tell which \.ort file"):
-        adopt_files([bert / "model.onnx", bert / CONFIG], workspace, name="a")
 
 
 def by_blocks(path: Path, bits: int, **attributes: int) -> Path:
@@ -482,17 +378,6 @@ def test_weights_by_blocks_name_the_format(
     assert "MatMulNBits" in artifact.contrib
 
 
-@pytest.mark.parametrize(
-    ("attributes", "stated"), [({}, "int4"), ({}, "float32"), ({"accuracy_level": 4}, "int8-weights")]
-)
-def test_a_precision_that_8_bit_weights_contradict(
-    folder: Path, workspace: Path, attributes: dict[str, int], stated: str
-) -> None:
-    path = by_blocks(folder / "blocks.onnx", 8, **attributes)
-    with pytest.raises(InputError, match=f"weights, not {stated}"):
-        adopt_files([path], workspace, name="a", precision=stated)
-
-
 def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(16))
     folder = tmp_path / "model"
@@ -510,14 +395,6 @@ def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
     workspace.mkdir()
     with pytest.raises(InputError, match="leads out of its folder"):
         adopt_files([folder / "model.onnx"], workspace, name="acme/m", format=None, precision=None)
-
-
-def test_no_profile_is_loaded_to_add_a_file() -> None:
-    code = "import onnxreg.converters.importers.adopt, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name for name in done.stdout.split() if name.startswith("onnxreg.converters.")}
-    assert "onnxreg.converters.importers.adopt" in loaded
-    assert not {name for name in loaded if ".android." in name or ".recipes" in name}
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,18 @@
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import close_session
-from support.servers.faults import proxy
 from support.servers.hub import File, Hub, Repository, running
-from support.servers.s3servers import certificate
 
 from onnxreg.converters.importers.hub_repository import fetch_repository
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import locate
 from onnxreg.schema.core.errors import (
-    HostError,
     InputError,
     IntegrityError,
     NotFoundError,
@@ -177,48 +173,6 @@ def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
     with pytest.raises(NotFoundError) as repository:
         fetch_repository("hf://acme/nope@main")
     assert "revision nope" in revision.value.message and "repository" in repository.value.message
-
-
-def test_a_gated_repository_says_so(hub: Hub) -> None:
-    hub.repositories[MAIN].gated = True
-    with pytest.raises(RegError, match="gated"):
-        fetch_repository(f"hf://{NAME}")
-
-
-def test_the_hub_s_own_words_are_in_the_error(hub: Hub) -> None:
-    words = "Access to this resource is disabled"
-    hub.fail("GET /api/", status=403, times=9, headers={"X-Error-Message": words})
-    with pytest.raises(RemoteError, match=words):
-        fetch_repository(f"hf://{NAME}")
-
-
-def test_a_certificate_that_is_not_trusted_is_named(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with proxy(hub.endpoint, certificate(tmp_path)) as site:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", site.url)
-        with pytest.raises(RemoteError) as caught:
-            fetch_repository(f"hf://{NAME}")
-    assert "SSL_CERT_FILE" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("ALL_PROXY", "socks5://127.0.0.1:9"),
-        ("HTTPS_PROXY", "http://me:hunter2@[::1"),
-    ],
-)
-def test_a_proxy_that_cannot_be_used_is_named(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
-    close_session()
-    monkeypatch.setitem(sys.modules, "socksio", None)
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(HostError) as caught:
-        fetch_repository(f"hf://{NAME}")
-    assert variable in caught.value.hint and "hunter2" not in caught.value.message
 
 
 def test_links_out_of_a_directory_are_refused(tmp_path: Path) -> None:

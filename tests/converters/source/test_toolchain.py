@@ -26,25 +26,6 @@ def test_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
     assert toolchain.instruction_set(tmp_path / "absent") == "x86_64"
 
 
-@pytest.mark.parametrize(
-    ("features", "expected"),
-    [("fp asimd asimddp sve i8mm", "arm64+i8mm"), ("fp asimd aes", "arm64+asimd"), ("fp", "arm64")],
-)
-def test_instruction_set_of_arm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: str, expected: str
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(f"processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: {features}\n")
-    assert toolchain.instruction_set(cpuinfo) == expected
-
-
-def test_versions_have_no_local_part() -> None:
-    found = toolchain.tool_versions()
-    assert found.keys() >= {"torch", "transformers", "onnx", "onnxruntime", "isa"}
-    assert not [name for name, version in found.items() if name != "isa" and "+" in version]
-
-
 def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
     toolchain.require("json", "onnx")
     with pytest.raises(HostError, match="needs no_such_tool, which is not installed") as caught:

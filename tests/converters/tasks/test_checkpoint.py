@@ -79,10 +79,6 @@ def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
     assert f"reg export {tmp_path / 'model.onnx'} --quantize" in caught.value.hint
 
 
-def test_no_such_directory(tmp_path: Path) -> None:
-    assert "no such checkpoint directory" in refused(tmp_path / "nowhere", NotFoundError)
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_file_that_is_missing(checkpoint: Path, name: str) -> None:
     (checkpoint / name).unlink()
@@ -294,21 +290,6 @@ def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None
 def test_labels_that_do_not_match(checkpoint: Path, keys: dict[str, Any], message: str) -> None:
     change(checkpoint / "config.json", **keys)
     assert message in refused(checkpoint, InputError)
-
-
-@pytest.mark.parametrize(
-    "label2id",
-    [
-        {"O": "0", "B-NAME": "1", "I-NAME": "2", "B-DATE": "3", "I-DATE": "4"},
-        {f"LABEL_{number}": number for number in range(5)},
-        {"O": 0},
-    ],
-    ids=["texts", "default", "fewer"],
-)
-def test_labels_that_do_not_contradict_each_other(checkpoint: Path, label2id: dict[str, Any]) -> None:
-    change(checkpoint / "config.json", label2id=label2id)
-    labels = load_checkpoint(str(checkpoint), "x", TOKENS).labels
-    assert labels == ("O", "B-NAME", "I-NAME", "B-DATE", "I-DATE")
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,6 @@ def test_the_page_lists_every_alias() -> None:
     assert task_catalog.ALIASES.items() <= listed.items()
 
 
-def test_names_of_pipelines_of_transformers_mean_the_same_here() -> None:
-    from transformers.pipelines import TASK_ALIASES
-
-    here = {name: task for name, task in TASK_ALIASES.items() if task in task_catalog.TASKS}
-    assert here and {name: task_catalog.find(name).id for name in here} == here
-
-
 @pytest.mark.parametrize(
     ("typed", "near"),
     [("embedings", "embeddings"), ("token-clasification", "token-classification"), ("nerr", "ner")],
@@ -155,11 +148,6 @@ def decoder(directory: Path, suffix: str = "", **config: Any) -> Path:
     path = directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
     return directory
-
-
-def test_axes_that_the_exporter_does_not_know_are_stated(tmp_path: Path) -> None:
-    model = load(export(decoder(tmp_path / "gpt2"), "default"))
-    assert shapes(model.graph.output) == {"last_hidden_state": [*BOTH, 32]}
 
 
 def test_a_decoder_is_exported_without_a_cache(tmp_path: Path) -> None:
@@ -227,14 +215,6 @@ def test_trained_weights_of_a_module_are_not_left_out(make_checkpoint: Make, tmp
     (source / "2_Dense" / "model.safetensors").rename(source / "2_Dense" / "pytorch_model.bin")
     with pytest.raises(InputError, match="2_Dense"):
         export(source)
-
-
-def test_a_model_in_a_folder_of_its_own_brings_no_modules(make_checkpoint: Make, tmp_path: Path) -> None:
-    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
-    modules = (source / "modules.json").read_text().replace('"path": ""', '"path": "0_Transformer"')
-    (source / "modules.json").write_text(modules)
-    draft = draft_of(source, "default", tmp_path / "work")
-    assert not [file for file in draft.companions if file.role == "other"]
 
 
 @pytest.mark.parametrize("task", ["default", "pooling"])
