@@ -13,12 +13,14 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
+from unicodedata import normalize
 
 import msgspec
 
@@ -47,6 +49,8 @@ PIECE_BYTES = 2**18
 BATCH_MODELS = 64
 """Models that are read at a time."""
 REVISIONS = count()
+MAX_WORDS = 20
+"""Words of one search for models."""
 TICK_NANOSECONDS = 2 * 10**9
 """The coarsest clock of a file system."""
 SUFFIX = ".jsonl"
@@ -75,7 +79,7 @@ class Header(msgspec.Struct, omit_defaults=True):
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A model as of `head`, with the token of its index file; or `damage`, the reason why it cannot be read.
 
-    From `manifest` on it is about the newest release; `size` counts the bytes that are here. `releases` reads the last three.
+    From `manifest` on it is about the newest release; `size` counts the bytes that are here. `find_models` reads the last three.
     """
 
     name: str
@@ -406,6 +410,53 @@ def _read_pieces(
             parts[-1].append(encoded)
     raws = [msgspec.Raw(b"[" + b",".join(part) + b"]") for part in parts]
     return [Piece(state.name, str(state.head), raw, gaps if raw is raws[0] else []) for raw in raws]
+
+
+def find_models(
+    catalog: Catalog, reader: RegistryReader, text: str, after: str, limit: int
+) -> tuple[list[ModelLine], int]:
+    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts.
+
+    These are read from the newest releases, each once: by a search of all, by a list without words of those that it shows.
+    InputError for too many words.
+    """
+    words = dict.fromkeys(_folded(text).split())
+    if len(words) > MAX_WORDS:
+        raise InputError(f"{len(words)} words are too many for one search", f"use at most {MAX_WORDS}")
+    models = catalog.readable()
+    if words:
+        _fill(catalog, reader, models)
+    fitting = []
+    for model in models:
+        spend(1 + len(words))
+        texts = model.name if model.words is None else model.words
+        if all(word in texts for word in words):
+            fitting.append(model)
+    shown = [model for model in fitting if model.name > after][:limit]
+    _fill(catalog, reader, shown)
+    return shown, len(fitting)
+
+
+def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
+    """Read the description, words and time of newest releases; of one that cannot be read, its page says why."""
+    for model in models:
+        if model.manifest is None or model.newest is None or model.words is not None:
+            continue
+        with suppress(RegError, LookupError):
+            digest = Digest.parse(model.manifest)
+            manifest = read_manifest(lookup.read_blob(reader, digest), digest, model.name)
+            log = lookup.read_log(reader, model.name)
+            model.published = next(log.lines(log.versions[Version.parse(model.newest)].seq - 1)).event.time
+            labels = {label.removeprefix("B-").removeprefix("I-"): None for label in manifest.labels or ()}
+            texts = (model.name, manifest.task, manifest.family, manifest.license, manifest.description)
+            model.words = "\n".join(_folded(text) for text in (*texts, *labels, *manifest.formats) if text)
+            model.description = manifest.description
+            catalog.touch()
+
+
+def _folded(text: str) -> str:
+    """Text whose letters are compared without regard to case and form."""
+    return normalize("NFKC", text).casefold()
 
 
 def index_tokens(reader: RegistryReader, known_names: Container[str] = ()) -> dict[str, str]:

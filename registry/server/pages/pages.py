@@ -24,8 +24,7 @@ from onnxreg.registry.gates.statements import latest_proofs, word_of, words
 from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import version_record
-from onnxreg.registry.search import releases
-from onnxreg.registry.search.catalog import Catalog
+from onnxreg.registry.search.catalog import Catalog, find_models
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, environment
@@ -303,7 +302,7 @@ class Pages:
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:
         words, after, limit = typed["words"], typed["after"], MODELS_PER_PAGE + 1
-        models, count = releases.find(search, self._registry, words, after, limit)
+        models, count = find_models(search, self._registry, words, after, limit)
         return self._page(
             "models.html",
             typed=typed,

@@ -17,9 +17,9 @@ from support.servers.regserve import Answer, Site, running
 
 from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.lookup import read_log
-from onnxreg.registry.search import releases
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -203,13 +203,13 @@ def test_words_stay_on_the_next_page(shown: Site, monkeypatch: pytest.MonkeyPatc
 def test_blob_reads_of_a_page_of_models(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list reads the releases that it shows, a search by words all; each only once."""
     reads: list[str] = []
-    read_blob = releases.read_blob
+    read_blob = lookup.read_blob
 
-    def counted(remote: Any, digest: Any) -> bytes:
+    def counted(remote: Any, digest: Any, *more: Any) -> bytes:
         reads.append(str(digest))
-        return read_blob(remote, digest)
+        return read_blob(remote, digest, *more)
 
-    monkeypatch.setattr(releases, "read_blob", counted)
+    monkeypatch.setattr(lookup, "read_blob", counted)
     monkeypatch.setattr(pages, "MODELS_PER_PAGE", 1)
     counts = []
     for path in ("/", "/?words=phone", "/?words=email", "/?words=email+onnx-int8", "/"):
