@@ -128,6 +128,8 @@ def test_channels_and_pins_hold(filled: Registry) -> None:
     owner.pin(filled, "acme/pii:0.1.1", reason="in the field")
     owner.gc(filled, 1)
     assert versions(filled) == ["0.1.0", "0.1.1", "0.1.4"]
+    with pytest.raises(ConflictError, match="is pinned"):
+        owner.drop(filled, "acme/pii:0.1.1")
     owner.pin(filled, "acme/pii:0.1.1", undo=True)
     owner.untag(filled, "acme/pii", "stable")
     owner.gc(filled, 1)
