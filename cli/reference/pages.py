@@ -81,13 +81,12 @@ COLUMNS = 100
 CLI_HEADING = """\
 # Command line
 
-`make generate` writes this page from the help texts (`reg VERB --help`): change those, not this
-page. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; without a tag it is the
-newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote add`; by
-default it is the only remote, or the one named `origin`. The man page `reg(1)`, which a wheel
-installs in `share/man`, has the same content. `reg --install-completion` completes verbs, options
-and the names of your models in bash, zsh and fish. Every verb that describes its `--json` takes it;
-a failure is then JSON on stderr.
+`make generate` writes this page from the help texts (`reg VERB --help`, which has examples too):
+change those. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; without a tag
+it is the newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote
+add`; by default it is the only remote, or the one named `origin`. The man page `reg(1)` has the
+same content. `reg --install-completion` completes verbs, options and the names of your models.
+Every verb that describes its `--json` takes it; a failure is then JSON on stderr.
 """
 
 
@@ -116,7 +115,6 @@ def _section(verb: Verb) -> Iterator[str]:
     yield f"`{verb.usage}`\n"
     yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in verb.help)
     yield _list([option for option in (*verb.arguments, *verb.options) if option.name != "--json"])
-    yield "\n".join(["<!-- not run: examples -->", "```sh", *verb.examples, "```\n"])
 
 
 def _list(parameters: Sequence[Parameter]) -> str:

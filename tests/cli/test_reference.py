@@ -35,7 +35,7 @@ def test_every_verb_and_option_is_on_both_pages() -> None:
             assert parameter.name == "--json" or f"- `{parameter.name}`" in page
             assert f".B {parameter.name}" in sheet
         for line in verb.examples:
-            assert line in page
+            assert line.replace("'", "\\(aq") in sheet
 
 
 def test_every_variable_is_explained() -> None:
