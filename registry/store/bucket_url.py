@@ -29,7 +29,6 @@ SCHEMES: dict[str, tuple[str, ...]] = {
 SERVERS = {"s3": "", "gs": "https://storage.googleapis.com", "az": "https://blob.core.windows.net"}
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
-YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
 MAX_PREFIX_BYTES = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
@@ -57,21 +56,20 @@ class BucketUrl:
             )
         form = f"write {parts.scheme}://bucket/prefix"
         if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
-            raise InputError(
-                f"no bucket can be called {parts.netloc!r}",
-                f"{form}; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
-            )
+            raise InputError(f"no bucket can be called {parts.netloc!r}", form)
         prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
-        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
-            raise InputError(f"not a prefix of a registry in a bucket: {prefix!r}", form)
-        if len(prefix.encode()) > MAX_PREFIX_BYTES:
-            raise InputError(f"the prefix is longer than {MAX_PREFIX_BYTES} bytes", "use a shorter prefix")
+        is_odd = (
+            parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ())
+        )
+        if is_odd or len(prefix.encode()) > MAX_PREFIX_BYTES:
+            raise InputError(f"not a prefix of a registry in a bucket, or too long: {prefix[:80]!r}", form)
         allowed = SCHEMES[parts.scheme]
         for name, value in options:
-            if name not in allowed:
-                raise InputError(f"such a URL has no option {name!r}", f"options: {', '.join(allowed)}")
-            if name in FLAGS and value.lower() not in YES | NO:
-                raise InputError(f"the option {name} is yes or no, not {value[:20]!r}", f"write {name}=yes")
+            if name not in allowed or (name in FLAGS and value not in ("yes", "no")):
+                raise InputError(
+                    f"such a URL has no option {name}={value[:20]}",
+                    f"options, some yes or no: {', '.join(allowed)}",
+                )
         for endpoint in endpoints:
             aws.check_endpoint(endpoint, "the option endpoint")
         return cls(parts.scheme, parts.netloc, prefix, tuple(sorted(options)))
@@ -92,7 +90,7 @@ class BucketUrl:
         return dict(self.options).get(name, "")
 
     def flag(self, name: str) -> bool:
-        return self.option(name).lower() in YES
+        return self.option(name) == "yes"
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of obstore's client. InputError, HostError or RemoteError for those that cannot work."""

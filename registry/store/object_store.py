@@ -196,7 +196,7 @@ class ObjectRegistry(RegistryStore):
 
     @contextmanager
     def push(self) -> Iterator["ObjectPush"]:
-        """Begin a push. The registry's id is read first, never trusted: writes must reach the right registry."""
+        """Begin a push. The registry's id is read first: writes must reach the right registry."""
         check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 

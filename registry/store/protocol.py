@@ -180,8 +180,6 @@ class Push(Protocol):
 
     id: str
     """16 hex digits, random: who writes. The names of its notes begin with it."""
-    last_step: str = "committing"
-    """The name of the `publish` step in a progress line."""
 
     condemned: frozenset[BlobKey] = frozenset()
     damaged: frozenset[BlobKey] = frozenset()

@@ -137,7 +137,7 @@ def exchange(
 
             if sum(sizes.values()) > SMALL_TRANSFER_BYTES:
                 mover.move(push, moving)
-            progress.step(f"{push.last_step} {name}")
+            progress.step(f"committing {name}")
             result_log = commit(destination, push, name, change, source, *near, bring=bring, first=own)
     else:
         destination.confirm(name)

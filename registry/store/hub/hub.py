@@ -5,13 +5,12 @@ refuses the commit if that parent is no longer the head (412). So a push is seen
 
 **A transaction.** Everything is decided on one commit, the parent: that the index is the one that was read, that the
 blobs which the push relies on are there, that no collector condemned them. If another commit came first, all of this is
-looked at again on the new head, and the push goes on if it still holds: pushes of different models do not disturb each
-other. Since every condemnation is a commit too, it is either before that parent, and the push sees it, or after the
-push, and the collector reads the push's log after it. So no intent need be left for collectors (`docs/format.md`): notes
-of that kind stay in this process.
+looked at again on the new head. Since every condemnation is a commit too, it is either before that parent, and the push
+sees it, or after the push, and the collector reads the push's log after it. So intents (`docs/format.md`) stay in this
+process.
 
-**Reading** pins the commit that the first answer came from, so that two files never come from two commits. The pin
-moves on with what this object writes, after a lost race, and when names, notes or files are listed.
+**Reading** pins the commit that the first answer came from. The pin moves on with what this object writes, after a lost
+race, and when names, notes or files are listed.
 
 Uploads go the way `hf` sends them: through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
 files are handed over as paths, since from streams huggingface_hub uploads through LFS alone.
@@ -246,8 +245,6 @@ class HubPush(StagedBlobs, Push):
     `shown_name` is the model whose layout this push asks for.
     """
 
-    last_step = "uploading and committing"
-
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
         self._shown = shown_name
@@ -261,14 +258,10 @@ class HubPush(StagedBlobs, Push):
     def _paths(self, digests: Iterable[Digest]) -> dict[str, Digest]:
         return {usable_key(digest, self.condemned).path: digest for digest in digests}
 
-    @property
-    def _damaged(self) -> set[str]:
-        return {key.path for key in self.damaged}
-
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         requested = set(digests)
         paths = self._paths(requested - self._staged.keys())
-        present = {paths[path] for path in self.files.has(paths.keys() - self._damaged)}
+        present = {paths[path] for path in self.files.has(paths.keys() - {key.path for key in self.damaged})}
         self._relied |= present
         return present | (requested & self._staged.keys())
 
@@ -292,7 +285,7 @@ class HubPush(StagedBlobs, Push):
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])
-            for path in sorted(paths.keys() - (at.blobs(paths) - self._damaged))
+            for path in sorted(paths.keys() - (at.blobs(paths) - {key.path for key in self.damaged}))
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.support import parallel
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.digest import Digest
@@ -48,7 +46,6 @@ from onnxreg.schema.core.errors import (
     RegError,
     RemoteError,
 )
-from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft
 
 # The client hands its uploads to its HTTP library in a way that this one calls outdated.
@@ -231,14 +228,6 @@ def test_a_version_comes_back_on_another_machine(
     assert (other.pull("acme/pii:1.0.0", URL).blobs, registry.push("acme/pii:1.0.0", URL).blobs) == (0, 0)
 
 
-def test_large_files_go_up_in_parts(hub: Hub, remote: HubRegistry) -> None:
-    hub.chunk = 100_000
-    data = os.urandom(350_001)
-    put(remote, data)
-    assert len(calls(hub, rf"PUT /{Digest.of(data).hex}/\d")) == 4
-    assert read_blob(remote, Digest.of(data)) == data
-
-
 def test_an_empty_blob_is_a_regular_file(hub: Hub, remote: HubRegistry) -> None:
     put(remote, b"")
     assert hub.files(REPO)[BlobKey(Digest.of(b"")).path].sha256 is None
@@ -405,31 +394,6 @@ for number in range(int(count)):
 """
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.more)])
-def test_processes_that_push_to_one_model_lose_nothing(
-    hub: Hub, tmp_path: Path, other: Registry, processes: int
-) -> None:
-    """Replies are lost on the way, too."""
-    each = 3
-    open_hub(URL, create=True)
-    hub.fail("POST .*/commit/", status=0, times=3, after=True)
-    hub.fail("POST .*/commit/", status=503, times=2, after=True)
-    words = [sys.executable, "-c", PUSHER]
-    running = [
-        subprocess.Popen([*words, str(tmp_path / f"home{who}"), str(who), URL, str(each)])
-        for who in range(1, processes + 1)
-    ]
-    assert [process.wait() for process in running] == [0] * processes
-    versions = {f"{who}.{number}.0" for who in range(1, processes + 1) for number in range(each)}
-    remote = open_hub(URL)
-    assert not verify(remote).damages
-    mirror(*open_both(other.remotes, URL, str(tmp_path / "copy")))
-    lines = Registry(tmp_path / "copy").log("acme/busy")
-    assert len(lines) == processes * each == len({line.event.id for line in lines})
-    assert set(map(str, Registry(tmp_path / "copy").state("acme/busy").versions)) == versions
-
-
 def test_a_commit_pinned_before_another_push_is_no_going_back(
     hub: Hub, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,22 +481,6 @@ def test_passing_failures_are_survived(
     assert fresh.has([Digest.of(b"blob")])
     assert read_blob(fresh, Digest.of(b"blob")) == b"blob"
     assert all(fault.times == 0 for fault in hub.faults)
-
-
-def test_a_pause_that_the_hub_asks_for_is_made(
-    hub: Hub, remote: HubRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(parallel, "sleep", pauses.append)
-    hub.fail("/paths-info/", status=429, headers={"Retry-After": "17"})
-    hub.fail("POST .*/commit/", status=429, headers={"Retry-After": "200"})
-    put(remote, b"blob")
-    assert list(map(int, pauses)) == [17, 200]
-    hub.fail("/paths-info/", status=403, headers={"Retry-After": "1"})
-    failing(lambda: put(remote, b"other"), RemoteError)
-    hub.fail("POST .*/commit/", status=429, headers={"Retry-After": "900"})
-    assert "429" in failing(lambda: put(remote, b"other", name="n"), RemoteError)
-    assert len(pauses) == 2
 
 
 def test_a_hub_that_falls_silent_is_asked_again(
@@ -685,16 +633,6 @@ def test_one_request_gives_index_commit_and_what_follows(hub: Hub, remote: HubRe
     assert len(hub.requests) == 2
     assert known.has(blobs) == set()
     assert len(hub.requests) <= 6
-
-
-@pytest.mark.parametrize("models", [2, 5])
-def test_requests_of_a_mirror(hub: Hub, registry: Registry, make_draft: MakeDraft, models: int) -> None:
-    """Ten requests for each small model beside those of its bytes, twelve to make the registry."""
-    for number in range(models):
-        registry.add(make_draft(f"acme/m{number}", seed=str(number)), "1.0.0")
-    mirror(*open_both(registry.remotes, str(registry.store.root), URL))
-    api = [line for line in calls(hub) if not re.match("PUT|POST /verify", line)]
-    assert len(api) <= 10 * models + 12, api
 
 
 # The card
@@ -878,31 +816,6 @@ def test_without_its_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(HostError) as found:
         open_url(URL)
     assert "[hf]" in found.value.hint
-
-
-class Counting(Progress):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.planned = 0
-        self.counts: list[int] = []
-
-    def plan(self, files: int, size: int) -> None:
-        self.planned += size
-
-    @contextmanager
-    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
-        yield self.counts.append
-
-
-def test_each_byte_counts_once(
-    hub: Hub, remote: HubRegistry, registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft(size=300_000), "1.0.0")
-    progress = Counting()
-    hub.fail("^PUT", times=1)
-    registry.push("acme/pii:1.0.0", remote.url, progress)
-    assert progress.planned == sum(progress.counts)
 
 
 def test_a_deleted_repository_is_not_made_again_before_the_user_says_so(

@@ -32,19 +32,6 @@ def metadata(card: str) -> dict[str, Any]:
     return dict(yaml.safe_load(re.split(r"^---\n", card, flags=re.MULTILINE)[1]))
 
 
-def test_metadata_is_only_written_if_it_changes() -> None:
-    """What people wrote keeps its meaning; comments and quotes stay while there is nothing else to say."""
-    assert described(CARD, WRITTEN, WRITTEN) == CARD
-    new = described(CARD, {"license": "apache-2.0", "base_model": "acme/base"}, WRITTEN)
-    assert metadata(new) == {"license": "mit", "language": ["en", "de"], "base_model": "acme/base"}
-    assert new.endswith("---\n# Title\n")
-
-
-def test_a_value_that_was_written_is_replaced() -> None:
-    new = described(CARD, WRITTEN | {"pipeline_tag": "text-classification"}, WRITTEN)
-    assert metadata(new) == metadata(CARD) | {"pipeline_tag": "text-classification"}
-
-
 @pytest.mark.parametrize(
     "front",
     [

@@ -20,14 +20,12 @@ from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport, verify
 from onnxreg.registry.store import archive_reader
 from onnxreg.registry.store.archive_reader import ABOUT, open_archive
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    ConflictError,
     ForkError,
     HostError,
     InputError,
@@ -617,15 +615,6 @@ def test_an_archive_is_a_plain_zip(made: Path) -> None:
     with zipfile.ZipFile(made) as found:
         assert found.testzip() is None
         assert {each.date_time for each in found.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-
-
-def test_a_mirror_has_room_for_a_rebuild_but_adds_nothing(three: Registry, tmp_path: Path) -> None:
-    mirror(three.store, DirectoryRegistry.create(tmp_path / "mirror", mirror_of=three.id))
-    copy = Registry(tmp_path / "mirror", create=False)
-    with copy.scratch() as directory:
-        assert directory.is_dir()
-    with pytest.raises(ConflictError), copy.workspace():
-        pass
 
 
 def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_path: Path) -> None:
