@@ -169,10 +169,10 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
         return samples.outputs(session, feed, path.name)
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
-    if past or isinstance(length, int) or path.suffix != ".onnx" or _is_dynamic(path):
-        fixed = length if isinstance(length, int) else None
-        return Runner(run, gives=gives, has_past=bool(past), length=fixed)
-    return Runner(run, _rows(item.shape[0] if item.shape else None for item in takes.values()), gives)
+    fixed = length if isinstance(length, int) else None
+    is_alone = past or fixed is not None or path.suffix != ".onnx" or _is_dynamic(path)
+    rows = 1 if is_alone else _rows(item.shape[0] if item.shape else None for item in takes.values())
+    return Runner(run, rows, gives, bool(past), fixed)
 
 
 def _rows(first_axes: Iterable[Any]) -> int:

@@ -134,33 +134,23 @@ class _Likeness:
 
 
 def _check_heads(one: Formula, other: Formula) -> None:
+    """Raise UnprovableError unless two operators are one, but for their operands."""
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
     if is_random(one):
         raise UnprovableError(f"{other} is random")
-    if one.operator == INPUT:
-        _check_inputs(one, other)
-    elif one.epoch != other.epoch:
+    if one.operator == INPUT and one.attributes != other.attributes:
+        raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
+    if one.operator == INPUT and one.element != other.element and not (one.is_float and other.is_float):
+        raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")
+    if one.operator != INPUT and one.epoch != other.epoch:
         raise UnprovableError(f"{other} is of operator version {other.epoch}, in the parent {one.epoch}")
     if repr(one.attributes) != repr(other.attributes):  # -0.0 is not 0.0, and 1 is not 1.0
-        items = [set(map(repr, side.attributes)) for side in (one, other)]
-        names = sorted(
-            {
-                item[0]
-                for side in (one, other)
-                for item in side.attributes
-                if repr(item) in items[0] ^ items[1]
-            }
-        )
+        differing = {*map(repr, one.attributes)} ^ {*map(repr, other.attributes)}
+        items = [item for item in (*one.attributes, *other.attributes) if repr(item) in differing]
+        names = sorted({name for name, _ in items})
         raise UnprovableError(f"{other} differs from the parent's {one} in {', '.join(names)}")
     if len(one.operands) != len(other.operands):
         raise UnprovableError(
             f"{other} has {len(other.operands)} operands, in the parent {len(one.operands)}"
         )
-
-
-def _check_inputs(one: Formula, other: Formula) -> None:
-    if one.attributes != other.attributes:
-        raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
-    if one.element != other.element and not (one.is_float and other.is_float):
-        raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")

@@ -8,21 +8,11 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
 from onnxreg.converters.prove.formula import Formula
 
 CONTRIB = "com.microsoft"
-RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "BiasDropout",
-        "BitmaskBiasDropout",
-        "BitmaskDropout",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Sampling",
-    }
-)
+_RANDOM = """
+Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike RandomUniform
+RandomUniformLike Sampling
+"""
+RANDOM = frozenset(_RANDOM.split())
 """Operators whose results may differ from run to run: two nodes of them never compute the same.
 
 `rewrites.dropout` erases a Dropout that passes its input on, so this one is another.
@@ -45,14 +35,10 @@ SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
 """The version of an operator since which later ones only add element types, optional operands and attributes."""
-MOVED = dict.fromkeys(
-    (
-        *(f"Reduce{kind}" for kind in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")),
-        "Squeeze",
-        "Unsqueeze",
-    ),
-    "axes",
-) | {"Split": "split"}
+_AXES = (
+    "ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Squeeze Unsqueeze"
+)
+MOVED = dict.fromkeys(_AXES.split(), "axes") | {"Split": "split"}
 """Attributes that later versions of an operator take as their second operand."""
 
 _UNARY = """
@@ -104,13 +90,9 @@ def default_attributes(domain: str, name: str, version: int) -> dict[str, Any]:
     schema = find_schema(domain, name, version)
     if schema is None:
         return {}
-    values = {}
-    for attribute in schema.attributes.values():
-        proto = attribute.default_value
-        field = {1: "f", 2: "i", 3: "s"}.get(proto.type)
-        if field:
-            values[attribute.name] = getattr(proto, field)
-    return values
+    fields = {1: "f", 2: "i", 3: "s"}
+    stated = [(one.name, one.default_value) for one in schema.attributes.values()]
+    return {name: getattr(value, fields[value.type]) for name, value in stated if value.type in fields}
 
 
 _CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -179,16 +161,12 @@ def _bound_types(schema: Any, operands: Sequence[Formula | None]) -> dict[str, s
     """The element type that each type parameter has, by the operands of known type."""
     single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)
     bound = {one.type_param_str: _plain_type(one.allowed_type_strs[0]) for one in single}
-    last = len(schema.inputs) - 1
-    for index in range(len(operands)):
-        parameter = schema.inputs[min(index, last)] if last >= 0 else None
-        if (
-            parameter is None
-            or not parameter.is_homogeneous
-            or (index > last and not _is_variadic(parameter))
-        ):
-            continue
-        if element := _element(operands, index):
+    parameters = list(schema.inputs)
+    for index in range(len(operands) if parameters else 0):
+        parameter = parameters[min(index, len(parameters) - 1)]
+        is_there = index < len(parameters) or _is_variadic(parameter)
+        element = _element(operands, index)
+        if parameter.is_homogeneous and is_there and element:
             bound.setdefault(parameter.type_str, element)
     return bound
 

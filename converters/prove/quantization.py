@@ -18,20 +18,8 @@ from onnxreg.converters.prove.formula import (
 from onnxreg.converters.prove.rewriter import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
-MOVES = frozenset(
-    [
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
+_MOVES = "Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze"
+MOVES = frozenset(_MOVES.split())
 """Operators that move the elements of their first operand, or choose the largest of some."""
 CODES = frozenset({"int4", "uint4", "int8", "uint8", "int16", "uint16", "int32"})
 MIDDLES = {"uint4": 8, "uint8": 128}

@@ -74,22 +74,13 @@ def _extreme(codes: int) -> ScaleRule:
     return scales
 
 
+_NAMES = """
+symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/127 extreme/128
+symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
+"""
+_KINDS = {"symmetric": _symmetric, "range": _range, "extreme": _extreme}
 RULES: dict[str, ScaleRule] = {
-    "symmetric/254": _symmetric(254),
-    "symmetric/255": _symmetric(255),
-    "symmetric/128": _symmetric(128),
-    "range/255": _range(255),
-    "range/254": _range(254),
-    "range/128": _range(128),
-    "range/127": _range(127),
-    "extreme/128": _extreme(128),
-    "symmetric/14": _symmetric(14),
-    "symmetric/15": _symmetric(15),
-    "range/15": _range(15),
-    "range/14": _range(14),
-    "extreme/8": _extreme(8),
-    "symmetric/65534": _symmetric(65534),
-    "range/65535": _range(65535),
+    name: _KINDS[kind](int(steps)) for name in _NAMES.split() for kind, _, steps in [name.partition("/")]
 }
 """`symmetric/254`: twice the largest magnitude by 254 steps, and so on; docs/prove.md says who uses which."""
 
