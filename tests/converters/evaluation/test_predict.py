@@ -24,15 +24,12 @@ from onnxreg.schema.core.errors import ConversionError
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
 
 
-def graph(
-    path: Path, inputs: list[str], outputs: list[str], tags: int = 5, axes: str = "bb", counted: bool = False
-) -> Path:
-    """`axes` are the names of the inputs' first axes; `counted` adds an output without any axis."""
+def graph(path: Path, inputs: list[str], outputs: list[str], tags: int = 5, axes: str = "bb") -> Path:
+    """`axes` are the names of the inputs' first axes."""
     nodes = [
         helper.make_node("Cast", [inputs[0]], ["flat"], to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["flat", "axes"], ["deep"]),
         helper.make_node("Concat", ["deep"] * tags, outputs, axis=2),
-        *([helper.make_node("Size", [inputs[0]], ["count"])] if counted else []),
     ]
     made = helper.make_graph(
         nodes,
@@ -43,7 +40,6 @@ def graph(
         ],
         [
             helper.make_tensor_value_info(outputs[0], TensorProto.FLOAT, ["b", "s", tags]),
-            *([helper.make_tensor_value_info("count", TensorProto.INT64, [])] if counted else []),
         ],
         [onnx.numpy_helper.from_array(np.array([2]), "axes")],
     )
@@ -183,18 +179,6 @@ def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(
         together = predictions(evaluator, run, TEXTS * 9)
         alone = predictions(evaluator, run.run, TEXTS * 9)
     assert all(np.array_equal(one, other) for one, other in zip(together, alone, strict=True))
-
-
-def test_an_output_without_rows_does_no_harm(
-    tmp_path: Path, checkpoint: Callable[..., SimpleNamespace]
-) -> None:
-    evaluator, names = evaluator_of(checkpoint()), ["input_ids", "attention_mask"]
-    plain = artifact_runner(graph(tmp_path / "plain.onnx", names, ["logits"]))
-    counting = artifact_runner(graph(tmp_path / "counting.onnx", names, ["logits"], counted=True))
-    assert counting.rows == 16
-    for texts in (TEXTS * 9, TEXTS[:1]):
-        both = zip(predictions(evaluator, plain, texts), predictions(evaluator, counting, texts), strict=True)
-        assert all(np.array_equal(one, other) for one, other in both)
 
 
 def test_inputs_whose_first_axes_differ_are_not_put_together(tmp_path: Path) -> None:

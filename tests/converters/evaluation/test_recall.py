@@ -44,11 +44,6 @@ def test_recall_worked_out_by_hand() -> None:
     assert b.facts == {"spans": 1, "characters": 2, "false_alarms": 0.0}
 
 
-def test_a_label_without_gold_has_no_figures() -> None:
-    _, b = parts([Fixture("01", (TextSpan(0, 1, "A"),))], [chars("AB")], [chars("..")])
-    assert (b.parent, b.value, b.loss, b.interval, b.state) == (None,) * 5
-
-
 @pytest.mark.parametrize("texts", ["0123456789", "0123"])
 def test_a_model_that_says_one_label_everywhere_proves_nothing(texts: str) -> None:
     """Nor do texts that gold fills, whatever the model says."""

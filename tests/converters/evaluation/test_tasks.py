@@ -427,13 +427,6 @@ def test_one_number_for_each_row_is_not_certified_by_its_sign(
         export(tmp_path / "one.onnx", "onnx", tmp_path / "rows.npz", ORIGINAL, BOTH)
 
 
-def test_a_text_of_an_onnx_file_counts_once(export: Callable[..., Draft], tmp_path: Path) -> None:
-    write_mlp(tmp_path / "mlp.onnx")
-    suite = write(tmp_path / "suite.jsonl", [{"text": "w10"}, {"text": "w11"}, {"text": "w10"}])
-    with pytest.raises(InputError, match="item 3: the same item was used before"):
-        export(tmp_path / "mlp.onnx", "onnx", suite, ORIGINAL, BOTH)
-
-
 def test_rows_without_labels_are_judged_by_their_cosine(export: Callable[..., Draft], tmp_path: Path) -> None:
     write_mlp(tmp_path / "mlp.onnx")
     rows = np.random.default_rng(0).standard_normal((220, 64)).astype(np.float32)
