@@ -301,7 +301,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""A note, with its kind and name, or scratch of the probes of `reg doctor`."""
+"""A note, with its kind and name, or scratch of the trial before a first write."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
