@@ -35,6 +35,8 @@ FP32/metadata/inputs/0/name | "ids" | input-renamed | FP32.metadata.inputs[0].na
 FP32/metadata/inputs/0/dtype | "int32" | input-retyped | FP32.metadata.inputs[input_ids].dtype | breaking
 FP32/metadata/inputs/0/shape/1 | {"kind": "static", "value": 4} | input-reshaped | FP32.metadata.inputs[input_ids].shape[1] | breaking
 FP32/metadata/inputs/0/shape/1 | {"kind": "dynamic", "name": "n"} | input-reshaped | FP32.metadata.inputs[input_ids].shape[1] | cosmetic
+FP32/metadata/outputs/0/shape/2 | {"kind": "dynamic", "name": "n"} | output-reshaped | FP32.metadata.outputs[logits].shape[2] | breaking
+FP32/metadata/outputs/0/shape/0 | {"kind": "static", "value": 1} | output-reshaped | FP32.metadata.outputs[logits].shape[0] | notable
 FP32/metadata/inputs/1 | removed | input-removed | FP32.metadata.inputs[attention_mask] | breaking
 FP32/metadata/inputs/- | {"name": "token_type_ids", "dtype": "int64"} | input-added | FP32.metadata.inputs[token_type_ids] | breaking
 FP32/metadata/outputs/- | {"name": "hidden", "dtype": "float32"} | output-added | FP32.metadata.outputs[hidden] | notable

@@ -87,6 +87,12 @@ def test_changes_that_follow_from_new_weights_are_folded(full: dict[str, Any], r
     assert not found.facts
 
 
+def test_a_breaking_change_is_not_folded_under_its_cause(full: dict[str, Any], replaced: Replaced) -> None:
+    new = replaced("/artifacts/2/digest", sha(500))
+    new["artifacts"][2]["operators"][0]["inputs"] = {"0": ["float", "int8_t"]}
+    assert ("breaking", "operator-changed") in [(row.severity, row.kind) for row in compared(full, new).facts]
+
+
 def test_a_sidecar_without_new_bytes_is_a_fact(full: dict[str, Any], replaced: Replaced) -> None:
     found = compared(full, replaced("/artifacts/1/files/1/digest", sha(501)))
     assert [row.kind for row in found.facts] == ["sidecar-changed"]
