@@ -1,29 +1,17 @@
 """Lengths of time: what is read, and what is refused."""
 
-from datetime import timedelta
-
 import pytest
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.units import DURATION_UNITS, parse_duration
-
-SAME = {
-    "90s": timedelta(seconds=90),
-    "15min": timedelta(minutes=15),
-    "12h": timedelta(hours=12),
-    "7d": timedelta(days=7),
-    "2w": timedelta(weeks=2),
-    "0s": timedelta(),
-}
+from onnxreg.schema.core.units import parse_duration
 
 
-@pytest.mark.parametrize("text", SAME)
-def test_a_length_of_time(text: str) -> None:
-    assert timedelta(seconds=parse_duration(text)) == SAME[text]
-
-
-def test_every_unit_is_tried() -> None:
-    assert {text.lstrip("0123456789") for text in SAME} == DURATION_UNITS.keys()
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0), ("90s", 90), ("15min", 900), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)],
+)
+def test_a_length_of_time(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
