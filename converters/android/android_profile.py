@@ -55,10 +55,13 @@ class AndroidPromises(ProfilePromises):
             return {"metadata": metadata | _ort_metadata(output)}
         if output.path != INT8:
             return {"metadata": metadata}
-        statistics = next(
-            (step.result["embeddings"] for step in output.steps if "embeddings" in step.result), None
-        )
-        fields = {"metadata": metadata, "checks": _embedding_checks(statistics)}
+        statistics = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
+        check = {"name": "embeddings", "metric": "min_row_cosine", "verdict": "info"}
+        checks = [
+            {**check, "samples": item["tables_quantized"], "value": item["min_row_cosine"]}
+            for item in statistics[:1]
+        ]
+        fields = {"metadata": metadata, "checks": checks}
         metadata["format"] = "onnx-int8"
         params = _dynamic_params(step.to_json() for step in output.steps)
         if params is None:
@@ -93,18 +96,15 @@ def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, wor
     write_config(config, subject.loaded, draft.name, length, mirrored.config)
     judged_int8 = _mirrored_metadata(int8, mirrored)
     others = [artifact.verdict.state for artifact in draft.artifacts if artifact is not int8]
-    top = mirrored.manifest if "refused" not in others else _uncertified(mirrored.manifest)
+    top = dict(mirrored.manifest)
+    if "refused" in others:  # version 1 has one word for all
+        top |= {"certified": False, "quantization": {**top["quantization"], "certified": False}}
     return replace(
         draft,
         artifacts=tuple(judged_int8 if artifact is int8 else artifact for artifact in draft.artifacts),
         companions=(*draft.companions, DraftFile("report", FILENAME)),
         fields={**draft.fields, "recipe": recipe, **top},
     )
-
-
-def _uncertified(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of the manifest if another artifact is refused: version 1 has one word for all."""
-    return {**fields, "certified": False, "quantization": {**fields["quantization"], "certified": False}}
 
 
 def _quantization(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,13 +143,6 @@ def _ort_metadata(output: ProfileOutput) -> dict[str, Any]:
     }
 
 
-def _embedding_checks(statistics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    if statistics is None:
-        return []
-    check = {"name": "embeddings", "metric": "min_row_cosine", "samples": statistics["tables_quantized"]}
-    return [{**check, "value": statistics["min_row_cosine"], "verdict": "info"}]
-
-
 def _mirrored_metadata(artifact: DraftArtifact, mirrored: MirroredFields) -> DraftArtifact:
     verdict = mirrored.manifest["quantization"]
     metadata = {**artifact.fields["metadata"], **{key: verdict[key] for key in VERDICT if key in verdict}}
@@ -161,28 +154,25 @@ def _mirrored_metadata(artifact: DraftArtifact, mirrored: MirroredFields) -> Dra
 
 
 def _manifest_fields(max_length: int) -> dict[str, Any]:
+    """Version 1's keys, with its hint to runtimes that pad to fixed lengths, none longer than the model can take."""
+    buckets = [*(size for size in BUCKETS if size < max_length), max_length]
+    axes = ["batch", "sequence"]
+    padding = {
+        "strategy": "next_configured_bucket_or_exact",
+        "axes": {"input": axes, "output": axes},
+        "buckets": buckets,
+        "min_length": min(buckets),
+        "max_length": max_length,
+        "overflow": "exact_length",
+    }
     return {
         "minimum_opset": OPSET,
-        "dynamic_shapes": _dynamic_shapes(max_length),
+        "dynamic_shapes": {
+            "batch_axis": "dynamic",
+            "sequence_axis": "dynamic",
+            "shape_buckets": padding,
+        },
         "optimization": {"enabled": False, "minimum_opset": OPSET},
         "validation": {},
         "operator_fallbacks": [],
-    }
-
-
-def _dynamic_shapes(max_length: int) -> dict[str, Any]:
-    """Version 1's hint to runtimes that pad to fixed lengths; no bucket is longer than the model can take."""
-    buckets = [size for size in BUCKETS if size < max_length]
-    axes = ["batch", "sequence"]
-    return {
-        "batch_axis": "dynamic",
-        "sequence_axis": "dynamic",
-        "shape_buckets": {
-            "strategy": "next_configured_bucket_or_exact",
-            "axes": {"input": axes, "output": axes},
-            "buckets": [*buckets, max_length],
-            "min_length": min([*buckets, max_length]),
-            "max_length": max_length,
-            "overflow": "exact_length",
-        },
     }

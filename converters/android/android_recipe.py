@@ -53,7 +53,7 @@ def recipe_of(given: Mapping[str, Any], suite: Path | None = None, is_search: bo
     steps = {step["name"]: step for step in value["steps"]}
     value["options"]["max_seq_length"] = options.max_seq_length
     if suite is not None:
-        value["evaluation"] = evaluation_of(str(suite.absolute()), evidence)
+        value["evaluation"] = {**evaluation_of(str(suite.absolute()), evidence), "item_scores": False}
     if options.int8_embeddings:
         steps["int8"]["params"]["op_types_to_quantize"].append("Gather")
     if not options.int8 or is_search:

@@ -1,7 +1,6 @@
 """The draft of a version: each output placed, read back, checked and described."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,8 +23,6 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
-SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, FILES_DIRECTORY = ".steps", "subject", "files"
-"""The working directory of an execution in its workspace, the directory of the subject in it, and that of its companions."""
 PRESENT = "present."
 """Prefix of a decoder's keys and values: two outputs for each layer, of which no check is recorded."""
 TOLERANCE_BY_PRECISION = {
@@ -46,14 +43,6 @@ FORMAT_BY_PRECISION = {
 """Default format of an ONNX file by the precision of its weights; `onnx` for all others."""
 
 
-@dataclass(frozen=True)
-class DescribedOutput:
-    """An artifact, and the step that wrote its golden vectors, if there are any."""
-
-    artifact: DraftArtifact
-    step: Step | None
-
-
 def draft_of(
     plan: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
 ) -> Draft:
@@ -61,13 +50,22 @@ def draft_of(
 
     Raises ConversionError, naming the file, if one breaks the contract or a check.
     """
-    outputs = [output for output in plan.outputs if results[output.step].has_files]
+    outputs = [output for output in plan.outputs if results[output.step].files]
     if not outputs:
         raise ConversionError("nothing was made: every output was skipped")
-    paths = {output.step: place_files(results[output.step], output, workspace) for output in outputs}
-    described = [_describe(plan, subject, results, output, paths, workspace) for output in outputs]
-    steps = [result.step for result in results.values()]
-    steps += [item.step for item in described if item.step is not None]
+    paths: dict[str, list[str]] = {}
+    for output in outputs:
+        result, folder = results[output.step], PurePosixPath(output.path or "").parent
+        paths[output.step] = [(folder / name).as_posix() for name in result.files]
+        for name, path in zip(result.files, paths[output.step], strict=True):
+            _place(result.directory / name, workspace, path)
+    for file in subject.companions:
+        _place(subject.directory / file.path, workspace, file.path)
+    steps, artifacts = [result.step for result in results.values()], list[DraftArtifact]()
+    for output in outputs:
+        artifact, golden_step = _describe(plan, subject, results[output.step], output, paths, workspace)
+        artifacts.append(artifact)
+        steps += [] if golden_step is None else [golden_step]
     fields = {
         **subject.fields,
         **plan.recipe.statements,
@@ -78,26 +76,10 @@ def draft_of(
     members = {paths[output.step][0]: output.member for output in outputs if output.member is not None}
     if members:
         fields["model_family"] = pipeline_of(members)
-    for file in subject.companions:
-        _lay(
-            workspace / SCRATCH_DIRECTORY / SUBJECT_DIRECTORY / FILES_DIRECTORY / file.path,
-            workspace,
-            file.path,
-        )
-    artifacts = tuple(item.artifact for item in described)
-    return with_kv_caches(Draft(plan.name, workspace, artifacts, subject.companions, fields))
+    return with_kv_caches(Draft(plan.name, workspace, tuple(artifacts), subject.companions, fields))
 
 
-def place_files(result: StepResult, output: RecipeOutput, workspace: Path) -> tuple[str, ...]:
-    """Give the files of a result their places in the workspace; returns their paths, the main one first."""
-    folder = PurePosixPath(output.path or "").parent
-    paths = {name: (folder / name).as_posix() for name in result.step_files.files}
-    for name, path in paths.items():
-        _lay(result.step_files.directory / name, workspace, path)
-    return tuple(paths.values())
-
-
-def _lay(source: Path, workspace: Path, path: str) -> None:
+def _place(source: Path, workspace: Path, path: str) -> None:
     try:
         link_or_copy(source, workspace / path)
     except FileExistsError as error:
@@ -110,91 +92,77 @@ def _lay(source: Path, workspace: Path, path: str) -> None:
 def _describe(
     plan: ExportPlan,
     subject: ExportSubject,
-    results: Mapping[str, StepResult],
-    output_spec: RecipeOutput,
-    paths: Mapping[str, tuple[str, ...]],
+    result: StepResult,
+    output: RecipeOutput,
+    paths: Mapping[str, list[str]],
     workspace: Path,
-) -> DescribedOutput:
-    node, result = plan.nodes[output_spec.step], results[output_spec.step]
-    path, *sidecar_paths = paths[output_spec.step]
-    lineage = node.lineage()
-    output = ProfileOutput(
-        path,
-        tuple(sidecar_paths),
-        result.facts,
-        tuple(results[ancestor.name].step for ancestor in reversed(lineage)),
-    )
-    plan.promises.check(output, subject)
-    checks = list(_checks(plan, subject, result, path, workspace, [path, *sidecar_paths]))
-    vectors = _write_golden(output_spec, result, workspace / path, checks)
-    parent = next((paths[ancestor.name][0] for ancestor in lineage[1:] if ancestor.name in paths), None)
-    fields = _fields(output, result)
-    fields["checks"] = checks
-    extra = dict(plan.promises.fields(output))
+) -> tuple[DraftArtifact, Step | None]:
+    """Check an output; return the artifact, and the step that wrote its golden vectors, if there are any."""
+    path, *sidecar_paths = paths[output.step]
+    facts, line = result.facts, (result, *result.ancestors)
+    steps = tuple(item.step for item in reversed(line))
+    promised = ProfileOutput(path, tuple(sidecar_paths), facts, steps)
+    plan.promises.check(promised, subject)
+    size = sum((workspace / file).stat().st_size for file in paths[output.step])
+    checks = list(_checks(plan, result, path, size))
+    golden_step = _write_golden(output, result, workspace / path, checks)
+    quantizing_step = next((step for step in reversed(steps) if "quantized_bytes" in step.result), steps[-1])
+    fields = {**graph_fields(facts, quantizing_step), "checks": checks}
+    if not all(item.reproducible for item in line):
+        fields["reproducible"] = False
+    extra = dict(plan.promises.fields(promised))
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
-    sidecars = [_sidecar(sidecar_path, path, result.facts) for sidecar_path in sidecar_paths]
-    if vectors is not None:
+    external = {(Path(path).parent / location).as_posix() for location in facts.external_data}
+    sidecars = [DraftFile(_role(file, file in external), file) for file in sidecar_paths]
+    if golden_step is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
-    format_name = output_spec.format or format_of(path, result.facts.precision)
-    artifact = DraftArtifact(
-        format_name, result.facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
-    )
-    return DescribedOutput(artifact, vectors)
+    parent = next((paths[item.node.name][0] for item in result.ancestors if item.node.name in paths), None)
+    format_name = output.format or format_of(path, facts.precision)
+    fields |= extra
+    return DraftArtifact(
+        format_name, facts.precision, path, tuple(sidecars), parent, fields=fields
+    ), golden_step
 
 
-def _checks(
-    plan: ExportPlan,
-    subject: ExportSubject,
-    result: StepResult,
-    path: str,
-    workspace: Path,
-    files: list[str],
-) -> Iterator[dict[str, Any]]:
+def _role(path: str, is_external: bool) -> str:
+    if is_external:
+        return "external-data"
+    return "operator-config" if path.endswith(".config") else role_of(path)
+
+
+def _checks(plan: ExportPlan, result: StepResult, path: str, size: int) -> Iterator[dict[str, Any]]:
     limits = measure.limits_of(plan.recipe.checks, path)
-    first = result.expected[0] if result.feeds else {}
-    float_outputs = [
+    feeds = result.runs.feeds
+    first = result.expected[0] if feeds else {}
+    names = [
         name for name, array in first.items() if array.dtype.kind == "f" and not name.startswith(PRESENT)
     ]
-    measure.refuse_unmeasured(limits, bool(float_outputs), path)
-    if result.feeds:
+    measure.refuse_unmeasured(limits, bool(names), path)
+    if feeds:
         if measure.is_bounded(limits):
-            samples.compare(result.expected, result.outputs, path)
-        agreements = {
-            name: measure.agreement(result.expected, result.outputs, name) for name in float_outputs
-        }
-        yield from measure.parity_checks(agreements, samples.digest(result.feeds), limits, path)
+            samples.compare(result.expected, result.runs.outputs, path)
+        agreements = {name: measure.agreement(result.expected, result.runs.outputs, name) for name in names}
+        yield from measure.parity_checks(agreements, samples.digest(feeds), limits, path)
     if "bytes" in limits:
-        size = sum((workspace / file).stat().st_size for file in files)
         yield measure.judge({"name": "size"}, "bytes", size, limits["bytes"], path)
 
 
 def _write_golden(
-    output_spec: RecipeOutput, result: StepResult, path: Path, checks: list[dict[str, Any]]
+    output: RecipeOutput, result: StepResult, path: Path, checks: list[dict[str, Any]]
 ) -> Step | None:
     """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
-    tolerance = (
-        TOLERANCE_BY_PRECISION.get(result.facts.precision, 5e-2)
-        if output_spec.golden is None
-        else output_spec.golden
-    )
-    if not tolerance or not result.has_files or not result.golden:
+    tolerance = output.golden
+    if tolerance is None:
+        tolerance = TOLERANCE_BY_PRECISION.get(result.facts.precision, 5e-2)
+    arrays = result.runs.golden
+    if not tolerance or not arrays:
         return None
-    cases = {case: result.sample.golden[case] for case in result.golden}
+    sample = result.source.subject.sample
     least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
+    outputs = Outputs(path, {case: sample.golden[case] for case in arrays}, arrays)
     work = GoldenVectors(tolerance=tolerance, least=least)
-    subject = Outputs(path, cases, result.golden)
-    return run(f"{GOLDEN_PREFIX}{output_spec.step}", work, subject, output_spec.step)[1]
-
-
-def _fields(output: ProfileOutput, result: StepResult) -> dict[str, Any]:
-    quantizing_step = next(
-        (step for step in reversed(output.steps) if "quantized_bytes" in step.result), output.steps[-1]
-    )
-    fields = graph_fields(output.facts, quantizing_step)
-    if not all(ancestor.step_files.reproducible for ancestor in (result, *result.ancestors)):
-        fields["reproducible"] = False
-    return fields
+    return run(f"{GOLDEN_PREFIX}{output.step}", work, outputs, output.step)[1]
 
 
 def graph_fields(facts: GraphFacts, quantizing_step: Step | None) -> dict[str, Any]:
@@ -209,13 +177,6 @@ def graph_fields(facts: GraphFacts, quantizing_step: Step | None) -> dict[str, A
         requested = {} if step is None else {"pass": step.pass_, **step.params}
         fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
     return fields
-
-
-def _sidecar(path: str, main: str, facts: GraphFacts) -> DraftFile:
-    external = {(Path(main).parent / location).as_posix() for location in facts.external_data}
-    if path in external:
-        return DraftFile("external-data", path)
-    return DraftFile("operator-config" if path.endswith(".config") else role_of(path), path)
 
 
 def format_of(path: str, precision: str) -> str:

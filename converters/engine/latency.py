@@ -34,6 +34,12 @@ class Latency:
     rows: int
     times: tuple[float, ...]
 
+    def _percentile(self, rank: int) -> float:
+        """Four significant digits."""
+        import numpy as np
+
+        return float(f"{np.percentile(self.times, rank):.4g}")
+
     @property
     def median(self) -> float:
         return self._percentile(50)
@@ -42,21 +48,13 @@ class Latency:
     def p95(self) -> float:
         return self._percentile(95)
 
-    def _percentile(self, rank: int) -> float:
-        """Four significant digits."""
-        import numpy as np
-
-        return float(f"{np.percentile(self.times, rank):.4g}")
-
     def checks(self) -> list[dict[str, Any]]:
         """Make the two checks of the first graph, in milliseconds."""
         others = " and ".join(self.paths[1:])
         name = f"latency of one row with {others}" if others else f"latency of batch {self.rows}"
         common = {"name": name, "samples": len(self.times), "verdict": "info"}
-        return [
-            {**common, "metric": metric, "value": value}
-            for metric, value in (("median_ms", self.median), ("p95_ms", self.p95))
-        ]
+        values = {"median_ms": self.median, "p95_ms": self.p95}
+        return [{**common, "metric": metric, "value": value} for metric, value in values.items()]
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,14 @@ class LatencyTable:
     def document(self, manifest: Manifest) -> BenchmarkDocument:
         """Make the benchmark document of a version: each latency is recorded with its first graph."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
+        artifacts = [
+            {
+                "artifact": digests[path],
+                "path": path,
+                "checks": [check for latency in latencies for check in latency.checks()],
+            }
+            for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0])
+        ]
         return BenchmarkDocument.from_json(
             {
                 "format": "onnxreg-benchmark",
@@ -79,14 +85,7 @@ class LatencyTable:
                 "runtime": f"onnxruntime {version('onnxruntime')}",
                 "warm_up": WARM_UP_RUNS,
                 "runs": self.benchmark.runs,
-                "artifacts": [
-                    {
-                        "artifact": digests[path],
-                        "path": path,
-                        "checks": [check for latency in latencies for check in latency.checks()],
-                    }
-                    for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0])
-                ],
+                "artifacts": artifacts,
             }
         )
 
@@ -94,8 +93,8 @@ class LatencyTable:
         """The latencies of one row through several graphs."""
         machine = {"runs": self.benchmark.runs, "threads": self.benchmark.threads, "cpu": cpu_model()}
         return [
-            {"graphs": list(latency.paths), "p50_ms": latency.median, "p95_ms": latency.p95, **machine}
-            for latency in self.latencies
+            {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, **machine}
+            for item in self.latencies
         ]
 
 
@@ -128,11 +127,12 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
-    bounds = _index_bounds(draft)
-    return _time(
-        [run for item in draft.artifacts for run in _runs(draft.root, item.path, bounds, benchmark)],
-        benchmark,
-    )
+    bounds: dict[str, int] = {}  # a file in ORT format takes inputs of the same names
+    for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
+        for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
+            bounds[name] = min(rows, bounds.get(name, rows))
+    runs = [run for item in draft.artifacts for run in _runs(draft.root, item.path, bounds, benchmark)]
+    return _time(runs, benchmark)
 
 
 def measure_chains(
@@ -152,34 +152,18 @@ def _time(runs: Sequence[Run], benchmark: Benchmark) -> LatencyTable:
     return LatencyTable(benchmark, tuple(Latency(run.paths, run.rows, own) for run, own in times))
 
 
-def _index_bounds(draft: Draft) -> Mapping[str, int]:
-    """`samples.index_bounds` over the ONNX graphs of a draft: a file in ORT format takes inputs of the same
-    names.
-    """
-    bounds: dict[str, int] = {}
-    for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
-        for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
-            bounds[name] = min(rows, bounds.get(name, rows))
-    return bounds
-
-
 def _runs(root: Path, path: str, bounds: Mapping[str, int], benchmark: Benchmark) -> Iterator[Run]:
     """Prepare a run for each batch size that the graph takes."""
     session = _load(root / path, benchmark)
     sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
     lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
+    axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
+    batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
     feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
-    batch_input = _batch_input(session)
-    feeds_by_rows = {len(feed[batch_input]) if batch_input else 1: feed for feed in feeds}
+    feeds_by_rows = {len(feed[batched]) if batched else 1: feed for feed in feeds}
     for rows, feed in feeds_by_rows.items():
         yield Run((path,), rows, [session], feed)
 
 
 def _load(file: Path, benchmark: Benchmark) -> Any:
     return load_session(file, prepacking=True, threads=benchmark.threads)
-
-
-def _batch_input(session: Any) -> str | None:
-    """Find the input whose first axis is the batch, else the first that is not a scalar."""
-    axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
-    return next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))

@@ -12,7 +12,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import check_distinct
-from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
+from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
 GOLDEN_PREFIX = "golden-"
 """Prefix of the name of a step that writes the golden vectors of another."""
@@ -69,12 +69,26 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
         steps_by_name[step.name] = step
     nodes_by_name: dict[str, StepNode] = {}
     for step in recipe.steps:
-        for pending in reversed(_line(step, steps_by_name, nodes_by_name)):
-            nodes_by_name[pending.name] = _node(pending, nodes_by_name, directory)
-    return {
-        step.name: nodes_by_name[step.name]
-        for step in sorted(recipe.steps, key=lambda s: len(nodes_by_name[s.name].lineage()))
-    }
+        line: dict[str, RecipeStep] = {}
+        name: str | None = step.name
+        while name is not None and name not in nodes_by_name:
+            if name in line:
+                raise InputError(
+                    f"steps are each other's input: {' <- '.join((*line, name))}",
+                    "the first step of a line has no `input`: it takes the source",
+                )
+            line[name] = steps_by_name[name]
+            parent = steps_by_name[name].input
+            if parent is not None and parent not in steps_by_name:
+                raise InputError(
+                    f"step {name}: there is no step called {parent}", suggest(parent, steps_by_name)
+                )
+            name = parent
+        for pending in reversed(line.values()):
+            with about(f"step {pending.name}"):
+                nodes_by_name[pending.name] = _node(pending, nodes_by_name, directory)
+    ordered = sorted(recipe.steps, key=lambda step: len(nodes_by_name[step.name].lineage()))
+    return {step.name: nodes_by_name[step.name] for step in ordered}
 
 
 def with_scales(recipe_steps: Sequence[RecipeStep], path: str) -> tuple[RecipeStep, ...]:
@@ -94,72 +108,23 @@ def _takes_scales(kind: type[Pass[Any, Any]]) -> bool:
     return issubclass(kind, GraphPass) and kind.takes_scales
 
 
-def _line(
-    step: RecipeStep, steps_by_name: Mapping[str, RecipeStep], nodes_by_name: Mapping[str, StepNode]
-) -> list[RecipeStep]:
-    """List the steps that have no node yet, from this one up, this one first."""
-    line: dict[str, RecipeStep] = {}
-    name: str | None = step.name
-    while name is not None and name not in nodes_by_name:
-        if name in line:
-            raise InputError(
-                f"steps are each other's input: {' <- '.join((*line, name))}",
-                "the first step of a line has no `input`: it takes the source",
-            )
-        line[name] = steps_by_name[name]
-        parent = steps_by_name[name].input
-        if parent is not None and parent not in steps_by_name:
-            raise InputError(f"step {name}: there is no step called {parent}", suggest(parent, steps_by_name))
-        name = parent
-    return list(line.values())
-
-
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
-    parent = None if step.input is None else nodes_by_name[step.input]
-    kind = _kind(step)
-    node = StepNode(step, kind, parent, _data(step, directory), _scales(step, kind, directory))
-    _check(node)
-    return node
-
-
-def _kind(step: RecipeStep) -> type[Pass[Any, Any]]:
-    with about(f"step {step.name}"):
-        return pass_catalog.find(step.pass_)
-
-
-def _data(step: RecipeStep, directory: Path) -> Sequence[samples.Feed] | None:
-    if step.data is None:
-        return None
-    path = directory / step.data
-    if not path.exists():
-        raise InputError(
-            f"step {step.name}: there is no data at {step.data}", "paths are relative to the recipe"
-        )
-    return samples.read(path)
-
-
-def _scales(step: RecipeStep, kind: type[Pass[Any, Any]], directory: Path) -> ParentScales | None:
-    if step.scales_from is None:
-        return None
-    if not _takes_scales(kind):
-        raise InputError(f"step {step.name}: {kind.id} takes no scales", "leave `scales_from` out")
-    path = directory / step.scales_from
-    if not path.is_file():
-        raise InputError(
-            f"step {step.name}: no file exists at {step.scales_from}", "paths are relative to the recipe"
-        )
-    scales = ParentScales(path)
-    with about(f"step {step.name}"):
+    """Find a step's pass, and check its parameters and files before hours of work."""
+    kind, data, scales = pass_catalog.find(step.pass_), None, None
+    for name in (step.data, step.scales_from):
+        if name is not None and not (directory / name).exists():
+            raise InputError(f"no file exists at {name}", "paths are relative to the recipe")
+    if step.data is not None:
+        data = samples.read(directory / step.data)
+        if not issubclass(kind, GraphPass):
+            raise InputError(f"{kind.id} takes no data", "leave `data` out")
+    if step.scales_from is not None:
+        if not _takes_scales(kind):
+            raise InputError(f"{kind.id} takes no scales", "leave `scales_from` out")
+        scales = ParentScales(directory / step.scales_from)
         scales.check()
-    return scales
-
-
-def _check(node: StepNode) -> None:
-    """Report wrong parameters and unused data before hours of work."""
-    with about(f"step {node.name}"):
-        node.kind.read(node.step.params)
-    if node.data is not None and not issubclass(node.kind, GraphPass):
-        raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")
+    kind.read(step.params)
+    return StepNode(step, kind, None if step.input is None else nodes_by_name[step.input], data, scales)
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
@@ -169,64 +134,18 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOut
     Raises InputError for a step that is missing or named twice, a path that its pass cannot write or that two
     outputs have, a check of a missing output, and two checks of one metric of it.
     """
-    output_specs = list(recipe.outputs)
-    if not output_specs:
-        inputs = {node.step.input for node in steps.values()}
-        output_specs = [RecipeOutput(step=name) for name in steps if name not in inputs]
+    taken_steps = {node.step.input for node in steps.values()}
+    output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken_steps]
     step_names = [output.step for output in output_specs]
     for step in step_names:
         if step not in steps:
             raise InputError(f"an output names the step {step}, which is not there", suggest(step, steps))
         if step_names.count(step) > 1:
             raise InputError(f"two outputs name the step {step}", "a step is published once: leave one out")
-    outputs_with_paths = [
-        output.model_copy(update={"path": _path(steps[output.step], output)}) for output in output_specs
-    ]
-    paths = [str(output.path) for output in outputs_with_paths]
-    _check_paths(paths)
-    _check_limits(recipe.checks, paths)
-    return outputs_with_paths
-
-
-def _check_limits(checks: Sequence[RecipeCheck], paths: Sequence[str]) -> None:
-    limited = [(check.output, check.metric) for check in checks]
-    for output, metric in limited:
-        if output not in ("*", *paths):
-            raise InputError(f"a check is about {output}, which is not an output", suggest(output, paths))
-        if limited.count((output, metric)) > 1:
-            raise InputError(f"two checks limit {metric} of {output}", "state one limit")
-
-
-def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
-    """Return the name of the main file of a step's result, without its directory.
-
-    Raises InputError, naming the step, if an output requests a name that its pass cannot write.
-    """
-    requested_name = None if output is None or output.path is None else PurePosixPath(output.path).name
-    if node.kind.takes == "checkpoint":
-        name = GENERATOR
-    else:
-        suffix = ".ort" if node.kind.takes == "file" else ".onnx"
-        name = (
-            requested_name
-            if requested_name is not None and requested_name.endswith(suffix)
-            else f"{node.name}{suffix}"
-        )
-    if requested_name not in (None, name):
-        ending = name if name == GENERATOR else f"a name that ends in {PurePosixPath(name).suffix}"
-        raise InputError(
-            f"step {node.name}: {node.kind.id} cannot write {requested_name}",
-            f"its file has {ending}: path: {name}",
-        )
-    return name
-
-
-def _path(node: StepNode, output: RecipeOutput) -> str:
-    folder = PurePosixPath(output.path or "").parent
-    return (folder / file_name(node, output)).as_posix()
-
-
-def _check_paths(paths: Sequence[str]) -> None:
+    paths = []
+    for output in output_specs:
+        folder = PurePosixPath(output.path or "").parent
+        paths.append((folder / file_name(steps[output.step], output)).as_posix())
     if hidden := next((path for path in paths if path.startswith(".")), None):
         raise InputError(
             f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
@@ -234,3 +153,29 @@ def _check_paths(paths: Sequence[str]) -> None:
         )
     with about("outputs", hint="give each a path of its own"):
         check_distinct(paths)
+    limited = [(check.output, check.metric) for check in recipe.checks]
+    for name, metric in limited:
+        if name not in ("*", *paths):
+            raise InputError(f"a check is about {name}, which is not an output", suggest(name, paths))
+        if limited.count((name, metric)) > 1:
+            raise InputError(f"two checks limit {metric} of {name}", "state one limit")
+    pairs = zip(output_specs, paths, strict=True)
+    return [output.model_copy(update={"path": path}) for output, path in pairs]
+
+
+def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
+    """Return the name of the main file of a step's result, without its directory.
+
+    Raises InputError, naming the step, if an output requests a name that its pass cannot write.
+    """
+    requested = None if output is None or output.path is None else PurePosixPath(output.path).name
+    suffix = ".ort" if node.kind.takes == "file" else ".onnx"
+    name = GENERATOR if node.kind.takes == "checkpoint" else f"{node.name}{suffix}"
+    if requested is None or requested == name:
+        return name
+    if node.kind.takes != "checkpoint" and requested.endswith(suffix):
+        return requested
+    ending = name if name == GENERATOR else f"a name that ends in {suffix}"
+    raise InputError(
+        f"step {node.name}: {node.kind.id} cannot write {requested}", f"its file has {ending}: path: {name}"
+    )

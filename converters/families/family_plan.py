@@ -66,8 +66,7 @@ class FamilyPlan:
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
     """Read the family in a document, under another name if one is given. InputError if it is not valid."""
     value = document.value if name is None else {**document.value, "name": name}
-    with document.prefix_line():
-        return FamilyFile.from_json(value, document.path.name)
+    return FamilyFile.from_json(value, document.path.name)
 
 
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:

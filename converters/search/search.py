@@ -25,6 +25,7 @@ from onnxreg.converters.search.search_plan import (
 )
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -100,7 +101,7 @@ def run_with_search(
     search = Search(plan, search_plan, workspace / SCRATCH, cache, progress)
     final_plan = search.run()
     search.clear()
-    draft = run_plan.execute(final_plan, workspace, cache, progress)
+    draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
     shutil.rmtree(workspace / SCRATCH, ignore_errors=True)
     return draft
 
@@ -164,13 +165,8 @@ class Search:
 
     @cached_property
     def _evaluation(self) -> SourceEvaluation:
-        def load() -> Any:
-            self._progress.step("running the source on the suite to choose on")
-            return run_plan.load_subject(self._plan, self._directory / "subject", None)
-
-        key = {"subject": self._plan.subject_key()}
-        trusted = self._plan.task.trust_remote_code
-        return SourceEvaluation(self._search.choose, load, trusted, self._cache, key)
+        key, trusted = {"subject": self._plan.subject_key()}, self._plan.task.trust_remote_code
+        return SourceEvaluation(self._search.choose, lambda: self.subject, trusted, self._cache, key)
 
     def _trials(self) -> Iterator[Trial]:
         smallest = float("inf")
@@ -220,7 +216,11 @@ class Search:
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
         workspace.mkdir(parents=True)
-        return run_plan.execute(plan, workspace, self._cache, SILENT)
+        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
+
+    @cached_property
+    def subject(self) -> ExportSubject:
+        return run_plan.load_subject(self._plan, self._directory / "subject")
 
     def _published(self, message: str) -> str:
         """A message without the directories of this machine: it is published with the version."""

@@ -64,8 +64,7 @@ class Sample:
 class ExportSubject:
     """A loaded source.
 
-    `start` is the input of the first step, such as a `TorchModel`; None if the subject came out of a cache.
-    `companions` are in the directory that `load` was given. `fields` are keys of the manifest in their JSON
+    `start` is the input of the first step, such as a `TorchModel`. `companions` are in `directory`, which `load` was given. `fields` are keys of the manifest in their JSON
     form; `resolved_options` are the effective options, for the recipe's `parameters`. `loaded` is the task's
     own.
     """
@@ -77,6 +76,7 @@ class ExportSubject:
     fields: Mapping[str, Any] = field(default_factory=dict)
     resolved_options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
+    directory: Path = Path()
 
 
 class Task(ABC):

@@ -1,7 +1,4 @@
-"""Documents of other tools as recipes: Olive workflows, Orchard's `export:` section.
+"""Documents of other tools as recipes: Olive's workflows (`olive.yaml` has its passes), Orchard's `export:` section.
 
-`olive_passes` is the table of passes and parameters; anything that cannot be translated is an error that
-names it.
-
-Start with `olive.py`.
+A field without a counterpart here is an error that names it; what became of each other one is recorded.
 """

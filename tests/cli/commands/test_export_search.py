@@ -49,7 +49,7 @@ CHOOSE = ("--certify", "--eval-suite", "choose.jsonl")
         (("--confirm-suite", "confirm.jsonl"), 2, "hint: add --certify"),
         ((*CHOOSE, "--candidate", "fp17"), 2, "hint: did you mean fp16?"),
         ((*CHOOSE, "--candidate", "static-int8"), 2, "no candidate is called static-int8"),
-        ((*CHOOSE, "--calibration", "none.npz"), 2, "there is no data at"),
+        ((*CHOOSE, "--calibration", "none.npz"), 2, "no file exists at"),
         ((*CHOOSE, "--calibration", "junk.npz"), 2, "junk.npz is not an .npz file of plain arrays"),
         ((*CHOOSE, "--confirm-suite", "none.jsonl"), 3, "there is no evaluation suite none.jsonl"),
         ((*CHOOSE, "--confirm-suite", "choose.jsonl"), 2, "220 items are in both suites"),

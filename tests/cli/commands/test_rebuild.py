@@ -243,7 +243,7 @@ def test_the_suite_must_be_the_recorded_one(
     needed = reg("rebuild", f"{NAME}:0.1.0", "--source", bert)
     manifest = registry.get(f"{NAME}:0.1.0").manifest
     assert manifest.recipe is not None
-    assert needed.status == 2 and str(recorded_suite(manifest, manifest.recipe)) in needed.err
+    assert needed.status == 2 and str(recorded_suite(manifest.recipe)) in needed.err
     other = tmp_path / "other.json"
     other.write_text(json.dumps(FIXTURES[1:]))
     refused = reg("rebuild", f"{NAME}:0.1.0", "--source", bert, "--eval-suite", other)
@@ -283,7 +283,11 @@ def test_a_version_without_a_recipe_is_refused(
         "acme/foreign": ({"trust_remote_code": True}, 2, "--trust-remote-code"),
         "acme/broken": ({"parameters": {}}, 3, "no recipe to run again"),
         "acme/strange": ({"parameters": {"recipe": {"steps": 18}}}, 4, "not valid at task"),
-        "acme/odd": ({"parameters": {"recipe": plain, "evaluation": []}}, 4, "names no suite"),
+        "acme/odd": (
+            {"parameters": {"recipe": {**plain, "evaluation": {"suite": "x"}}}},
+            4,
+            "names no suite",
+        ),
     }
     for name, (changes, _, _) in cases.items():
         registry.add(recorded(tmp_path / name.replace("/", "-"), name, source, **changes))

@@ -264,7 +264,7 @@ ATTACKS: dict[str, Attack] = {
         beside={"code": {"name": SHELL, "distribution": "python", "version": "2.7"}},
     ),
     "no version of the distribution": Attack(
-        (*PULLED, "--allow-code", SHELL), 2, "does not record which python", {"factory": SHELL}
+        (*PULLED, "--allow-code", SHELL), 2, "was made by nothing, here it is subprocess:getoutput", {"factory": SHELL}
     ),
     "another digest of the source": Attack(
         (*PULLED, "--allow-code", "pulled/net.py"),

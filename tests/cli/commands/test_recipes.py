@@ -201,7 +201,7 @@ def test_a_graph_that_cannot_be_added(
             "no task is called 'onyx'",
         ),
         "option": (INT8 + "options: {dta: x}\n", 2, "an option of task onnx is not valid at dta"),
-        "sample": (INT8 + "options: {data: rows.npz}\n", 2, "there is no data at rows.npz"),
+        "sample": (INT8 + "options: {data: rows.npz}\n", 2, "no file exists at rows.npz"),
     }.values(),
 )
 def test_a_recipe_that_cannot_be_run(
@@ -502,7 +502,7 @@ def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg: Reg, here: 
         ("--data", "int8=others.npz", *both[2:]): "the data int8 are not those",
         (*both, "--data", "fp16=rows.npz"): "without data called fp16",
         ("--data", "int8"): "--data takes NAME=PATH",
-        ("--data", "int8=nowhere.npz", *both[2:]): "there is no data at",
+        ("--data", "int8=nowhere.npz", *both[2:]): "no file exists at",
     }.items():
         refused = rebuild(*words)
         assert (refused.status, said in refused.err) == (2, True), refused.err

@@ -462,12 +462,12 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
 def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
     run: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    from onnxreg.converters.engine import run_plan
+    from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
     from onnxreg.converters.tasks.onnx_file import OnnxFile
 
     model = onnx.load(home / "mlp.onnx")
     model.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
-    owner, name = (OnnxFile, "load") if when == "it is loaded" else (run_plan, "make")
+    owner, name = (OnnxFile, "load") if when == "it is loaded" else (OnnxDynamicQuantization, "apply")
     real = getattr(owner, name)
 
     def changed_first(*given: Any) -> Any:

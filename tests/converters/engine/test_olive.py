@@ -1,13 +1,11 @@
 """Olive's documents: what becomes of each part, and what is refused."""
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onnxreg.converters.engine.foreign.olive import translate
-from onnxreg.converters.engine.foreign.olive_passes import PASSES
+from onnxreg.converters.engine.foreign.olive import table, translate
 from onnxreg.converters.engine.read_recipe import from_value
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.errors import InputError
@@ -73,11 +71,6 @@ def test_a_workflow_is_a_chain_whose_last_result_is_published() -> None:
             "onnx",
         ),
         ({"type": "HfModel", "model_path": "x"}, "x", "text-generation"),
-        (
-            {"type": "HfModel", "model_path": {"type": "local_folder", "config": {"path": "x"}}},
-            "x",
-            "text-generation",
-        ),
         ({"type": "HfModel", "model_path": "x", "task": "text-classification"}, "x", "text-classification"),
     ],
 )
@@ -109,7 +102,7 @@ def test_defaults_are_those_of_olive_and_told(name: str, filled: dict[str, Any])
 def test_the_shortest_type_converter_is_for_all_inputs_and_outputs() -> None:
     recipe = read({"io": {"type": "OnnxIODataTypeConverter"}})
     assert dict(recipe.steps[0].params) == {"name_pattern": ".*"}
-    assert told(recipe)["passes.io.name_pattern"].startswith("all inputs and outputs")
+    assert told(recipe)["passes.io.name_pattern"] == "Olive's default"
     assert params({"io": {"type": "OnnxIODataTypeConverter", "name_pattern": "logits"}}) == {
         "name_pattern": "logits"
     }
@@ -146,11 +139,11 @@ def test_a_parameter_under_both_of_its_names_is_refused() -> None:
 
 def test_unused_settings_are_listed_without_values() -> None:
     recipe = read(
-        {"fp16": [{"type": "OnnxFloatToFloat16", "host": "local_system"}, {"type": "OrtMixedPrecision"}]},
+        {"fp16": {"type": "OnnxFloatToFloat16", "host": "local_system"}},
         **ENGINE,
     )
     notes = told(recipe)
-    assert all(notes[key].startswith("not used") for key in (*ENGINE, "passes.fp16.host", "passes.fp16[1]"))
+    assert all(notes[key].startswith("not used") for key in (*ENGINE, "passes.fp16.host"))
     assert "somebody" not in str(recipe.to_json())
 
 
@@ -167,33 +160,16 @@ def test_parameters_of_olive_alone_are_told() -> None:
         }
     )
     assert dict(recipe.steps[0].params) == {"keep_io_types": False, "op_block_list": OLIVE}
-    assert told(recipe)["passes.mixed.atol"].startswith("not used: Olive asks with it whether")
+    assert told(recipe)["passes.mixed.atol"].startswith("not used")
     assert told(recipe)["passes.mixed.save_as_external_data"].startswith("not used")
     assert "somebody" not in str(recipe.to_json())
-
-
-def test_the_order_is_that_of_a_flow_where_there_is_one() -> None:
-    passes = {
-        "a": {"type": "OnnxFloatToFloat16"},
-        "b": {"type": "DynamicToFixedShape", "dim_param": ["x"], "dim_value": [1]},
-    }
-    assert [step.name for step in read(passes, pass_flows=[["b", "a"]]).steps] == ["b", "a"]
-    for flows, said in (([["a"], ["b"]], "more than one flow"), ([["c"]], "names 'c'")):
-        with pytest.raises(InputError, match=said):
-            read(passes, pass_flows=flows)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     {
-        "flows of a number": ({"pass_flows": 5}, "pass_flows is not a list"),
-        "flows of an object": ({"pass_flows": {"a": 1}}, "pass_flows is not a list"),
-        "a flow of text": ({"pass_flows": ["a"]}, "pass_flows is not a list"),
-        "a flow of lists": ({"pass_flows": [[["a"]]]}, "which is not a pass there"),
-        "a path of text": (
-            {"input_model": {**ONNX, "model_path": {"config": "x"}}},
-            r"input_model\.model_path\.config is not a JSON object",
-        ),
+        "flows": ({"pass_flows": [["a"]]}, "'pass_flows' is not read"),
+        "a place": ({"input_model": {**ONNX, "model_path": {"config": "x"}}}, "names no model_path"),
         "a path of a number": ({"input_model": {**ONNX, "model_path": 5}}, "names no model_path"),
         "a key that is no text": ({5: 1}, "olive.json"),
         "a nested one": ({"input_model": {**ONNX, 5: 1}}, "olive.json"),
@@ -218,6 +194,7 @@ def test_a_clumsy_document_is_an_error_that_names_it(given: dict[Any, Any], said
             "device can only be None or 'cpu' here",
         ),
         "a script": ({"type": "OnnxConversion", "user_script": "x.py"}, "user_script can only be None"),
+        "a list": ([{"type": "OnnxConversion"}], r"passes\.x is not a JSON object"),
         "a search": (
             {"type": "OnnxConversion", "target_opset": "SEARCHABLE_VALUES"},
             "is to be searched for",
@@ -246,7 +223,7 @@ def test_passes_that_cannot_be_run(asked: Any, said: str) -> None:
             {"input_model": {"type": "HfModel", "model_path": "x", "task": "fill-mask"}, "passes": {}},
             "'fill-mask'",
         ),
-        ({"input_model": ONNX, "passes": {}, "pases": {}}, "no key 'pases'"),
+        ({"input_model": ONNX, "passes": {}, "pases": {}}, "'pases' is not read"),
     ],
 )
 def test_documents_that_are_none(value: dict[str, Any], said: str) -> None:
@@ -258,12 +235,12 @@ def test_default_values_are_left_to_the_pass() -> None:
     assert params({"x": {"type": "OnnxConversion", "target_opset": "DEFAULT_VALUE"}}) == {"target_opset": 20}
 
 
-@pytest.mark.parametrize("work", PASSES, ids=lambda work: work.id)
-def test_the_table_knows_the_parameters_of_our_passes(work: Any) -> None:
+@pytest.mark.parametrize("name", table()["passes"])
+def test_the_table_knows_the_parameters_of_our_passes(name: str) -> None:
     """A default that our pass does not have, or a parameter that it has by now, would be found here."""
-    ours = pass_catalog.find(work.id).Params.model_fields.keys()
-    assert work.defaults.keys() <= ours
-    assert not (work.unused.keys() | work.only.keys()) & (ours - {"atol", "keep_io_types"})
+    ours, rules = pass_catalog.find(name).Params.model_fields.keys(), table()["passes"][name]
+    assert rules.get("defaults", {}).keys() <= ours
+    assert not {*rules.get("unused", ()), *rules.get("only", ())} & (ours - {"atol", "keep_io_types"})
 
 
 HF = {"type": "HfModel", "model_path": "acme/pii", "task": "token-classification"}
@@ -286,22 +263,3 @@ CONVERSION = {"c": {"type": "OnnxConversion"}}
 def test_a_key_that_changes_the_model_is_never_dropped(model: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError, match=key):
         read(CONVERSION, model)
-
-
-def test_a_revision_is_exported_as_olive_would_load_it() -> None:
-    recipe = read(CONVERSION, {**HF, "load_kwargs": {"revision": "v2", "attn_implementation": "eager"}})
-    assert recipe.source == "acme/pii@v2"
-    assert told(recipe)["input_model.load_kwargs.attn_implementation"] == "not used"
-
-
-def test_a_place_that_is_not_read_here_is_named() -> None:
-    path = {"type": "azureml_registry_model", "name": "m", "version": 1}
-    with pytest.raises(InputError, match="azureml_registry_model"):
-        read(CONVERSION, {**HF, "model_path": path})
-
-
-def test_a_directory_has_no_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bio").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="revision"):
-        read(CONVERSION, {**HF, "model_path": "bio", "load_kwargs": {"revision": "abc"}})

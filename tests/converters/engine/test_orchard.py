@@ -175,7 +175,7 @@ def test_invalid_sections_are_refused(export: Any, message: str) -> None:
         ({"export": {}}, "does not say the shape of the input"),
         ({"export": {}, "dataset": {"resolution": 28, "force_rgb": False}}, "the shape of the input"),
         ({"export": {}, "dataset": "bloodmnist"}, "the shape of the input"),
-        ({"export": {}, "options": {**OPTIONS, "samples": 3}}, "said by the export section too"),
+        ({"export": {}, "options": {**OPTIONS, "samples": 3}}, "set by the export section too"),
         ({"export": {}, "options": OPTIONS, "steps": []}, "steps"),
         ({"export": {}, "options": OPTIONS, "exprot": {}}, "exprot"),
     ],

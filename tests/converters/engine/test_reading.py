@@ -1,58 +1,16 @@
 """Reading recipe files: YAML that is safe, and nothing that stands twice."""
 
-import json
 from pathlib import Path
 
 import pytest
 from support.processor import no_quadratic_time
 
-from onnxreg.converters.engine.read_recipe import (
-    read_document,
-    read_recipe,
-    without_comments,
-)
+from onnxreg.converters.engine.read_recipe import read_document, read_recipe
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.text_files import read_yaml
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
-
-
-COMMENTED = """// As a page prints it
-{
-  "task": "onnx", // which is "known"
-  /* two
-     lines */
-  "source": "https://example.org//model.onnx",
-  "steps": [{"name": "half", "pass": "OnnxFloatToFloat16"}] // the last
-}
-"""
-
-
-def test_json_may_have_comments(tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text(COMMENTED)
-    recipe = read_recipe(tmp_path / "r.json")
-    assert (recipe.source, recipe.steps[0].name) == ("https://example.org//model.onnx", "half")
-    (tmp_path / "r.json").write_text(COMMENTED.replace('"pass"', '"pas"'))
-    with pytest.raises(InputError, match="line 7"):
-        read_recipe(tmp_path / "r.json")
-
-
-def test_a_comment_may_be_glued_to_a_json_value() -> None:
-    text = '{"a": true// why\n, "b": 8/* bits */, "c": null//\n}'
-    assert json.loads(without_comments(text)) == {"a": True, "b": 8, "c": None}
-
-
-@pytest.mark.parametrize(
-    "text", ["source: //host/share/m.onnx", "{source: https://x//y, steps: //z}", "# // no\na: //b"]
-)
-def test_slashes_of_yaml_are_no_comments(text: str) -> None:
-    assert without_comments(text) == text
-
-
-@pytest.mark.parametrize("text", ["/" * 200_000, '{"' + '\\"' * 200_000, '{"a": ' + " /*" * 100_000])
-def test_a_long_line_of_slashes_is_read_in_one_go(text: str) -> None:
-    assert len(without_comments(text)) == len(text)
 
 
 def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
@@ -98,22 +56,22 @@ def test_unsafe_documents_are_refused(tmp_path: Path, text: str, said: str) -> N
     [
         (
             "task: onnx\nversion: 1.0\nsteps: [{name: a, pass: b}]\n",
-            "line 2, is not valid at version: there is",
+            "is not valid at version: there is",
         ),
         (
             "task: onnx\nsteps:\n  - {name: a, pass: b}\n  - {name: c}\n",
-            r"line 4, is not valid at steps.1.pass",
+            r"is not valid at steps.1.pass",
         ),
         (
             "task: 1\nsteps: [{name: a, pass: b}]\n",
-            "line 1, is not valid at task: it must be a valid string: write it in quotes",
+            "is not valid at task: it must be a valid string: write it in quotes",
         ),
         ("task: onnx\n", "is not valid at steps: it is missing"),
     ],
 )
-def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_recipes_are_refused_by_their_key(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(InputError, match=rf"^a\.yaml(, )?.*{told}"):
+    with pytest.raises(InputError, match=rf"^a\.yaml .*{told}"):
         read_recipe(tmp_path / "a.yaml")
 
 
@@ -135,7 +93,7 @@ def test_broken_yaml_is_told_with_its_line_and_what_to_look_for(tmp_path: Path) 
 @pytest.mark.parametrize("claim", ["profile: android", "profile_version: 2", "translation: []"])
 def test_no_file_says_what_the_program_alone_says(tmp_path: Path, claim: str) -> None:
     (tmp_path / "a.yaml").write_text(f"{RECIPE}{claim}\n")
-    with pytest.raises(InputError, match=rf"a\.yaml: {claim.partition(':')[0]} is not for a recipe to say"):
+    with pytest.raises(InputError, match=rf"a\.yaml: {claim.partition(':')[0]} is a reserved key"):
         read_recipe(tmp_path / "a.yaml")
 
 

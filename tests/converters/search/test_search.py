@@ -423,7 +423,7 @@ def test_a_candidate_without_its_data_is_refused_before_any_work(
 ) -> None:
     own = {"name": "own", "steps": [{"name": "x", "pass": "OnnxStaticQuantization", "data": "rows.npz"}]}
     for fields in ({"calibration": "rows.npz"}, {"candidates": [own]}):
-        with pytest.raises(InputError, match=r"there is no data at rows\.npz"):
+        with pytest.raises(InputError, match=r"no file exists at rows\.npz"):
             search(write_suite("choose.jsonl", count=440), **fields)
 
 
