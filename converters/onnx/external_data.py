@@ -6,11 +6,10 @@ A listener is shown each file, the model itself too, before it is read, so that 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS, tensor_bytes
+from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
@@ -18,9 +17,6 @@ from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18
 """The most digits of an offset or length in bytes: below 2**63."""
-_VALUES = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
-"""The fields of a tensor that is stored value by value."""
-
 Listener = Callable[[Path], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -36,16 +32,14 @@ class MissingDataError(InputError):
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
     """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
 
-    Raises InputError if a tensor has not as many bytes as its shape takes, or if a location leaves the folder, is missing,
-    or ends before the tensor does.
+    Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.
     """
     ends: dict[str, int] = {}
     for tensor in tensors(model):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
         if any(dim < 0 for dim in tensor.dims):
             raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
-        if tensor.data_location != tensor.EXTERNAL:
-            check_inline(tensor, path.name)
-            continue
         location, start, length = _place(tensor, path)
         size = tensor_bytes(tensor)
         if size and length not in (0, size):
@@ -59,30 +53,6 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
         _check_file(path, location, end)
         opening(path.parent / location)
     return tuple(sorted(ends))
-
-
-def check_inline(tensor: Any, label: str) -> None:
-    """Raise InputError, naming `label`, for a tensor (`onnx.TensorProto`) whose values are not as many as its shape says.
-
-    Types of fewer than 8 bits share a number, complex ones take two.
-    """
-    element = ELEMENTS.get(tensor.data_type)
-    if element is None:
-        return
-    if tensor.HasField("raw_data"):
-        stored, needed = len(tensor.raw_data), tensor_bytes(tensor)
-    else:
-        stored, needed = sum(len(getattr(tensor, name)) for name in _VALUES), prod(tensor.dims)
-        if 0 < element.bits < 8:
-            needed = tensor_bytes(tensor)
-        elif element.name.startswith("complex"):
-            needed *= 2
-    if stored != needed:
-        raise InputError(
-            f"{label}: the tensor {tensor.name[:80]!r} does not hold what its shape {list(tensor.dims)} takes: "
-            f"{stored} of {needed} {'bytes' if tensor.HasField('raw_data') else 'values'}",
-            "the file is damaged: copy or export it again",
-        )
 
 
 def tensors(model: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ length (8 bytes).
 import hashlib
 from collections import UserDict
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -43,19 +44,35 @@ def is_numeric(tensor: "ir.TensorProtocol") -> bool:
 
 
 def digest_of(tensor: "ir.TensorProtocol") -> Digest:
-    """The SHA-256 of a tensor's bytes. External data is read block by block."""
-    sha = hashlib.sha256()
+    """The SHA-256 of a tensor's bytes. External data is read block by block.
+
+    Raise ValueError if they are not as many as its shape takes.
+    """
+    sha, needed, stored = hashlib.sha256(), prod(dims_of(tensor)), 0
+
+    def write(data: Any) -> None:
+        nonlocal stored
+        stored += memoryview(data).nbytes
+        sha.update(data)
+
     if type_of(tensor) == "str":
-        for text in tensor.string_data():  # type: ignore[attr-defined]
+        texts = tensor.string_data()  # type: ignore[attr-defined]
+        for text in texts:
             sha.update(len(text).to_bytes(8, "little") + text)
-    elif extent := tensor.meta.get("file"):
-        file, start, size = extent
-        with file.open("rb") as data:
-            data.seek(start)
-            for at in range(0, size, BLOCK_BYTES):
-                sha.update(data.read(min(size - at, BLOCK_BYTES)))
+        stored = len(texts)
     else:
-        tensor.tofile(SimpleNamespace(write=sha.update))  # type: ignore[attr-defined]
+        needed = (needed * tensor.dtype.bitwidth + 7) // 8
+        if extent := tensor.meta.get("file"):
+            file, start, size = extent
+            with file.open("rb") as data:
+                data.seek(start)
+                for at in range(0, size, BLOCK_BYTES):
+                    write(data.read(min(size - at, BLOCK_BYTES)))
+        else:
+            tensor.tofile(SimpleNamespace(write=write))  # type: ignore[attr-defined]
+    if stored != needed:
+        name = (tensor.name or "")[:80]
+        raise ValueError(f"the tensor {name!r} has values of {stored} bytes, its shape takes {needed}")
     return Digest(sha.hexdigest())
 
 

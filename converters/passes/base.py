@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from onnxreg.converters.onnx.elements import tensor_bytes
-from onnxreg.converters.onnx.external_data import check_inline
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
@@ -133,7 +132,10 @@ class GraphPass(Pass[Any, Any]):
         if not isinstance(subject, onnx.ModelProto):
             raise InputError(f"{self.id} takes an ONNX graph, not {type(subject).__name__}")
         for tensor in subject.graph.initializer:
-            check_inline(tensor, self.id)
+            if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+                raise InputError(
+                    f"{self.id}: the weight {tensor.name} has not as many bytes as its shape takes"
+                )
         try:
             check_light(without_weights(subject))
         except onnx.checker.ValidationError as error:

@@ -84,7 +84,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
         config = subject.with_suffix(f".{kind}.config")
         try:
-            self._convert(subject, target)
+            outputs = _outputs(self._convert(subject, target), self._feed)
             config.write_text(operator_config(target, self.params.enable_type_reduction), encoding="utf-8")
         except Exception as error:
             full = shutil.disk_usage(target.parent).free < subject.stat().st_size
@@ -95,7 +95,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             raise ConversionError(
                 f"ONNX Runtime could not write ORT format: {type(error).__name__}"
             ) from error
-        return OrtFiles(target, config, self._sort(target))
+        return OrtFiles(target, config, self._sort(target, outputs))
 
     def ensures(self, before: Mapping[str, Any], after: OrtFiles) -> dict[str, Any]:
         with after.path.open("rb") as file:
@@ -105,7 +105,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             raise ConversionError("ONNX Runtime's operator config names no operator")
         return {"canonical": after.reproducible}
 
-    def _convert(self, source: Path, target: Path) -> None:
+    def _convert(self, source: Path, target: Path) -> Any:
         import onnxruntime as ort
 
         options = session_options()
@@ -113,23 +113,30 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
         disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
-        ort.InferenceSession(
+        return ort.InferenceSession(
             str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
 
-    def _sort(self, path: Path) -> bool:
-        """Replace a file by its canonical form; False, and nothing done, if that is not the same model."""
+    def _sort(self, path: Path, optimized: list[bytes]) -> bool:
+        """Replace a file by its canonical form; False, and nothing done, if that is not the same model.
+
+        `optimized` are the outputs of the graph before it was written.
+        """
         canonical = path.with_suffix(".canonical.ort")
-        is_same = canonicalize(path, canonical) and self._outputs(path) == self._outputs(canonical)
+        is_same = canonicalize(path, canonical)
+        if is_same:
+            outputs = _outputs(load_session(canonical), self._feed)
+            is_same = outputs == optimized or outputs == _outputs(load_session(path), self._feed)
         if is_same:
             canonical.replace(path)
         canonical.unlink(missing_ok=True)
         return is_same
 
-    def _outputs(self, path: Path) -> list[bytes]:
-        """Each output to the bit; the texts of an array are not in its own bytes."""
-        arrays = run_session(load_session(path), self._feed).values()
-        return [repr(one.tolist()).encode() if one.dtype == object else one.tobytes() for one in arrays]
+
+def _outputs(session: Any, feed: Mapping[str, Any]) -> list[bytes]:
+    """Each output to the bit; the texts of an array are not in its own bytes."""
+    arrays = run_session(session, feed).values()
+    return [repr(one.tolist()).encode() if one.dtype == object else one.tobytes() for one in arrays]
 
 
 def operator_config(path: Path, with_types: bool) -> str:

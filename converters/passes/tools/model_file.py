@@ -64,7 +64,7 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
-            path.write_bytes(model.SerializeToString(deterministic=True))
+            path.write_bytes(model.SerializeToString())  # without maps, there is one order of fields
             return (path.name,)
         path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
         return path.name, data.name

@@ -80,7 +80,7 @@ def test_a_file_that_would_be_another_model_stays_as_it_was(
     if what == "another head":
         monkeypatch.setattr(ort_format, "canonicalize", lambda source, target: False)
     else:
-        answers = iter([{"y": np.float32(1)}, {"y": np.float32(2)}])
+        answers = iter([{"y": np.float32(number)} for number in range(3)])
         monkeypatch.setattr(ort_format, "run_session", lambda session, feed: next(answers))
     files, step = run("ort", OrtFormat(FEED), write_model(tmp_path), "fp32")
     assert files.reproducible is False
