@@ -49,13 +49,6 @@ def test_unknown_rank_is_not_a_scalar(tmp_path: Path) -> None:
     assert facts.inputs[0].to_json() == {"name": "x", "dtype": "float32"}
 
 
-def test_initializers_that_are_inputs_are_no_inputs(tmp_path: Path) -> None:
-    text = (
-        f"{HEAD} g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {{1.0, 2.0}}> {{ y = Add(x, w) }}"
-    )
-    assert [spec.name for spec in facts_of(tmp_path, text).inputs] == ["x"]
-
-
 def test_operators_carry_since_versions_and_types(tmp_path: Path) -> None:
     facts = facts_of(
         tmp_path,
@@ -149,29 +142,6 @@ def test_functions_of_another_opset_are_listed_under_it(tmp_path: Path) -> None:
     assert [(entry.name, entry.opset) for entry in facts.operators] == [("Relu", 6), ("Relu", 14)]
 
 
-def test_operators_beyond_the_default_domain_are_qualified(tmp_path: Path) -> None:
-    facts = facts_of(
-        tmp_path,
-        """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
-        g (float[n] x) => (float[n] y) { y = com.microsoft.Gelu(x) }""",
-    )
-    assert facts.operator_names == ("com.microsoft:Gelu",)
-    assert (facts.operators[0].domain, facts.operators[0].opset) == ("com.microsoft", 1)
-    assert facts.opset_imports == {"ai.onnx": 18, "com.microsoft": 1}
-    assert (facts.opset, facts.ir_version, facts.ort_format) == (18, 8, None)
-
-
-def test_fields_are_the_json_of_a_manifest(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, f"{HEAD} g (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
-    fields = facts.fields()
-    assert fields["metadata"]["opset"] == 18
-    assert fields["metadata"]["operators"] == ["Relu"]
-    assert fields["metadata"]["inputs"] == [
-        {"name": "x", "dtype": "float32", "axes": ["n"], "shape": [{"kind": "dynamic", "name": "n"}]}
-    ]
-    assert "ort_format" not in fields
-
-
 def weights_model(nodes: list[onnx.NodeProto], **tensors: np.ndarray) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
@@ -182,20 +152,6 @@ def weights_model(nodes: list[onnx.NodeProto], **tensors: np.ndarray) -> onnx.Mo
     )
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
-
-
-def test_weights_float(tmp_path: Path) -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])]
-    model = weights_model(nodes, w=np.zeros((64, 32), np.float32), b=np.zeros(32, np.float32))
-    onnx.save(model, tmp_path / "m.onnx")
-    facts = inspect_onnx(tmp_path / "m.onnx")
-    assert facts.weights.to_json() == {
-        "weights_quantized": 0,
-        "weights_total": 1,
-        "bytes_quantized": 0,
-        "bytes_total": 64 * 32 * 4,
-    }
-    assert facts.precision == "float32"
 
 
 def test_weights_shared_by_two_nodes_count_once(tmp_path: Path) -> None:

@@ -114,11 +114,6 @@ def test_a_cache_that_is_not_known_is_not_recorded(tmp_path: Path, inputs: list[
     assert cache_of(tmp_path, inputs, {"genai_config.json": GENAI}) is None
 
 
-def test_an_open_head_size_needs_the_settings(tmp_path: Path) -> None:
-    inputs = decoder(shape=("batch", 8, "past", "kv_cache_dim"))
-    assert cache_of(tmp_path, inputs, {"config.json": CONFIG}) is None
-
-
 def test_files_that_are_added_are_read(tmp_path: Path) -> None:
     """A graph as Optimum writes it, with its past and its config."""
     names = [f"past_key_values.0.{side}" for side in ("key", "value")]

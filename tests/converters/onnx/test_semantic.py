@@ -313,29 +313,3 @@ def test_weights_by_hand(digest: Any) -> None:
     )
     text = json.dumps(rows, separators=(",", ":"))
     assert digest(model).weights.hex == hashlib.sha256(text.encode()).hexdigest()
-
-
-def test_external_data_is_read_in_blocks(tmp_path: Path) -> None:
-    """256 MB of weights raise the peak of memory by less than 64 MB."""
-    count = 64 * 2**20
-    tensor = TensorProto(
-        name="w", data_type=TensorProto.FLOAT, dims=[count], data_location=TensorProto.EXTERNAL
-    )
-    for key, value in (("location", "w.bin"), ("offset", "0"), ("length", str(count * 4))):
-        tensor.external_data.add(key=key, value=value)
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [count]) for name in ("x", "y")]
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])], "g", value[:1], value[1:], [tensor]
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
-    with (tmp_path / "w.bin").open("wb") as file:
-        file.truncate(count * 4)
-    code = (
-        "import resource, sys; from pathlib import Path; from onnxreg.converters.onnx import inspect_onnx;"
-        f"small, large = Path({str(tmp_path / 's.onnx')!r}), Path({str(tmp_path / 'm.onnx')!r});"
-        "inspect_onnx(small); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
-        "inspect_onnx(large); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
-    )
-    onnx.save(model_of(), tmp_path / "s.onnx")
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 64 * 2**10

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.passes.base import Pass, PassParams, run, skip
+from onnxreg.converters.passes.base import Pass, PassParams, run
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -57,8 +57,3 @@ def test_requirements_come_first_and_postconditions_last() -> None:
 def test_a_wrong_parameter_names_pass_and_parameter(params: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"a parameter of pass Double is not valid at {next(iter(params))}"):
         Double(**params)
-
-
-def test_a_skipped_step_says_why() -> None:
-    step = skip("d", Double(), "origin", "missing dependency: abacus")
-    assert (step.skipped, step.params, step.input) == ("missing dependency: abacus", {"times": 2}, "origin")

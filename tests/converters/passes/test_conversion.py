@@ -155,15 +155,6 @@ def test_the_package_that_the_dynamo_exporter_needs_is_named(
     assert "[export]" in caught.value.hint
 
 
-def test_an_import_that_fails_within_the_exporter_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    def export(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("wrapped") from ModuleNotFoundError("no", name="onnx_ir.passes")
-
-    monkeypatch.setattr(torch.onnx, "export", export)
-    with pytest.raises(HostError, match="needs onnx_ir"):
-        run("fp32", OnnxConversion(), plain())
-
-
 @pytest.mark.parametrize(
     ("opset", "told"),
     [
@@ -214,16 +205,6 @@ def test_constants_are_folded_or_left() -> None:
         return len(run("fp32", OnnxConversion(do_constant_folding=fold), subject)[0].graph.node)
 
     assert nodes(True) < nodes(False)
-
-
-@pytest.mark.parametrize("dynamo", [True, "auto"])
-def test_the_dynamo_exporter_leaves_no_constants_unfolded(dynamo: Any) -> None:
-    with pytest.raises(InputError, match="always folds"):
-        run(
-            "fp32",
-            OnnxConversion(use_dynamo_exporter=dynamo, do_constant_folding=False),
-            TorchModel(Toy(), inputs()),
-        )
 
 
 def test_an_exporter_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -227,11 +227,6 @@ def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path)
         ModelBuilder(precision="int3")
 
 
-def test_bf16_is_refused_with_the_reason() -> None:
-    with pytest.raises(InputError, match=r"ONNX Runtime cannot run bf16 on the CPU.*use fp16"):
-        ModelBuilder(precision="bf16")
-
-
 NEXT: dict[str, dict[str, Any]] = {
     "OnnxDynamicQuantization": {},
     "OnnxBlockWiseRtnQuantization": {"block_size": 32},

@@ -153,15 +153,6 @@ def test_a_row_of_another_range_takes_its_own_scale(factor: float, tmp_path: Pat
     assert after.SerializeToString(deterministic=True) == own.SerializeToString(deterministic=True)
 
 
-def test_a_row_of_zeros_is_quantized_without_a_warning(tmp_path: Path) -> None:
-    def clear(weights: dict[str, Any]) -> None:
-        weights["table"][3] = 0
-
-    after, result = run("rows", model(0, clear), parent(tmp_path, "rows"))
-    assert result["scales"]["own_scales"] == 1
-    assert (arrays(after)["table_codes"][3] == 0).all()
-
-
 def test_a_weight_that_the_parent_lacks_has_its_own_scales(tmp_path: Path) -> None:
     scales = parent(tmp_path, "per channel")
     renamed = model()

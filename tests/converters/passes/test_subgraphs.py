@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support.processor import no_quadratic_time
 
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.tools.graph import drop_unread_weights, factors
+from onnxreg.converters.passes.tools.graph import factors
 from onnxreg.schema.core.errors import ConversionError
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -92,12 +91,3 @@ def test_branches_may_pass_values_on_under_the_same_names() -> None:
     )
     onnx.checker.check_model(subject, full_check=True)
     assert factors(subject, {"MatMul"}).keys() == {"w"}
-
-
-def test_dropping_weights_of_a_large_graph_takes_no_quadratic_time() -> None:
-    subject = model(BRANCHES, inside=False)
-    subject.graph.node[0].input.extend(f"w{number}" for number in range(40_000))
-    subject.graph.initializer.extend(onnx.TensorProto(name=f"w{number}") for number in (*range(40_000), 0, 5))
-    with no_quadratic_time():
-        drop_unread_weights(subject)
-    assert len(subject.graph.initializer) == 40_002
