@@ -77,10 +77,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Orchard",
         "a missing onnxscript is named",
-        (
-            "converters/passes/test_conversion.py::test_the_package_that_the_dynamo_exporter_needs_is_named",
-            "converters/passes/test_conversion.py::test_an_import_that_fails_within_the_exporter_names_the_package",
-        ),
+        ("converters/passes/test_conversion.py::test_the_package_that_the_dynamo_exporter_needs_is_named",),
     ),
     (
         "Orchard",
@@ -178,10 +175,10 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Olive",
-        "OrtMixedPrecision: op_block_list and max_trials count",
+        "OrtMixedPrecision: op_block_list counts",
         (
             "converters/passes/test_mixed_precision.py::test_listed_operators_stay_float32_though_the_search_needs_none",
-            "converters/passes/test_mixed_precision.py::test_one_trial_is_enough_or_an_error_that_says_so",
+            "converters/passes/test_mixed_precision.py::test_a_search_that_ends_early_says_so",
         ),
     ),
     (
@@ -218,7 +215,7 @@ REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Olive",
         "ModelBuilder bf16: ONNX Runtime has no CPU kernels, so nothing could be compared",
-        ("converters/passes/test_model_builder.py::test_bf16_is_refused_with_the_reason",),
+        ("converters/passes/test_model_builder.py::test_invalid_sources_and_parameters_are_refused",),
     ),
     (
         "Olive",

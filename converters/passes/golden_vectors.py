@@ -19,12 +19,8 @@ class Outputs:
     outputs: Mapping[str, golden.Tensors]
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """The file that was written, and the cases that it was written from."""
-
-    path: Path
-    cases: tuple[golden.GoldenCase, ...]
+Vectors = tuple[Path, tuple[golden.GoldenCase, ...]]
+"""The file that was written, and the cases that it was written from."""
 
 
 class GoldenParams(PassParams):
@@ -58,14 +54,15 @@ class GoldenVectors(Pass[Outputs, Vectors]):
         )
         path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
         path.write_bytes(golden.encode(cases))
-        return Vectors(path, cases)
+        return path, cases
 
     def ensures(self, before: Mapping[str, Any], after: Vectors) -> dict[str, Any]:
         """The file, read back, holds what the graph gave."""
-        written = golden.decode(after.path.read_bytes(), after.path.name)
-        pairs = zip(written, after.cases, strict=True)
+        path, cases = after
+        written = golden.decode(path.read_bytes(), path.name)
+        pairs = zip(written, cases, strict=True)
         comparisons = [item for case, computed in pairs for item in golden.compare(case, computed.outputs)]
         if not all(item.passed for item in comparisons):
-            raise ConversionError(f"{after.path.name} does not hold what the graph gave")
+            raise ConversionError(f"{path.name} does not hold what the graph gave")
         tolerances = {item.output: item.tolerance.atol for item in comparisons}
         return {"cases": len(written), "values": sum(item.values for item in comparisons), "atol": tolerances}

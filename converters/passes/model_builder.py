@@ -12,8 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import field_validator
-
 from onnxreg.converters.onnx.facts import inspect_onnx, weight_type
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
@@ -77,13 +75,6 @@ class ModelBuilderParams(base.PassParams, title="Params"):
     precision: Literal["int4", "int8", "fp16", "fp32"]
     int4_block_size: Literal[16, 32, 64, 128, 256] = 32
     int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
-
-    @field_validator("precision", mode="before")
-    @classmethod
-    def _runs_on_a_cpu(cls, value: Any) -> Any:
-        if value == "bf16":
-            raise ValueError("ONNX Runtime cannot run bf16 on the CPU, so nothing can be compared: use fp16")
-        return value
 
 
 class ModelBuilder(base.Pass[Decoder, Generator]):

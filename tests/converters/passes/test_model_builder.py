@@ -223,8 +223,9 @@ def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path)
         run("decoder", ModelBuilder(precision="fp32"), Decoder(llama, tmp_path))
     with pytest.raises(InputError, match="at precision"):
         ModelBuilder()
-    with pytest.raises(InputError, match="at precision"):
-        ModelBuilder(precision="int3")
+    for precision in ("int3", "bf16"):
+        with pytest.raises(InputError, match="at precision"):
+            ModelBuilder(precision=precision)
 
 
 NEXT: dict[str, dict[str, Any]] = {
