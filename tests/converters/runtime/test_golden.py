@@ -73,16 +73,6 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     assert write_vectors(graph).read_bytes() == before
 
 
-def test_the_step_is_recorded(tmp_path: Path) -> None:
-    graph = write_graph(tmp_path / "model.onnx")
-    feeds = golden.feeds_of(sample(), LABELS)
-    outputs = {case: Runnable(graph).run(feed) for case, feed in feeds.items()}
-    _, step = run("golden-fp32", GoldenVectors(tolerance=0.01), Outputs(graph, feeds, outputs), "fp32")
-    assert (step.pass_, step.version, step.input) == ("golden-vectors", 1, "fp32")
-    assert step.params["tolerance"] == 0.01
-    assert (step.result["cases"], step.result["values"]) == (2, (13 + 32) * LABELS)
-
-
 @pytest.mark.parametrize(("error", "passed"), [(0.0, True), (5e-4, True), (0.02, False), (math.nan, False)])
 def test_a_runtime_that_computes_something_else(tmp_path: Path, error: float, passed: bool) -> None:
     vectors = write_vectors(write_graph(tmp_path / "model.onnx")).read_bytes()
@@ -215,13 +205,3 @@ def test_inputs_that_do_not_run(tmp_path: Path) -> None:
     graph = Runnable(write_graph(tmp_path / "model.onnx"))
     with pytest.raises(InputError, match=r"model\.onnx does not run on these inputs"):
         graph.run({"input_ids": np.array([1]), "attention_mask": np.array([1])})
-
-
-def test_an_output_that_is_not_a_tensor(tmp_path: Path) -> None:
-    graph = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]>'
-        "g (float[n] x) => (seq(float[n]) parts) { parts = SequenceConstruct(x) }"
-    )
-    onnx.save(graph, tmp_path / "model.onnx")
-    with pytest.raises(InputError, match=r"the output parts is not a tensor: it is seq\(tensor\(float\)\)"):
-        Runnable(tmp_path / "model.onnx").run({"x": np.ones(2, np.float32)})

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 
-from onnxreg.converters.runtime.sessions import load_session, one_torch_thread
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError
 
 
@@ -33,18 +32,6 @@ def test_a_file_that_is_no_model_is_named_without_its_path(tmp_path: Path) -> No
         ConversionError, match=r"^ONNX Runtime cannot load m\.onnx: Protobuf parsing failed\.$"
     ):
         load_session(tmp_path / "m.onnx")
-
-
-def test_the_thread_count_of_torch_is_put_back() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(KeyError), one_torch_thread():
-            assert torch.get_num_threads() == 1
-            raise KeyError
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_onnx_runtime_keeps_nothing_for_its_makers(tmp_path: Path) -> None:

@@ -238,23 +238,6 @@ def test_a_head_that_was_never_trained_is_refused(task: str, suffix: str, make_c
     assert caught.value.hint
 
 
-def test_companions_and_fields(make_checkpoint: Make, tmp_path: Path) -> None:
-    found = {
-        task: draft_of(make_checkpoint("bert", task=GIVES[task][0]), task, tmp_path / task)
-        for task in ("pooling", "question-answering", "zero-shot-classification")
-    }
-    assert {task: draft.fields["task"] for task, draft in found.items()} == {
-        "pooling": "pooling",
-        "question-answering": "question-answering",
-        "zero-shot-classification": "text-classification",
-    }
-    for task, draft in found.items():
-        labelled = task == "zero-shot-classification"
-        assert ("labels" in draft.fields) is labelled
-        assert ("labels" in {file.role for file in draft.companions}) is labelled
-        assert ("id2label" in json.loads((draft.root / "config.json").read_text())) is labelled
-
-
 def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
     make_checkpoint: Make, tmp_path: Path
 ) -> None:

@@ -131,14 +131,6 @@ def test_the_class_keeps_its_name_and_the_file_its_special_tokens(checkpoint: Pa
     assert len(json.loads((published / "tokenizer.json").read_text())["added_tokens"]) == len(BERT)
 
 
-def test_a_class_is_published_by_a_name_that_transformers_4_has(checkpoint: Path, tmp_path: Path) -> None:
-    write(checkpoint, "PreTrainedTokenizerFast", BERT, word_piece, LOWER)
-    published = publish(checkpoint, "default", tmp_path / "work")
-    config = json.loads((published / "tokenizer_config.json").read_text())
-    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert "backend" not in config
-
-
 def pair_of(family: str, directory: Path, **config: Any) -> Any:
     """Save a classifier with a tokenizer that gives the second text another type; return the tokenizer."""
     import torch
