@@ -169,3 +169,19 @@ def test_prints_of_a_factory_go_to_stderr(tmp_path: Path, capsys: pytest.Capture
     )
     code.make(code.find("f.py:build", tmp_path), {})
     assert capsys.readouterr() == ("", "building\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def build():\n    pass\nfrom os import system as build\n",
+        "import os, functools\nbuild = functools.partial(os.system, 'touch ran')\n",
+        "from logging.config import ThreadingTCPServer as build\n",
+    ],
+)
+def test_a_function_of_another_module_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "net.py").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=r"net\.py does not define build: it is of"):
+        code.make(code.find("net.py:build", tmp_path), {})
+    with pytest.raises(InputError, match=r"tarfile does not define bltn_open: it is of _?io"):
+        code.make(code.find("tarfile:bltn_open", Path()), {})
