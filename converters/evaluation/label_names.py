@@ -1,11 +1,14 @@
 """The labels of a suite's gold and those of a model: which mean the same.
 
 OpenMed compares canonical names: it gives `FIRSTNAME` and `first_name` the name FIRST_NAME, and NAME and `patient` the
-name PERSON. `OPENMED` has these names as facts about OpenMed (openmed/core/labels.py, Apache-2.0).
+name PERSON. `openmed_labels.json` has these names with their other spellings, without separators, as facts about OpenMed
+(openmed/core/labels.py, Apache-2.0).
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,44 +16,6 @@ from msgspec.structs import replace
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
-
-OPENMED = {
-    "PERSON": "name patient doctor fullname",
-    "FIRST_NAME": "givenname",
-    "LAST_NAME": "surname familyname",
-    "PREFIX": "title",
-    "USERNAME": "userhandle",
-    "EMAIL": "emailaddress",
-    "PHONE": "phonenumber telephone fax",
-    "URL": "urlpersonal personalurl website",
-    "LOCATION": "city state country county region place",
-    "STREET_ADDRESS": "address street secondaryaddress",
-    "ZIPCODE": "zip postcode postalcode",
-    "GPS_COORDINATES": "gps",
-    "DATE_OF_BIRTH": "dob birthdate",
-    "ID_NUM": "id identifier medicalrecordnumber mrn nhsnumber nhs nationalid cpf cnpj nir steuerid codicefiscale dni nie "
-    "bsn aadhaar teudatzehut tz npi",
-    "SSN": "socialsecuritynumber",
-    "ACCOUNT_NUMBER": "accountname bankaccount",
-    "CREDIT_CARD": "creditdebitcard creditcardnumber",
-    "BIC": "swift",
-    "CURRENCY": "currencycode currencyname currencysymbol",
-    "GENDER": "sex",
-    "ORGANIZATION": "company employer",
-    "JOB_DEPARTMENT": "department",
-    "OCCUPATION": "profession",
-    "IP_ADDRESS": "ip",
-    "VEHICLE_REGISTRATION": "vrm licenseplate",
-    "MICROORGANISM": "microbe organism pathogen",
-    "ANTIBIOTIC": "antimicrobial",
-    "SUSCEPTIBILITY": "susceptibilityresult",
-    "CONDITION": "disease diagnosis finding problem disorder syndrome",
-    "MEDICATION": "drug chemical substance",
-    "LAB_TEST": "test lab measurement analyte",
-    "PROCEDURE": "surgery operation intervention",
-    "BODY_SITE": "bodypart anatomy anatomical organ",
-}
-"""OpenMed's names with their other spellings, without separators; a name that is not here has one spelling."""
 
 
 def match_labels(
@@ -114,8 +79,14 @@ def _relabel(spans: Iterable[TextSpan], names: Mapping[str, str | None]) -> tupl
     return tuple(merged)
 
 
+def openmed_names() -> dict[str, list[str]]:
+    """OpenMed's names with their other spellings; a name that is not there has one spelling."""
+    value: dict[str, list[str]] = json.loads(Path(__file__).with_name("openmed_labels.json").read_bytes())
+    return value
+
+
 def _aliases() -> dict[str, str]:
-    return {_plain(word): name for name, words in OPENMED.items() for word in words.split()}
+    return {_plain(word): name for name, words in openmed_names().items() for word in words}
 
 
 def _canonical(label: str, aliases: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from onnxreg.converters.passes.base import Original, Pass
@@ -21,9 +21,8 @@ from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError, suggest
+from onnxreg.converters.source.plug_ins import PlugIns
 
-GROUP = "onnxreg.passes"
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     pass_.id: pass_
     for pass_ in (
@@ -47,31 +46,15 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
 }
 
 
-def names() -> list[str]:
-    """The names of all passes; ours come first, then others' in order. Nothing of theirs is imported."""
-    return [*BUILT_IN, *sorted(_others())]
+def _accept(entry: EntryPoint, pass_: Any) -> type[Pass[Any, Any]] | None:
+    is_named = (
+        isinstance(pass_, type) and issubclass(pass_, Pass) and getattr(pass_, "id", None) == entry.name
+    )
+    return pass_ if is_named else None
 
 
-def find(name: str) -> type[Pass[Any, Any]]:
-    """The pass of this name.
-
-    Raises InputError, with the nearest names, for a name that no pass has, ConflictError if two packages
-    give it, and HostError if another package's pass does not load.
-    """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    entry = _others().get(name)
-    if entry is None:
-        raise InputError(f"no pass is called {name[:80]!r}", suggest(name, names()))
-    try:
-        pass_ = entry.load()
-    except Exception as error:
-        raise HostError(f"the pass {name} ({entry.value}) does not load: {error}") from error
-    if not (isinstance(pass_, type) and issubclass(pass_, Pass) and getattr(pass_, "id", None) == name):
-        raise HostError(
-            f"{entry.value} is not a pass with the id {name}", "report it to the authors of its package"
-        )
-    return pass_
+CATALOG: PlugIns[type[Pass[Any, Any]]] = PlugIns("onnxreg.passes", "a pass", BUILT_IN, _accept)
+find, names = CATALOG.find, CATALOG.names
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -91,18 +74,6 @@ def table() -> str:
     rows = [(f"`{name}`", _summary(pass_), _parameters(pass_)) for name, pass_ in BUILT_IN.items()]
     lines = ["| pass | what it does | parameters |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
-
-
-def _others() -> dict[str, EntryPoint]:
-    entries: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=GROUP):
-        if entry.name in BUILT_IN or entries.get(entry.name, entry).value != entry.value:
-            raise ConflictError(
-                f"two packages bring a pass called {entry.name}: {entry.value} is one of them",
-                "uninstall one of them",
-            )
-        entries[entry.name] = entry
-    return entries
 
 
 def _summary(pass_: type[Pass[Any, Any]]) -> str:

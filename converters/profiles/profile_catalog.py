@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,10 +10,8 @@ from onnxreg.converters.android import android_recipe
 from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
-from onnxreg.schema.core.errors import HostError, InputError, suggest
+from onnxreg.converters.source.plug_ins import PlugIns
 from onnxreg.schema.inputs.recipe_file import RecipeFile
-
-GROUP = "onnxreg.profiles"
 
 
 @dataclass(frozen=True)
@@ -79,25 +77,11 @@ BUILT_IN: Mapping[str, Profile] = {
 }
 
 
-def names() -> list[str]:
-    """The names of all profiles, ours first."""
-    return [*BUILT_IN, *sorted({entry.name for entry in entry_points(group=GROUP)} - BUILT_IN.keys())]
+def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
+    if not isinstance(profile, Profile):
+        return None
+    return replace(profile, name=entry.name, package=None if entry.dist is None else entry.dist.name)
 
 
-def find(name: str) -> Profile:
-    """The profile of this name.
-
-    Raises InputError, with the nearest names, for a name that none has, HostError if another package's
-    profile does not load.
-    """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    for entry in entry_points(group=GROUP, name=name):
-        try:
-            profile = entry.load()
-        except Exception as error:
-            raise HostError(f"the profile {name} ({entry.value}) does not load: {error}") from error
-        if not isinstance(profile, Profile):
-            raise HostError(f"{entry.value} is not a profile", "report it to the authors of its package")
-        return replace(profile, name=name, package=None if entry.dist is None else entry.dist.name)
-    raise InputError(f"no profile is called {name[:80]!r}", suggest(name, names()))
+CATALOG = PlugIns("onnxreg.profiles", "a profile", BUILT_IN, _accept)
+find, names = CATALOG.find, CATALOG.names

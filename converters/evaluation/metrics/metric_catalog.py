@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.converters.evaluation.metrics import built_in, spans
 from onnxreg.converters.evaluation.metrics.metric import Metric
-from onnxreg.converters.evaluation.metrics.plug_ins import PlugIns
+from onnxreg.converters.source.plug_ins import PlugIns
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The form of a metric's id, which is part of file names."""

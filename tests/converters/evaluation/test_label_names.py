@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-from onnxreg.converters.evaluation.label_names import OPENMED, match_labels
+from onnxreg.converters.evaluation.label_names import match_labels, openmed_names
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
@@ -74,8 +74,8 @@ def test_spans_that_overlap_under_one_label_count_once() -> None:
 
 
 def test_each_spelling_has_one_name() -> None:
-    words = [word for spellings in OPENMED.values() for word in spellings.split()]
-    own = {name.lower().replace("_", "") for name in OPENMED}
+    words = [word for spellings in openmed_names().values() for word in spellings]
+    own = {name.lower().replace("_", "") for name in openmed_names()}
     assert len(words) == len(set(words)) and own.isdisjoint(words)
 
 

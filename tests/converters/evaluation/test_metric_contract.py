@@ -14,12 +14,13 @@ from support.sampling import sampled
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.metrics import metric_catalog, plug_ins
+from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
 from onnxreg.converters.evaluation.scores import percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
 from onnxreg.converters.evaluation.tasks.text_tasks import LabelledText, Likelihood, Question, Texts
+from onnxreg.converters.source import plug_ins
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
