@@ -162,11 +162,7 @@ def test_a_place_that_does_not_last_is_refused(
 ) -> None:
     registry.add(make_draft())
     home = ["--registry", str(registry.store.root)]
-    for words in (
-        ["push", "acme/pii", url],
-        ["remote", "add", "x", url],
-        ["mirror", str(registry.store.root), url],
-    ):
+    for words in (["push", "acme/pii", url], ["mirror", str(registry.store.root), url]):
         assert main([*home, *words]) == 2
         assert "no backend for memory:" in capfd.readouterr().err
     assert not registry.remotes.urls and url not in registry.remotes.pins
