@@ -147,11 +147,6 @@ def test_a_state_line_offers_what_the_log_says(source: Registry) -> None:
     assert [damage.kind for damage in verify(source.store).damages] == ["state"]
 
 
-def test_a_directory_is_read_whole(source: Registry, client: Registry) -> None:
-    result = client.pull(f"{NAME}:0.1.2", str(source.store.root))
-    assert {item.since for item in result.arrivals} == {None}
-
-
 @pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
 def test_the_right_files_arrive_despite_damaged_deltas(
     source: Registry, client: Registry, server: Proxy, fault: str
@@ -255,12 +250,6 @@ def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str)
     assert not verify(source.store).damages
     collect(source.store)
     assert not verify(source.store).damages
-
-
-def test_a_dry_run_of_gc_counts_them(source: Registry) -> None:
-    _, would = owner.gc(source, 1, dry_run=True)
-    _, collected = owner.gc(source, 1)
-    assert would.freed.keys() == collected.freed.keys()
 
 
 def test_a_dropped_version_may_come_again(source: Registry, tmp_path: Path) -> None:

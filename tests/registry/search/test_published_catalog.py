@@ -35,7 +35,6 @@ from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hub.hub import open_hub
 from onnxreg.registry.store.layout import CATALOG, index_path
-from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror import mirror
@@ -138,15 +137,6 @@ def test_on_the_hub(models: Registry, tmp_path: Path, monkeypatch: pytest.Monkey
         hub.enter(monkeypatch, tmp_path / "hf")
         check_life(open_hub("hf://acme/models", create=True), models, tmp_path)
         close_session()
-
-
-def test_a_store_without_tokens_is_read_as_a_whole(models: Registry, tmp_path: Path) -> None:
-    store = memory_remote()
-    _push(models, grow.model_name(0), store)
-    copy = tmp_path / "copy"
-    assert publish(store, copy).models == 1
-    _push(models, grow.model_name(1), store)
-    assert publish(store, copy).models == 2
 
 
 def test_it_has_what_the_catalog_here_has(models: Registry, tmp_path: Path) -> None:

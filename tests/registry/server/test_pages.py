@@ -132,15 +132,6 @@ def test_an_empty_registry_says_how_to_begin(registry: Registry) -> None:
         assert "No artifact fits." in read(site, "/?q=certified").text
 
 
-def test_the_list_goes_on(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MODELS_PER_PAGE", 2)
-    first = read(shown, "/")
-    assert "/models/acme/pii" not in first.links
-    assert "/?after=acme%2Flangid" in first.links
-    assert set(crawl(shown)) >= {"/models/acme/pii", "/models/hospital/triage", "/models/tiny"}
-    assert "No model comes behind zz." in read(shown, "/?after=zz").text
-
-
 def test_a_search_is_a_query(shown: Site) -> None:
     page = read(shown, "/?q=certified+and+recall.PHONE+%3E%3D+0.99")
     assert "2 artifacts, by name, version and path" in page.text
@@ -480,16 +471,6 @@ def test_a_version_says_which_artifacts_are_refused(shown: Site, room: Registry)
     page = read(shown, "/models/acme/pii:1.1.0")
     assert "1 of 2 refused" in page.text
     assert "1 of 2 refused" in read(shown, "/models/acme/pii").text
-
-
-def test_a_damaged_model_hides_no_other(shown: Site) -> None:
-    (shown.root / index_path("tiny")).write_bytes(b"{}\n")
-    page = read(shown, "/")
-    assert "1 cannot be read; the others are shown." in page.text
-    assert "/models/acme/pii" in page.links
-    damaged = read(shown, "/models/tiny", 500)
-    assert damaged.text.startswith("Damaged")
-    assert str(shown.root) not in damaged.text + page.text
 
 
 def test_a_log_that_was_rewritten_is_not_believed(shown: Site) -> None:

@@ -79,15 +79,6 @@ def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(
     assert site.get(path).status == 404
 
 
-def test_a_cached_index_file_needs_the_token(filled: Registry) -> None:
-    path = f"/{index_path('tiny')}"
-    with running(filled.store.root, Settings("t0ken")) as guarded:
-        settle(guarded.root / path[1:])
-        for _ in range(3):
-            assert guarded.get(path, Authorization="Bearer t0ken").status == 200
-            assert guarded.get(path).status == 401
-
-
 def settle(path: Path) -> None:
     """Make a file so old that its stat says whether it changed."""
     time.sleep(max(0.0, 2.1 - (time.time() - path.stat().st_ctime)))
@@ -108,14 +99,6 @@ def test_ranges_of_a_blob(site: Site, filled: Registry, size: int) -> None:
     assert (beyond.status, beyond.headers["content-range"]) == (416, f"bytes */{size}")
     assert beyond.error["family"] == "input"
     assert site.get(path, Range="bytes=0-,0-,0-").body == data
-
-
-def test_a_document_is_given_whole(site: Site) -> None:
-    for path in ("/registry.json", "/v1/models", "/v1/models/tiny"):
-        answer = site.get(path, Range="bytes=0-1")
-        assert answer.status == 200
-        assert answer.json
-        assert "accept-ranges" not in answer.headers
 
 
 def test_a_blob_under_a_generation_key(site: Site, filled: Registry) -> None:
