@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.converters.passes.base import Pass, PassParams
 from onnxreg.converters.runtime import golden
@@ -19,8 +19,11 @@ class Outputs:
     outputs: Mapping[str, golden.Tensors]
 
 
-Vectors = tuple[Path, tuple[golden.GoldenCase, ...]]
-"""The file that was written, and the cases that it was written from."""
+class Vectors(NamedTuple):
+    """The file that was written, and the cases that it was written from."""
+
+    path: Path
+    cases: tuple[golden.GoldenCase, ...]
 
 
 class GoldenParams(PassParams):
@@ -54,7 +57,7 @@ class GoldenVectors(Pass[Outputs, Vectors]):
         )
         path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
         path.write_bytes(golden.encode(cases))
-        return path, cases
+        return Vectors(path, cases)
 
     def ensures(self, before: Mapping[str, Any], after: Vectors) -> dict[str, Any]:
         """The file, read back, holds what the graph gave."""

@@ -77,7 +77,7 @@ def test_onnx_runtime_alone(encoder: bytes) -> None:
 
 @pytest.mark.parametrize(
     "params",
-    [{"model_type": "brt"}, {"opt_level": 3}, {"only_onnxruntime": True, "opt_level": 0}, {"num_heads": -1}],
+    [{"model_type": "brt"}, {"opt_level": 3}, {"num_heads": -1}],
 )
 def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
