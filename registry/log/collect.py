@@ -110,18 +110,25 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
     """Every push that may not have seen the condemnation has ended, or will fail to commit; counts the latter."""
-    fenced, deadline = 0, time.monotonic() + patience
+    fenced = 0
+    deadline = time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
-        pause = 0.01
-        while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
-            if time.monotonic() >= deadline:
-                _fence(remote, push, intent, data)
-                fenced += 1
-                break
-            time.sleep(pause)
-            pause = min(1.0, pause * 2)
+        if _outlasts(remote, intent, deadline):
+            _fence(remote, push, intent, data)
+            fenced += 1
         remote.remove_note("intents", intent)
     return fenced
+
+
+def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
+    """Return True if a push is still announced when patience ends; not one that is dead for certain."""
+    pause = 0.01
+    while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(pause)
+        pause = min(1.0, pause * 2)
+    return False
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
