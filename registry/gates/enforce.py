@@ -148,7 +148,7 @@ class ChannelGate:
         self._check_promoted(move, f"{name} was moved to {move.version}")
         hours = self.hours(move.manifest, move.time) if any(rule.min_hours for rule in self.rules) else None
         judged = self.judge(move.version, hours=hours, past=self.moves[:-1])
-        self._check_met(judged, f"{name} is {move.version}, which")
+        _check_met(judged, f"{name} is {move.version}, which")
 
     def check_rollout(self) -> None:
         """Raise GateError if the channel is governed, and the version of its rollout was not promoted or fails the policy."""
@@ -161,7 +161,7 @@ class ChannelGate:
         if self.rules:
             self._check_promoted(step, f"{rollout.to} is rolled out to {name}")
             judged = self.judge(rollout.to, STEP_DEMANDS)
-            self._check_met(judged, f"{rollout.to}, which is rolled out to {name},")
+            _check_met(judged, f"{rollout.to}, which is rolled out to {name},")
 
     def check_past(self) -> None:
         """Check the evidence of each promotion, that no policy was older than the one before it, and the limits of changes.
@@ -189,9 +189,10 @@ class ChannelGate:
             raise UnpromotedError(f"{moved} without a promotion", PROMOTE_ADVICE)
         check_evidence(self.log, self.policies, move)
 
-    def _check_met(self, judged: PromotionEvidence, subject: str) -> None:
-        if judged.failed:
-            raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
+
+def _check_met(judged: PromotionEvidence, subject: str) -> None:
+    if judged.failed:
+        raise GateError(f"{subject} does not meet the policy: {judged.faults}", PROMOTE_ADVICE)
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
@@ -208,9 +209,8 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """The number of the policy that a promotion names.
-
-    Raise GateError if the registry never had it, or the evidence is not about this very move.
+    """The number of the policy that a promotion names. GateError if the registry never had it, or the evidence is not
+    about this very move.
     """
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
@@ -271,7 +271,7 @@ def check_holder(
 
 def promotion_documents(log: Log) -> set[Digest]:
     """List the documents by which an offline reader can judge governed channels."""
-    governed = {channel: current for channel, current in log.channels.items() if current.evidence}
+    governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     promoted = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in promoted for digest in (event.manifest, event.evidence) if digest}
     for current in governed.values():

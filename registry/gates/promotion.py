@@ -283,7 +283,8 @@ class Rollouts:
             rollout, about = _current(log, channel), stamp(name, self.actor, reason)
             about |= self._promotion(log, channel, rollout, about["time"])
             about |= {"tag": channel, "version": rollout.to, "manifest": rollout.manifest}
-            log.finish(Tag(**about, expects=log.channels[channel].manifest))
+            del log.rollouts[channel]  # so that the channel may move
+            log.append(Tag(**about, expects=log.channels[channel].manifest))
 
         return self._change(name, channel, finish)
 

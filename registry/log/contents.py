@@ -132,10 +132,9 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
     yield from manifest.files
 
 
-def download_files(manifest: Manifest, artifact: Artifact) -> Iterator[FileEntry]:
+def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
     """The files that a device downloads for an artifact: its own, and the companions but for the evidence."""
-    yield from artifact.all_files()
-    yield from (entry for entry in manifest.files if entry.role not in EVIDENCE)
+    return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:

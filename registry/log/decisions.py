@@ -57,8 +57,7 @@ class Decisions:
     """
 
     def __init__(self, store: RegistryStore, actor: str | None = None) -> None:
-        self.store = store
-        self.actor = actor
+        self.store, self.actor = store, actor
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version; nothing happens if it is there.

@@ -627,11 +627,6 @@ class Log:
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
-    def finish(self, event: Tag) -> LogLine:
-        """Move a channel to the version that is rolled out to it."""
-        self.rollouts.pop(event.tag)
-        return self.append(event)
-
     def check_own(self) -> None:
         """ConflictError in a mirror: only lines of the registry that it copies are added there."""
         if self.mirrored:

@@ -34,7 +34,6 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
 FIRST_VERSION = Version(0, 1, 0)
-MAX_KNOWN_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class KnownFiles:
         """Write the new records; earlier states of the same files are forgotten."""
         if self._new:
             earlier = [item for path, item in self._known.items() if path not in self._new]
-            latest = [*earlier, *self._new.values()][-MAX_KNOWN_FILES:]
+            latest = [*earlier, *self._new.values()][-10_000:]
             with suppress(OSError, RegError):
                 replace_file(self._path, _KnownFilesFile(latest).encode())
 

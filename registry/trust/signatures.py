@@ -208,10 +208,7 @@ def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
-    """One signature on a version, or on an evaluation of an artifact (`version` is None), and its verdict.
-
-    Line `seq` announced it by `event`.
-    """
+    """A signature on a version (None: on an evaluation), and its verdict. Line `seq` announced it by `event`."""
 
     seq: int
     event: Attest
