@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from support.servers import s3servers
 
-from onnxreg.registry.store import aws
-from onnxreg.registry.store.bucket_url import BucketUrl
+from onnxreg.registry.store.bucket_url import BucketUrl, aws_settings
 
 SOON = datetime.now(UTC) + timedelta(hours=1)
 ROLE = {"AccessKeyId": "ROLEKEY", "SecretAccessKey": "ROLESECRET", "Token": "TOKEN", "Code": "Success"}
@@ -97,7 +96,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
 
 def settings(url: str = "s3://models/x") -> dict[str, Any]:
     parsed = BucketUrl.parse(url)
-    return aws.settings(parsed.url, parsed.bucket, dict(parsed.options))
+    return aws_settings(parsed.url, parsed.bucket, dict(parsed.options))
 
 
 def key(url: str = "s3://models/x") -> str:
@@ -122,8 +121,8 @@ def test_of_a_login_in_a_browser(bare: pytest.MonkeyPatch, double: str, tmp_path
     (cache / f"{hashlib.sha1(b'lab').hexdigest()}.json").write_text(json.dumps(token))
     bare.setenv("AWS_ENDPOINT_URL_SSO", double)
     code = """
-from onnxreg.registry.store import aws
-print(aws.settings("s3://m", "m", {"profile": "login"})["credential_provider"]()["access_key_id"])
+from onnxreg.registry.store.bucket_url import aws_settings
+print(aws_settings("s3://m", "m", {"profile": "login"})["credential_provider"]()["access_key_id"])
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "ROLEKEY\n", "botocore finds the home directory when it is imported"
