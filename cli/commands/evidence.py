@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnxreg.cli.services.prove_service import ArtifactProof
     from onnxreg.registry.read.versions import Release
     from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
+    from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
     from onnxreg.schema.log.summary import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact
 
@@ -234,7 +234,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
     Raises NotFoundError without any, IntegrityError if one contradicts the manifest.
     """
     from onnxreg.registry.log.lookup import read_blob
-    from onnxreg.schema.gates.evaluation import EvaluationDocument
+    from onnxreg.schema.gates.statements import EvaluationDocument
     from onnxreg.schema.log.summary import CERTIFICATE
 
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}

@@ -14,7 +14,7 @@ from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import Release
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+    from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
     from onnxreg.schema.manifest.parts import Check, Step
 

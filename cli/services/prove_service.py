@@ -12,7 +12,7 @@ from onnxreg.cli.render.output import printable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, full_precision_ancestor
+from onnxreg.schema.gates.statements import FaithfulnessReport, full_precision_ancestor
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import cpu_model, instruction_set
 from onnxreg.schema.core.errors import ConversionError, why
-from onnxreg.schema.formats.benchmark import BenchmarkDocument
+from onnxreg.schema.gates.statements import BenchmarkDocument
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

@@ -1,6 +1,6 @@
 """Certificates: the figures behind the verdict on one artifact, and, if they are published, the scores behind those.
 
-A certificate is an evaluation document (`schema.gates.evaluation`) with a record for each metric. Aggregates only: no
+A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. Aggregates only: no
 text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
 """
 
@@ -19,7 +19,7 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
+from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
 from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 
@@ -134,7 +134,7 @@ def path_of(artifact: str) -> str:
 
 
 def record(judgement: Judgement) -> dict[str, Any]:
-    """The record of one metric, in JSON form: see `schema.gates.evaluation.MetricRecord`."""
+    """The record of one metric, in JSON form: see `schema.gates.statements.MetricRecord`."""
     value: dict[str, Any] = {
         "metric": judgement.metric.id,
         "version": judgement.metric.version,

@@ -11,7 +11,7 @@ from onnxreg.converters.prove.formula import UnprovableError
 from onnxreg.converters.prove.match import Matcher
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, LargestError, RuleCount
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, LargestError, RuleCount
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_CHARACTERS = 1000

@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.core.digest import Digest
     from onnxreg.schema.core.ref import Ref
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
-    from onnxreg.schema.gates.evaluation import EvaluationDocument
-    from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
+    from onnxreg.schema.gates.statements import (
+        BenchmarkDocument,
+        EvaluationDocument,
+        FaithfulnessReport,
+        RecordedProof,
+    )
     from onnxreg.schema.inputs.trust_file import Trust
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -69,7 +72,7 @@ def attest(
     Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
     was made against another parent than the artifact's; `label` is its name in errors.
     """
-    from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
+    from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
     media_type, evaluation = EVALUATION, read_evaluation(report, label)
     artifact = _artifact(published, evaluation.artifact, "the report")
@@ -100,7 +103,7 @@ def attest_proof(
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
     """Put a benchmark on record, as `attest` does an evaluation. No gate looks at it."""
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+    from onnxreg.schema.gates.statements import BenchmarkDocument
 
     for item in BenchmarkDocument.decode(report, label).artifacts:
         _artifact(published, item.artifact, label)
@@ -128,7 +131,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
     A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
     """
-    from onnxreg.schema.gates.faithfulness import RecordedProof
+    from onnxreg.schema.gates.statements import RecordedProof
 
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines: dict[Digest, int] = {}
@@ -185,7 +188,7 @@ def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
 
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
-    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+    from onnxreg.schema.gates.statements import BenchmarkDocument
 
     version = read_version(reader, ref)
     log = load(reader, version.name)

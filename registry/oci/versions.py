@@ -42,7 +42,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.formats.sbom import BomSubject, bill
-from onnxreg.schema.gates.evaluation import EVALUATION
+from onnxreg.schema.gates.statements import EVALUATION
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 

@@ -30,14 +30,14 @@ from onnxreg.schema.signing.dsse import (
 )
 
 if TYPE_CHECKING:
-    from onnxreg.schema.gates.evaluation import EvaluationDocument
     from onnxreg.schema.gates.policy import PolicyLog
+    from onnxreg.schema.gates.statements import EvaluationDocument
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
-"""The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
+"""The media type of a statement with the measured speed of a version's artifacts: `schema/gates/statements.py`."""
 PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
-"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
+"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/statements.py`."""
 KINDS = {
     "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
     PROOF: "proof",
@@ -170,11 +170,11 @@ class RecordedStatement:
         if signed is not None:
             data = canonical.encode(signed.predicate)
         if kind == "evaluation":
-            from onnxreg.schema.gates.evaluation import read_evaluation
+            from onnxreg.schema.gates.statements import read_evaluation
 
             report: Any = read_evaluation(data, "an evaluation")
         else:
-            from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+            from onnxreg.schema.gates.statements import FaithfulnessReport
 
             report = FaithfulnessReport.decode(data, "a proof")
         if signed is not None and signed.digest != report.artifact:

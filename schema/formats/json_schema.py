@@ -11,9 +11,7 @@ from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
-from onnxreg.schema.formats.benchmark import BenchmarkDocument
-from onnxreg.schema.gates.evaluation import EvaluationDocument
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, FaithfulnessReport
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
 from onnxreg.schema.manifest.manifest import Manifest

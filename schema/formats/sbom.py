@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe

@@ -19,8 +19,7 @@ from onnxreg.schema.core import units
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, JsonObject, Table, Text, WrittenDocument
 from onnxreg.schema.core.errors import GateError, InputError, value_error
-from onnxreg.schema.gates.evaluation import EvaluationDocument
-from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
+from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, RecordedProof
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.manifest import Artifact, Manifest

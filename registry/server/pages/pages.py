@@ -42,7 +42,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, suggest
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
-from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
 from onnxreg.schema.log.logline import LogLine

@@ -21,8 +21,8 @@ from onnxreg.registry.signing import Keystore
 from onnxreg.registry.trust.signatures import PROOF
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 REF = "acme/pii:1.0.0"

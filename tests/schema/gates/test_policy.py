@@ -10,10 +10,15 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.evaluation import EvaluationDocument, read_evaluation
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RecordedProof
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionCandidate, Rule
+from onnxreg.schema.gates.statements import (
+    RULES,
+    EvaluationDocument,
+    FaithfulnessReport,
+    RecordedProof,
+    read_evaluation,
+)
 from onnxreg.schema.manifest.manifest import Manifest
 
 FULL = b"""

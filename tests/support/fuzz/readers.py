@@ -32,7 +32,7 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, decode_table, encode_table
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
-from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents

@@ -20,7 +20,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.prove.prove import prove
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+from onnxreg.schema.gates.statements import FaithfulnessReport
 
 HEADS, HIDDEN, WORDS, LABELS = 2, 32, 50, 5
 BODY = """

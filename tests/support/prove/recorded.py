@@ -6,7 +6,7 @@ from onnxreg.registry.read.versions import read_version
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.gates.statements import RecordedProof
 
 
 def read_proofs(reader: RegistryReader, ref: Ref) -> list[RecordedProof]:
