@@ -169,14 +169,10 @@ class RecordedStatement:
         data, signed = self.data, None if self.envelope is None else Statement.decode(self.data)
         if signed is not None:
             data = canonical.encode(signed.predicate)
-        if kind == "evaluation":
-            from onnxreg.schema.gates.statements import read_evaluation
+        from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
 
-            report: Any = read_evaluation(data, "an evaluation")
-        else:
-            from onnxreg.schema.gates.statements import FaithfulnessReport
-
-            report = FaithfulnessReport.decode(data, "a proof")
+        read: Any = read_evaluation if kind == "evaluation" else FaithfulnessReport.decode
+        report = read(data, f"the {kind}")
         if signed is not None and signed.digest != report.artifact:
             raise InputError(f"a signed {kind} is about another subject than its report")
         return report

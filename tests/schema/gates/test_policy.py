@@ -10,15 +10,10 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.gates import statements
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionCandidate, Rule
-from onnxreg.schema.gates.statements import (
-    RULES,
-    EvaluationDocument,
-    FaithfulnessReport,
-    RecordedProof,
-    read_evaluation,
-)
+from onnxreg.schema.gates.statements import RULES, EvaluationDocument, FaithfulnessReport, RecordedProof
 from onnxreg.schema.manifest.manifest import Manifest
 
 FULL = b"""
@@ -456,14 +451,14 @@ def report(**changes: Any) -> bytes:
 
 
 def test_reads_an_evaluation() -> None:
-    found = read_evaluation(report())
+    found = statements.read_evaluation(report())
     assert (found.artifact, str(found.suite), found.state, found.synthetic) == (INT8, FIELD, "refused", False)
     assert found.loss is not None and (found.loss.value, found.loss.interval) == (0.03, (0.01, 0.05))
 
 
 def test_a_report_of_another_kind_is_refused_in_words() -> None:
     with pytest.raises(InputError, match="report is not valid") as caught:
-        read_evaluation(b"{}")
+        statements.read_evaluation(b"{}")
     assert "docs/gates.md" in caught.value.hint
 
 
@@ -472,4 +467,4 @@ def test_a_report_of_another_kind_is_refused_in_words() -> None:
 )
 def test_refuses_an_evaluation_that_does_not_say_what_of(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        read_evaluation(report(**changes))
+        statements.read_evaluation(report(**changes))
