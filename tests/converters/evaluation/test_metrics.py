@@ -87,16 +87,6 @@ def test_documents_as_scikit_learn_ranks_them() -> None:
     assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
 
 
-def test_the_cosine_is_with_the_parents_vector() -> None:
-    own, parents = RANDOM.normal(size=(2, 50, 1, 8))
-    expected = np.mean(
-        [a[0] @ b[0] / math.sqrt((a[0] @ a[0]) * (b[0] @ b[0])) for a, b in zip(own, parents, strict=True)]
-    )
-    items = [Texts(("a",))] * 50
-    assert value("mean_cosine", items, list(own), list(parents)) == pytest.approx(expected)
-    assert value("mean_cosine", items, list(own), list(own)) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("answers", "prediction", "exact", "f1"),
     [

@@ -76,10 +76,6 @@ def test_lines_are_read_whatever_the_file_is_called_and_a_byte_order_mark_is_pas
     assert suite.digest == Digest.of(data)
 
 
-def test_a_list_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    assert len(load(write(tmp_path, json.dumps([ROW]).encode("utf-8-sig"))).items) == 1
-
-
 @pytest.mark.parametrize("content", [[], {"fixtures": []}])
 def test_an_empty_suite_is_read(tmp_path: Path, content: Any) -> None:
     assert load(write(tmp_path, content)).items == ()

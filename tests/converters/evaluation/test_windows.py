@@ -60,11 +60,6 @@ def test_the_tokenizer_is_left_as_it_was_and_its_own_settings_change_nothing(tok
     assert odd.backend_tokenizer.to_str() == before
 
 
-def test_a_long_text_fills_its_windows(tokenizer: Fast) -> None:
-    sizes = [len(window.offsets) for window in windows(tokenizer, 16, "Ada " * 100)]
-    assert set(sizes[:-1]) == {16} and len(sizes) > 7
-
-
 def test_a_context_without_room_for_text_is_refused(tokenizer: Fast) -> None:
     with pytest.raises(InputError, match="leaves no room for text"):
         windows(tokenizer, 2, "Ada")

@@ -537,3 +537,21 @@ def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path: Path, ki
         table = array("table", (codes.astype(np.float32) - middle) * 0.5)
         parent = build("y = Gather (table, x)", table, head=head, opset=21)
         assert (verdict(tmp_path, parent, child)[0] == "not-provable") == (middle != zero)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "expected"), [("s", "z", True), ("t", "z", False), ("s", "k", False)]
+)
+def test_codes_have_the_scale_and_zero_point_of_their_own_value(
+    tmp_path: Path, scale: str, zero: str, expected: bool
+) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    step = np.float32(2 * np.abs(values).max() / 254)
+    body = (
+        "r = Relu (x) p, t, k = DynamicQuantizeLinear (r) q, s, z = DynamicQuantizeLinear (x) "
+        f"i = MatMulInteger (q, c, {zero}) f = Cast <to = 1> (i) m = Mul ({scale}, d) y = Mul (f, m)"
+    )
+    codes = array("c", np.rint(values / step), np.int8)
+    state, _ = verdict(tmp_path, parent, build(body, codes, array("d", step)))
+    assert (state == "proven") == expected
