@@ -124,8 +124,8 @@ def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> 
         if entry.usable and not old.is_prerelease and entry.seq < entries[version].seq
     ]
     newest = sorted(earlier, key=lambda old: old.precedence)[-1:]
-    holders = {channel.version for channel in ledger.channels.values()}
-    return sorted({*newest, *(old for old in holders if entries[old].usable)} - {version}, reverse=True)
+    holders = {channel.version for channel in ledger.channels.values() if entries[channel.version].usable}
+    return sorted({*newest, *holders} - {version}, reverse=True)
 
 
 def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":

@@ -112,17 +112,20 @@ def _pairs(
         raise InputError(
             f"{ref} has no artifact {unknown[0]}", f"its artifacts are {', '.join(sorted(by_path))}"
         )
+    others = [path for path in paths or by_path if not path.endswith(SUFFIXES)]
     models = [by_path[path] for path in paths or by_path if path.endswith(SUFFIXES)]
-    if len(models) < max(1, len(paths)):
-        other = next(path for path in paths or by_path if not path.endswith(SUFFIXES))
-        raise InputError(f"{other} of {ref} is not an .onnx or .ort file", "only such files can be proven")
+    if others and (paths or not models):
+        raise InputError(
+            f"{others[0]} of {ref} is not an .onnx or .ort file", "only such files can be proven"
+        )
     if has_parent:
         return [(artifact, None) for artifact in models]
     pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
-    with_parent: list[tuple[Artifact, Artifact | None]] = [(one, other) for one, other in pairs if other]
-    if paths and len(with_parent) < len(paths):
-        missing = next(path for path in paths if path not in {one.path for one, _ in with_parent})
-        raise InputError(f"{missing} of {ref} has no parent in the version", "name a file with --parent")
-    if not with_parent:
-        raise InputError(f"no artifact of {ref} has a parent in the version", "name a file with --parent")
-    return with_parent
+    orphan = next((artifact.path for artifact, parent in pairs if paths and parent is None), None)
+    pairs = [(artifact, parent) for artifact, parent in pairs if parent is not None]
+    if orphan is not None or not pairs:
+        subject = (
+            f"no artifact of {ref} has a parent" if orphan is None else f"{orphan} of {ref} has no parent"
+        )
+        raise InputError(f"{subject} in the version", "name a file with --parent")
+    return pairs

@@ -82,7 +82,15 @@ def can_run(session: Any, feeds: Sequence[Feed]) -> bool:
     """Tell if a loaded graph takes inputs of these names and shapes."""
     takes = {item.name: item.shape for item in session.get_inputs()}
     return all(
-        feed.keys() == takes.keys() and all(map(_has_shape, feed.values(), map(takes.get, feed)))
+        feed.keys() == takes.keys()
+        and all(
+            len(array.shape) == len(takes[name])
+            and all(
+                size == axis or not isinstance(axis, int)
+                for size, axis in zip(array.shape, takes[name], strict=True)
+            )
+            for name, array in feed.items()
+        )
         for feed in feeds
     )
 
@@ -94,23 +102,13 @@ def drawn_for(path: Path, parent: Path) -> tuple[Feed, ...]:
 
 def counting(outputs: Outputs, sample: Sample) -> Outputs:
     """Select the positions that count of each output per token; return all others unchanged."""
-    return [
-        {name: _counting(array, feed, name in sample.per_token) for name, array in arrays.items()}
-        for arrays, feed in zip(outputs, sample.feeds, strict=True)
-    ]
-
-
-def parity(
-    expected: Outputs,
-    actual: Outputs,
-    feeds: Sequence[Feed],
-    label: str,
-    tolerance: float | None,
-    is_bounded: bool = True,
-) -> dict[str, Any]:
-    """Compute the `parity` of a step's result: see `samples.compare`."""
-    comparison = samples.compare(expected, actual, label, tolerance, is_bounded)
-    return {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": comparison}
+    counted = []
+    for arrays, feed in zip(outputs, sample.feeds, strict=True):
+        mask: Any = feed.get("attention_mask")
+        names = sample.per_token if mask is not None else ()
+        masked = [name for name in names if name in arrays and arrays[name].shape[:2] == mask.shape]
+        counted.append({**arrays, **{name: arrays[name][mask.astype(bool)] for name in masked}})
+    return counted
 
 
 def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
@@ -186,7 +184,10 @@ def judge(
     scale: float = 1.0,
 ) -> dict[str, Any]:
     """Make one check; `info` without a limit. ConversionError if the limit does not hold."""
-    limit = None if bound is None else _limit(bound, scale)
+    limit = None
+    if bound is not None:
+        limit = bound.max if bound.min is None else bound.min
+        limit = float(bound.share * scale if limit is None and bound.share is not None else limit or 0.0)
     check = make_check(subject, metric, value, limit, is_least=metric in LEAST)
     if check["verdict"] == "fail":
         least = "the least is" if metric in LEAST else "the limit is"
@@ -218,17 +219,6 @@ def rounded(value: float, metric: str) -> float:
     return float(value if metric == "bytes" else f"{value:.6g}")
 
 
-def _has_shape(array: Any, shape: Any) -> bool:
-    return len(array.shape) == len(shape) and all(
-        not isinstance(axis, int) or axis == size for size, axis in zip(array.shape, shape, strict=True)
-    )
-
-
-def _counting(array: Any, feed: Feed, per_token: bool) -> Any:
-    mask = feed.get("attention_mask") if per_token else None
-    return array if mask is None or array.shape[:2] != mask.shape else array[mask.astype(bool)]
-
-
 def _cosines(parent: Any, child: Any) -> Any:
     """Compute the cosine of each pair of rows; 1 if a row is zero."""
     import numpy as np
@@ -243,12 +233,3 @@ def _vectors(array: Any) -> Any:
 
     rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
     return rows.astype(np.float64)
-
-
-def _limit(bound: RecipeCheck, scale: float) -> float:
-    number = (
-        next(value for value in (bound.min, bound.max) if value is not None)
-        if bound.share is None
-        else bound.share * scale
-    )
-    return float(number)

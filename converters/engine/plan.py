@@ -218,6 +218,10 @@ def plan_export(
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     parts = read_parts(recipe, directory, trust_remote_code, consent, label)
     start = start_of(recipe, source, directory)
+    if label and parts.task.id != "onnx" and Path(start).suffix == ".onnx" and Path(start).is_file():
+        raise InputError(
+            f"{label}: its task is {recipe.task}, and {start} is an ONNX file", "write `task: onnx` there"
+        )
     located = parts.task.find(start)
     promises = promises or ProfilePromises()
     promises.check_source(located)

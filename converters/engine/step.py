@@ -130,5 +130,7 @@ class StepResult:
         if getattr(self.node.kind, "tolerance", None) is not None:
             tolerance = samples.tolerance_of(self.node.kind, load_onnx(self.main))
         label = self.node.kind.id
-        parity = measure.parity(parents, self.runs.outputs, self.runs.feeds, label, tolerance, is_bounded)
+        outputs = samples.compare(parents, self.runs.outputs, label, tolerance, is_bounded)
+        feeds = self.runs.feeds
+        parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": outputs}
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})

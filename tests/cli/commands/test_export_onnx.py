@@ -81,3 +81,18 @@ def test_an_opset_that_no_runtime_loads_is_reported(reg: Reg, tmp_path: Path) ->
     done = reg("--registry", "r", "add", "new.onnx", "--name", "me/new")
     assert done.status == 0, done.err
     assert "warning: new.onnx" in done.out and str(NEWEST.opset + 2) in done.out
+
+
+def test_a_recipe_for_another_task_is_named(reg: Reg, mlp: Path) -> None:
+    Path("r.yaml").write_text("task: pooling\nsteps: [{name: fp32, pass: OnnxConversion}]\n")
+    done = reg("--registry", "r", "export", mlp, "--recipe", "r.yaml", "--name", "me/mlp")
+    assert done.status == 2 and "r.yaml: its task is pooling" in done.err
+
+
+def test_a_suite_without_items_judges_nothing(reg: Reg, mlp: Path) -> None:
+    np.savez("rows.npz", x=np.zeros((0, 64), np.float32))
+    Path("empty.jsonl").write_text("")
+    for suite in ("rows.npz", "empty.jsonl"):
+        done = reg("--registry", "r", "export", mlp, "--quantize", "--eval-suite", suite, "--name", "me/mlp")
+        assert done.status == 2, done.err
+    assert not Path("r").exists()
