@@ -125,7 +125,9 @@ def test_a_killed_worker_fails_its_job_only(
 
 
 def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Of all threads of a process."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for path in lists for word in path.read_text().split()]
 
 
 def command_of(pid: int) -> str:

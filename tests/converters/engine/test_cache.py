@@ -110,16 +110,6 @@ def test_a_full_disk_keeps_nothing_and_is_no_error(tmp_path: Path, monkeypatch: 
     assert [path for path in cache.root.rglob("*") if path.is_file()] == []
 
 
-def test_a_cache_that_cannot_be_written_keeps_nothing_and_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file, so nothing can be made in it")
-    cache = StepCache(tmp_path / "cache")
-    cache.keep("steps", KEY, made(tmp_path / "made"))
-    cache.remember("exports", KEY, "x")
-    assert cache.find_value("exports", KEY) is None
-    assert found(cache, tmp_path / "a") is None
-    assert cache.trim().entries == 0
-
-
 def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
     assert cache.find_value("exports", KEY) is None
     cache.remember("exports", KEY, {"manifest": "one"})
