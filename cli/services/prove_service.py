@@ -64,16 +64,14 @@ def prove_version(
                         fetched(reader, artifact, version.held, progress)
                     )
             if parent is not None:
-                source, digest, name = parent, digest_file(parent), _shown(parent)
+                source, digest = parent, digest_file(parent)
+                name = (
+                    f"./{parent}" if parent.name == str(parent) else str(parent)
+                )  # unlike an artifact's path
             else:
                 assert one is not None, "pairs without a parent need one from outside"
                 source, digest, name = files[one.digest], one.digest, one.path
             yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
-
-
-def _shown(file: Path) -> str:
-    """A file of the user's own: unlike the path of an artifact, `./model.onnx`."""
-    return f"./{file}" if file.name == str(file) else str(file)
 
 
 def prove_added(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:

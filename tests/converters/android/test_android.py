@@ -214,7 +214,10 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
     after = measure.run(rewritten.root / "model.onnx", feeds)
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old["logits"], new["logits"])
-    module = TorchModel(load_checkpoint(str(source), "x", TOKENS).model, dict(feeds[0]))
+    module = TorchModel(
+        load_checkpoint(str(source), "x", TOKENS).model,
+        {name: torch.from_numpy(array) for name, array in feeds[0].items()},
+    )
     sample = Sample(feeds, torch_model.run(module, feeds), frozenset({"logits"}))
     expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
     assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
