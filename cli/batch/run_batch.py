@@ -49,14 +49,6 @@ class Batch:
     no_cache: bool
 
 
-class BatchError(RegError):
-    """Some jobs failed. The family is theirs if they share one, else that of a conversion."""
-
-    def __init__(self, message: str, families: set[str]) -> None:
-        super().__init__(message, f"fix what failed, then {RERUN_HINT}")
-        self.family = families.pop() if len(families) == 1 else ConversionError.family
-
-
 def run(session: Session, batch: Batch) -> None:
     """Run every job. A failure is raised at the end, when all others are done.
 
@@ -100,7 +92,11 @@ def run(session: Session, batch: Batch) -> None:
         raise SystemExit(1)
     if errors:
         failed = f"{len(errors)} of {output.counted(len(rows), 'job')} failed"
-        raise BatchError(failed, {error["family"] for error in errors})
+        families = {error["family"] for error in errors}
+        failure = ConversionError(failed, f"fix what failed, then {RERUN_HINT}")
+        if len(families) == 1:
+            (failure.family,) = families
+        raise failure
 
 
 def _check(batch: Batch, jobs: Sequence[Job]) -> None:

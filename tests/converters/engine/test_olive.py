@@ -231,10 +231,6 @@ def test_documents_that_are_none(value: dict[str, Any], said: str) -> None:
         from_value(value, "olive.json")
 
 
-def test_default_values_are_left_to_the_pass() -> None:
-    assert params({"x": {"type": "OnnxConversion", "target_opset": "DEFAULT_VALUE"}}) == {"target_opset": 20}
-
-
 @pytest.mark.parametrize("name", table()["passes"])
 def test_the_table_knows_the_parameters_of_our_passes(name: str) -> None:
     """A default that our pass does not have, or a parameter that it has by now, would be found here."""
