@@ -13,7 +13,7 @@ from math import hypot, isfinite, sqrt
 from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.manifests import LocatedChange, paired
-from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction, check_key
+from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
@@ -110,7 +110,7 @@ def suite_of(artifact: Artifact | None) -> Digest | None:
 
 def direction_of(check: Check) -> Direction | None:
     """The better direction of a check, if it is a quality or a loss."""
-    return better_direction(check_key(check.to_json()), check.direction)
+    return better_direction(check.label, check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:

@@ -134,7 +134,6 @@ def pipeline_tag(manifest: Manifest) -> str | None:
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
-MODEL_SUFFIXES = (".onnx", ".ort")
 _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"

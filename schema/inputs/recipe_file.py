@@ -255,10 +255,6 @@ class RecipeFile(ModelStatements):
             raise ValueError("a search needs an `evaluation`, whose suite it chooses on")
         return self
 
-    def with_keys(self, **values: Any) -> Self:
-        """The same with other values of some keys, in JSON form."""
-        return self.from_json({**self.to_json(), **values}, "the recipe")
-
 
 class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths start at the job file.

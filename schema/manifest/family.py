@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.bounds import MAX_STAGES
+from onnxreg.schema.core.bounds import MAX_MEMBERS, MAX_STAGES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError
@@ -93,7 +93,7 @@ class ModelFamily(Document):
     and routing.
     """
 
-    members: Annotated[Items[Member], Field(min_length=1, max_length=10_000)]
+    members: Annotated[Items[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
     edges: Annotated[Items[Edge], Field(max_length=64)] = ()
     routing: Table[MemberName | None] = {}
 

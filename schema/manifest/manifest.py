@@ -3,10 +3,9 @@
 A superset of what OpenMed writes (version 1): every key of theirs keeps its name, place and meaning; the new keys
 are beside them. Nothing of the machine or the moment is in it, nor its own version tag.
 
-The contract of an artifact is all that the code of an app relies on, as one digest: an app that was written for one
-release runs with another one if the same tensors go in and come out, the labels mean the same, and text or images
-become tensors in the same way. `docs/resolve.md` specifies its document; a query demands its digest with the key
-`contract`.
+The contract of an artifact is all that the code of an app relies on, as one digest: an app runs with another release if
+the same tensors go in and come out, the labels mean the same, and text or images become tensors in the same way.
+`docs/resolve.md` specifies its document; a query demands its digest with the key `contract`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.bounds import MAX_MEMBERS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
@@ -231,7 +231,7 @@ class Manifest(Document):
     format_version: Literal[2]
     name: ModelName
     formats: Items[FormatName]
-    artifacts: Annotated[Items[Artifact], Field(min_length=1, max_length=10_000)]
+    artifacts: Annotated[Items[Artifact], Field(min_length=1, max_length=MAX_MEMBERS)]
     files: Annotated[Items[FileEntry], Field(max_length=100_000)] = ()
     source: Source | None = None
     recipe: Recipe | None = None
