@@ -308,7 +308,7 @@ class Registry:
         ref, home, remotes = _ref(ref), self.store, self.remotes
         if not home.is_there:
             home.check_not_foreign()
-        remote = remotes.open(source)
+        remote = remotes.reach(source)
         check_distinct(remote, home)
         reader = RemoteReader(remote, self.heads)
         own = load_own(home, ref.name, reader) if home.is_there else None
@@ -324,6 +324,7 @@ class Registry:
             return log, versions
 
         log, versions = lookup.consult(reader, ref.name, choose, home)
+        remotes.remember(remote, source)  # not sooner: an id that was garbled on its way must not stay
         if not home.is_there:
             selected_paths(log, versions, selection)  # the selection fits before anything is created
             DirectoryRegistry.create(home.root, home.disk)

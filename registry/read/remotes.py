@@ -299,11 +299,16 @@ class Remotes:
 
         A registry that was there before and is gone is not created again: perhaps its disk is not mounted.
         """
-        store, url = self.reach(remote, create, mirror_of), self.url_of(remote)
+        store = self.reach(remote, create, mirror_of)
+        self.remember(store, remote)
+        return store
+
+    def remember(self, store: RegistryStore, remote: str | None) -> None:
+        """Record the id of a remote, if possible."""
+        url = self.url_of(remote)
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing() as remotes:
                 remotes.pins[url] = store.registry_id
-        return store
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
         """Open a remote as `open` does, without recording it."""
