@@ -65,6 +65,22 @@ def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -
     assert "takes more than 0 seconds" in done.err
 
 
+@pytest.mark.parametrize(("figure", "value"), [("MEMORY_PER_BYTE", -(2**30)), ("BYTES_PER_SECOND", -1)])
+def test_the_limits_count_the_bytes_of_the_file_and_name_it(
+    reg: Reg, monkeypatch: pytest.MonkeyPatch, figure: str, value: int
+) -> None:
+    """A factor below zero: the file alone, once its size is known, is beyond the limit that it has a part in."""
+    size = Path("model.onnx").stat().st_size
+    limits = {
+        "MEMORY_PER_BYTE": f"{confine.BASE_MEMORY_BYTES / 2**30 - size:.1f} GiB of memory",
+        "BYTES_PER_SECOND": f"{confine.BASE_SECONDS - size:.0f} seconds",
+    }
+    monkeypatch.setattr(confine, figure, value)
+    done = reg(*ADD)
+    assert done.status == 2
+    assert f"model.onnx: reading it takes more than {limits[figure]}" in done.err
+
+
 def test_a_reader_that_dies_is_an_error(tmp_path: Path) -> None:
     with Child() as child:
         child._process.send_signal(signal.SIGSEGV)
