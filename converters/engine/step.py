@@ -101,7 +101,9 @@ class StepResult:
 
     @cached_property
     def expected(self) -> measure.Outputs:
-        """Outputs of the source for the same inputs, or of the first graph that was made from it."""
+        """Outputs of the source for the same inputs, or of the first graph that was made from it; none without inputs."""
+        if not self.runs.feeds:
+            return ()
         if self.runs.takes_sample:
             sample = self.source.subject.sample
             return measure.counting(sample.expected, sample)
