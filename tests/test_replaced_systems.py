@@ -95,7 +95,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Swin family",
         "opset 17, and class names with spaces",
-        ("converters/families/test_release.py::test_a_family_with_names_of_people_at_opset_17",),
+        ("converters/families/test_export.py::test_names_of_people_and_of_the_document_at_opset_17",),
     ),
     (
         "Swin family",
@@ -109,15 +109,15 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Swin family",
         "Swin, ConvNeXt and ViT of transformers are backbones",
         (
-            "converters/families/test_backbone.py::test_graph_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them",
+            "converters/families/test_export.py::test_a_backbone_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them",
         ),
     ),
     (
         "Swin family",
-        "each path of disease-heads-list.json is that of a file, from the folder of the list",
+        "hundreds of heads are one release, and every member has its files",
         (
             "examples/test_digits_family.py::test_hundreds_of_heads_are_one_release",
-            "converters/families/test_export.py::test_the_layout_is_what_servers_read",
+            "converters/families/test_export.py::test_every_member_has_its_files",
         ),
     ),
     (
@@ -134,14 +134,9 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Swin family",
         "preprocessing is bound to the release",
         (
-            "converters/families/test_release.py::test_preprocessing_that_contradicts_the_backbone_is_refused",
+            "converters/families/test_export.py::test_names_of_people_and_of_the_document_at_opset_17",
             "cli/commands/test_export_vision.py::test_labels_and_preprocessing_are_in_the_manifest",
         ),
-    ),
-    (
-        "Olive",
-        "a document with // comments is read",
-        ("converters/engine/test_reading.py::test_json_may_have_comments",),
     ),
     (
         "Olive",

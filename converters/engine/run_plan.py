@@ -207,7 +207,7 @@ class _Execution:
             (result.directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
             self._cache.keep("steps", key, result.directory, result.digests)
         if name in self._outputs and result.files:
-            _ = result.facts, result.runs, result.expected  # read here, while the next step runs
+            _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
         if name == self._last_start:  # every step that takes the source is made and measured: free its memory
             self.source.subject = replace(self.source.subject, start=None, loaded=None)
 
