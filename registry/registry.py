@@ -323,13 +323,15 @@ class Registry:
                 check_version_trust(reader, target, version, log.index, self.heads, is_new)
             return log, versions
 
-        log, versions = lookup.consult(reader, ref.name, choose, home)
-        remotes.remember(remote, source)  # not sooner: an id that was garbled on its way must not stay
-        if not home.is_there:
-            selected_paths(log, versions, selection)  # the selection fits before anything is created
-            DirectoryRegistry.create(home.root, home.disk)
-        request = self._request(log, versions, restore, selection=selection, channels=channels, deltas=deltas)
-        result = exchange(reader, home, request, progress, log=log, own=own)
+        with reader.copy.doubted(ref.name):
+            log, versions = lookup.consult(reader, ref.name, choose, home)
+            remotes.remember(remote, source)  # not sooner: an id that was garbled on its way must not stay
+            if not home.is_there:
+                selected_paths(log, versions, selection)  # the selection fits before anything is created
+                DirectoryRegistry.create(home.root, home.disk)
+            more = {"selection": selection, "channels": channels, "deltas": deltas}
+            request = self._request(log, versions, restore, **more)
+            result = exchange(reader, home, request, progress, log=log, own=own)
         with suppress(*_LATE_ERRORS):
             reader.copy.keep_log(log, _evidence(log))
         return result
@@ -343,7 +345,7 @@ class Registry:
 
         states = []
         for name in lookup.matching(reader, names) if names else reader.names():
-            with host_errors(f"remembering {name}", MACHINE_ERRNOS):
+            with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
                 log = lookup.load(reader, name, self.store)
                 if log.index is not None:
                     reader.copy.keep(name, log.index)

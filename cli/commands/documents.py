@@ -97,11 +97,14 @@ def dossier(
     With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
     absent}}.
     """
-    from onnxreg.registry.dossier.dossier import FILES, make_dossier, write_dossier
+    from onnxreg.registry.dossier.dossier import DOCUMENT, FILES, make_dossier, write_dossier
     from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.export_files import check_target
 
-    check_target(directory, session.registry or default_root(), lambda _: {*FILES}, "dossier")
+    def earlier(path: Path) -> set[str]:
+        return {*FILES} if (path / DOCUMENT).is_file() else set()
+
+    check_target(directory, session.registry or default_root(), earlier, "dossier")
     bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(bundle, directory)
     counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])

@@ -197,7 +197,7 @@ def salvage(
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
     """The readable lines of a damaged log, and the number and digest of the last line by its state line.
 
-    A line counts if the next line, or the state line for the last, has its digest.
+    A line is dropped if the next one, or the state line after the last, has another digest for it.
     """
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
@@ -212,9 +212,12 @@ def salvage(
     for raw in raws:
         with suppress(InputError):
             lines.append(LogLine.decode(raw))
-    lines = [line for line in lines if line.event.name == name]
-    confirmed = {line.prev for line in lines} | {end[1] if end else line.digest for line in lines[-1:]}
-    return [line for line in lines if line.digest in confirmed], end
+    expected, kept = dict([end]) if end else {}, list[LogLine]()
+    for line in reversed(lines):
+        if line.event.name == name and expected.get(line.seq, line.digest) == line.digest:
+            expected[line.seq - 1] = line.prev
+            kept.append(line)
+    return kept[::-1], end
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:

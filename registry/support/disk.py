@@ -268,7 +268,10 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 def is_regular(path: Path) -> bool:
     """True for a regular file; False for anything else, a link to one, or nothing."""
-    return not path.is_symlink() and path.is_file()
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -39,6 +39,8 @@ def test_nothing_else_is_overwritten(reg: Reg, registry: Registry) -> None:
     Path("mine/notes.txt").write_text("mine")
     refused = reg("dossier", f"{NAME}:stable", "--output", "mine")
     assert refused.status == 2 and "mine holds notes.txt, which no earlier dossier wrote" in refused.err
+    Path("mine/notes.txt").rename("mine/owner.yaml")
+    assert reg("dossier", f"{NAME}:stable", "--output", "mine").status == 2
     assert reg("dossier", f"{NAME}:9.9.9", "--output", "new").status == 3
     assert reg("dossier", NAME, "--profile", "eu-anex-iv", "--output", "new").status == 2
     assert not Path("new").exists()
