@@ -12,11 +12,12 @@ import os
 import stat
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,10 @@ BATCH_MODELS = 64
 REVISIONS = count()
 MAX_WORDS = 20
 """Words of one search for models."""
+FILTERS = ("task", "license", "format")
+"""The facts of a newest release that a search for models may demand."""
+MAX_FACETS = 100
+"""Values of a filter that are offered."""
 TICK_NANOSECONDS = 2 * 10**9
 """The coarsest clock of a file system."""
 SUFFIX = ".jsonl"
@@ -93,6 +98,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
     task: str | None = None
     license: str | None = None
     size: Count | None = None
+    formats: list[str] = []
     published: str | None = None
     description: Annotated[str, msgspec.Meta(max_length=MAX_DESCRIPTION_BYTES)] | None = None
     words: str | None = None
@@ -336,6 +342,7 @@ def read_model(
         if newest is not None and (summary := state.summary(newest)) is not None:
             paths, line.manifest = entries[newest].held, str(summary.manifest)
             line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
+            line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
         if name not in contents:
             return line, None
         pieces = _read_pieces(reader, state, entries, contents[name])
@@ -413,11 +420,12 @@ def _read_pieces(
 
 
 def find_models(
-    catalog: Catalog, reader: RegistryReader, text: str, after: str, limit: int
+    catalog: Catalog, reader: RegistryReader, text: str, filters: Mapping[str, str], after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts.
+    """The first models after a name, by name, and the number of all that fit: every word is part of a model's texts, and
+    each of `FILTERS` has its value ("": any).
 
-    These are read from the newest releases, each once: by a search of all, by a list without words of those that it shows.
+    The texts are read from the newest releases, each once: by a search of all, by a list without words of those that it shows.
     InputError for too many words.
     """
     words = dict.fromkeys(_folded(text).split())
@@ -430,11 +438,27 @@ def find_models(
     for model in models:
         spend(1 + len(words))
         texts = model.name if model.words is None else model.words
-        if all(word in texts for word in words):
+        is_chosen = all(filters[key] in ("", *_values(model, key)) for key in FILTERS)
+        if is_chosen and all(word in texts for word in words):
             fitting.append(model)
     shown = [model for model in fitting if model.name > after][:limit]
     _fill(catalog, reader, shown)
     return shown, len(fitting)
+
+
+def facets(catalog: Catalog) -> dict[str, list[tuple[str, int]]]:
+    """The values of each filter with the number of models that have it, those of the most models first."""
+    counts = {key: Counter(chain(*(_values(model, key) for model in catalog.readable()))) for key in FILTERS}
+    by_count = {
+        key: sorted(item.items(), key=lambda pair: (-pair[1], pair[0])) for key, item in counts.items()
+    }
+    return {key: pairs[:MAX_FACETS] for key, pairs in by_count.items()}
+
+
+def _values(model: ModelLine, key: str) -> list[str]:
+    """The values of a model for a filter."""
+    value = model.formats if key == "format" else getattr(model, key)
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
