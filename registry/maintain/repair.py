@@ -212,12 +212,12 @@ def salvage(
     for raw in raws:
         with suppress(InputError):
             lines.append(LogLine.decode(raw))
-    expected, kept = dict([end]) if end else {}, list[LogLine]()
+    expected, intact = dict([end]) if end else {}, list[LogLine]()
     for line in reversed(lines):
         if line.event.name == name and expected.get(line.seq, line.digest) == line.digest:
             expected[line.seq - 1] = line.prev
-            kept.append(line)
-    return kept[::-1], end
+            intact.append(line)
+    return intact[::-1], end
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
