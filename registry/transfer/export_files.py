@@ -85,9 +85,10 @@ def check_target(
     """
     with host_errors(f"looking at {target}"):
         path = target.resolve()
-        if path.exists() and not path.is_dir():
+        if not next(above for above in (path, *path.parents) if above.exists()).is_dir():
             raise InputError(
-                f"{target} is a file", f"name a directory that does not exist yet, or an earlier {kind}"
+                f"{target} is a file, or below one",
+                f"name a directory that does not exist yet, or an earlier {kind}",
             )
         if registry is not None and path.is_relative_to(registry.resolve()):
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")

@@ -41,6 +41,7 @@ def test_for_people_and_as_json(reg: Reg) -> None:
         (("acme/pii", "home"), 2, "is inside the registry"),
         (("acme/pii", "."), 2, "is the working directory"),
         (("acme/pii", "file"), 2, "file is a file"),
+        (("acme/pii", "file/deeper/still"), 2, "file/deeper/still is a file, or below one"),
         (("acme/pii", "mine"), 2, "mine holds x, which no earlier package wrote"),
         (("acme/pii",), 2, "reg archive package REF DIRECTORY"),
     ],
