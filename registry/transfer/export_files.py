@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.log.contents import (
@@ -81,9 +82,12 @@ def check_target(
 ) -> None:
     """InputError if writing there would lose or hide anything that is not an earlier export.
 
-    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors.
+    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors. HostError if nothing
+    can be created beside the target.
     """
     with host_errors(f"looking at {target}"):
+        if target.is_symlink() and not target.exists():
+            raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
         path = target.resolve()
         if not next(above for above in (path, *path.parents) if above.exists()).is_dir():
             raise InputError(
@@ -101,6 +105,11 @@ def check_target(
             f"which no earlier {kind} wrote",
             "name a new directory, or move those files away",
         )
+    with host_errors(f"making {target}"):
+        above = next(parent for parent in path.parents if parent.exists())
+        if not above.is_dir():
+            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
+        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
 def _files_below(directory: Path) -> set[str]:

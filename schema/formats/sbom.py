@@ -171,8 +171,10 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
 
 
 def _metric(check: Check) -> Json:
-    """CycloneDX has a value and an interval; limit, samples and verdict are properties of the card."""
-    value: Json = {"type": check.label}
+    """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
+    head, _, label = check.name.partition("/")
+    is_part = check.direction is None and head == check.metric  # `character_recall/NAME`: the recall of NAME
+    value: Json = {"type": head, "slice": label} if is_part and label else {"type": check.label}
     if check.value is not None:
         value["value"] = _text(check.value)
     if check.interval is not None:

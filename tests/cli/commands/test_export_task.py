@@ -77,25 +77,24 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (("--task", "pooling", "--profile", "android"), "--profile and --task contradict"),
-        ((), "nothing says what to export for"),
-        ((), "give --profile, --task or --recipe"),
-        (("--task", "pooling", "--no-int8"), "--no-int8 is an option of --profile android"),
-        (("--task", "pooling", "--min-gold-chars", 3), "--min-gold-chars is an option of --profile android"),
-        (("--task", "pooling", "--int8-embeddings"), "add --quantize"),
-        (("--profile", "android", "--quantize"), "--quantize is an option of --task"),
-        (("--recipe", "x.yaml", "--quantize"), "--quantize is an option of --task"),
-        (("--recipe", "x.yaml", "--opset", 17), "--opset is an option of --profile android and --task"),
+        (("--task", "pooling", "--profile", "android"), "--profile"),
+        ((), "--profile"),
+        (("--task", "pooling", "--no-int8"), "--no-int8"),
+        (("--task", "pooling", "--min-gold-chars", 3), "--min-gold-chars"),
+        (("--task", "pooling", "--int8-embeddings"), "--quantize"),
+        (("--profile", "android", "--quantize"), "--quantize"),
+        (("--recipe", "x.yaml", "--quantize"), "--quantize"),
+        (("--recipe", "x.yaml", "--opset", 17), "--opset"),
     ],
 )
 def test_options_that_mean_nothing_here(
-    words: tuple[Any, ...], message: str, reg: Reg, encoder: Path
+    words: tuple[Any, ...], named: str, reg: Reg, encoder: Path
 ) -> None:
     Path("x.yaml").write_text("task: pooling\nsteps: [{name: fp32, pass: OnnxConversion}]\n")
     done = reg("--registry", "r", "export", encoder, "--name", "acme/x", *words)
-    assert done.status == 2 and message in done.err
+    assert done.status == 2 and named in done.err
 
 
 def test_a_base_checkpoint_has_no_head(reg: Reg, encoder: Path) -> None:

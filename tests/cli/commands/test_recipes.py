@@ -201,7 +201,7 @@ def test_a_graph_that_cannot_be_added(
             "no task is called 'onyx'",
         ),
         "option": (INT8 + "options: {dta: x}\n", 2, "an option of task onnx is not valid at dta"),
-        "sample": (INT8 + "options: {data: rows.npz}\n", 2, "no file exists at rows.npz"),
+        "sample": (INT8 + "options: {data: rows.npz}\n", 2, "rows.npz"),
     }.values(),
 )
 def test_a_recipe_that_cannot_be_run(

@@ -85,7 +85,7 @@ def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> N
     full["artifacts"][1]["checks"].append(recall)
     found = component(make(full), "model_int8.onnx")
     metrics = found["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
-    assert {"type": "character_recall/NAME", "value": "0.93"} in metrics
+    assert {"type": "character_recall", "slice": "NAME", "value": "0.93"} in metrics
     assert {
         "type": "recall/quant_recall_delta",
         "value": "0.001",
