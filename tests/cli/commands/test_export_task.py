@@ -89,9 +89,7 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
         (("--recipe", "x.yaml", "--opset", 17), "--opset"),
     ],
 )
-def test_options_that_mean_nothing_here(
-    words: tuple[Any, ...], named: str, reg: Reg, encoder: Path
-) -> None:
+def test_options_that_mean_nothing_here(words: tuple[Any, ...], named: str, reg: Reg, encoder: Path) -> None:
     Path("x.yaml").write_text("task: pooling\nsteps: [{name: fp32, pass: OnnxConversion}]\n")
     done = reg("--registry", "r", "export", encoder, "--name", "acme/x", *words)
     assert done.status == 2 and named in done.err
