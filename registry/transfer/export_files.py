@@ -106,10 +106,7 @@ def check_target(
             "name a new directory, or move those files away",
         )
     with host_errors(f"making {target}"):
-        above = next(parent for parent in path.parents if parent.exists())
-        if not above.is_dir():
-            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
-        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
+        Path(mkdtemp(prefix=".reg-", dir=next(above for above in path.parents if above.exists()))).rmdir()
 
 
 def _files_below(directory: Path) -> set[str]:
