@@ -127,7 +127,7 @@ def scrub_file(
         )
         changed = ["text"] if changed else []
     elif path.suffix == ".config":
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8", "surrogateescape").splitlines()
         code_lines = [line for line in lines if not line.lstrip().startswith("#")]
         text, changed = (
             "".join(f"{line}\n" for line in code_lines),

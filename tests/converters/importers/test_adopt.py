@@ -101,6 +101,14 @@ def test_no_path_of_this_machine_is_published(bert: Path, workspace: Path) -> No
     assert b"/home/jane" in (bert / "config.json").read_bytes()
 
 
+def test_an_operator_config_keeps_bytes_that_are_not_text(
+    bert: Path, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / CONFIG).write_bytes(b"# /home/jane\nai.onnx;18;Add # \xff\xfe\n")
+    adopt_files([bert / "model.ort", tmp_path / CONFIG], workspace, name="acme/bert")
+    assert (workspace / CONFIG).read_bytes() == b"ai.onnx;18;Add # \xff\xfe\n"
+
+
 def test_the_order_of_the_files_is_kept_for_artifacts_only(
     folder: Path, workspace: Path, tmp_path: Path
 ) -> None:
