@@ -377,23 +377,6 @@ def test_notes_are_seen_by_others_until_they_are_removed(hub: Hub, remote: HubRe
     assert other.notes("condemned") == {}
 
 
-PUSHER = """
-import sys
-from pathlib import Path
-from onnxreg.registry import Registry
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-
-root, who, url, count = sys.argv[1:]
-registry = Registry(Path(root))
-for number in range(int(count)):
-    with registry.workspace() as workspace:
-        (workspace / "model.onnx").write_text(f"{who} {number}")
-        version = f"{who}.{number}.0"
-        registry.add(Draft("acme/busy", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)), version)
-        registry.push(f"acme/busy:{version}", url)
-"""
-
-
 def test_a_commit_pinned_before_another_push_is_no_going_back(
     hub: Hub, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
