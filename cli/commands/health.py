@@ -262,9 +262,9 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    It finds files that do not belong there, and notes that only a person may clear. Of a registry on this machine it also
-    writes and locks scratch that is then removed, and asks the remotes. `reg verify` reads the bytes. The exit
-    status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
+    It finds files that do not belong there, and notes that only a person may clear; a registry's own remotes are asked.
+    Nothing is changed. `reg verify` reads the bytes. The exit status is 0 if all is well, otherwise that of the worst
+    finding: 4 integrity, 6 remote, 3 not found, 9 environment.
 
     --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, or a file that does
     not belong in a registry, and nothing else. If the owner of the note still runs, files that somebody

@@ -1,7 +1,7 @@
 """The promise of an object store that the registry relies on: a swap replaces exactly what was read.
 
 Some servers accept a condition and ignore it, and two writers would lose each other's work without a word. So the first
-write to a bucket, and `reg doctor`, try conditional writes.
+write to a bucket tries conditional writes.
 """
 
 import secrets

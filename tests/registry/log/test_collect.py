@@ -25,7 +25,7 @@ from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.manifest.draft import Draft
 
@@ -134,6 +134,11 @@ def test_channels_and_pins_hold(filled: Registry) -> None:
     owner.untag(filled, "acme/pii", "stable")
     owner.gc(filled, 1)
     assert versions(filled) == ["0.1.4"]
+
+
+def test_a_collection_that_keeps_nothing_is_refused(filled: Registry) -> None:
+    with pytest.raises(InputError):
+        owner.gc(filled, 0)
 
 
 def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Registry) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, read_rotation, sign_statement
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
-from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement
+from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement, release_statement
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -78,6 +79,14 @@ class TestKeys:
         with pytest.raises(ConflictError):
             Keystore().new("release", "ed25519", "b")
         assert Keystore().private("release", "a").public == public
+
+    @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a" * 65, "MC4CAQAwBQYDK2Vw/+=="])
+    def test_names_stay_in_their_directory_and_may_be_secrets(self, name: str) -> None:
+        with pytest.raises(InputError):
+            Keystore().new(name, "ed25519", "pw")
+        with pytest.raises(NotFoundError) as error:
+            Keystore().private(name, "pw")
+        assert "MC4" not in str(error.value)
 
     def test_no_passphrase_is_no_key(self, monkeypatch: pytest.MonkeyPatch, own_user: Path) -> None:
         monkeypatch.setattr(sys, "stdin", None)
@@ -287,3 +296,16 @@ def test_a_signed_report_is_about_its_subject(kind: str) -> None:
     assert read(artifact).artifact == artifact
     with pytest.raises(InputError, match="another subject"):
         read(other)
+
+
+def test_a_release_says_what_its_manifest_says(
+    registry: Registry, make_draft: MakeDraft, own_user: Path
+) -> None:
+    """The key of a release signs, by mistake, a recipe that the manifest does not have."""
+    key, made = generate("ed25519"), registry.add(make_draft())
+    trust(own_user, release=key)
+    release = release_statement(NAME, made.version, made.data)
+    envelope = sign_statement(replace(release, predicate=release.predicate | {"recipe": {}}), key)
+    registry.decisions().attest(made.ref, envelope.encode(), MEDIA_TYPE)
+    (damage,) = owner.verify(registry).damages
+    assert damage.kind == "signature" and "are not those of the manifest" in damage.detail
