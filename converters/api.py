@@ -1,6 +1,7 @@
 """`export`: a checkpoint to ONNX in one call, with no registry."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
 from onnxreg.converters.request import run
+from onnxreg.converters.source.location import check_inside, hub_id, locate
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.text import Pooling
 from onnxreg.schema.core.errors import InputError
 
@@ -80,8 +83,11 @@ def export(
 def _save_objects(objects: Any, task: str, directory: Path) -> Path:
     """Save `(model, tokenizer)` of transformers into a new directory, and return it. Neither is changed.
 
-    Raises InputError for objects of another library, or that cannot be saved, and for a task that reads how to
-    pool from files.
+    For pooling, the files that say how are those of the directory or hub id that the model was loaded from; a model
+    that was built in memory has none.
+
+    Raises InputError for objects of another library, or that cannot be saved; NotFoundError or RemoteError if the
+    files cannot be read.
     """
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -90,12 +96,11 @@ def _save_objects(objects: Any, task: str, directory: Path) -> Path:
     ):
         types = ", ".join(type(item).__name__ for item in objects) or "nothing"
         raise InputError(f"not a model and a tokenizer of transformers: {types}")
-    if issubclass(task_catalog.find(task), Pooling):
-        raise InputError(
-            f"the task {task} reads from the checkpoint's files how to pool, and two objects have none",
-            "give the directory or the hub id that they were loaded from",
-        )
     model, tokenizer = objects
+    name, commit, origin = model.name_or_path, getattr(model.config, "_commit_hash", None), None
+    if name and issubclass(task_catalog.find(task), Pooling):
+        pinned = f"{name}@{commit}" if commit is not None and hub_id(name) is not None else name
+        origin = locate(pinned, more=sentence_files.PATTERNS).directory
     config = dict(vars(model.config))
     try:
         with silent_transformers():
@@ -106,4 +111,9 @@ def _save_objects(objects: Any, task: str, directory: Path) -> Path:
     finally:
         vars(model.config).clear()
         vars(model.config).update(config)
+    if origin is not None:
+        for path in sentence_files.present(origin):
+            check_inside(origin, origin / path)
+            (directory / path).parent.mkdir(exist_ok=True)
+            shutil.copyfile(origin / path, directory / path)
     return directory

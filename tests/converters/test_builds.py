@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, parser
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from onnxruntime.tools.ort_format_model import create_config_from_models
 from onnxruntime.tools.reduced_build_config_parser import parse_config
-from support.sampling import sampled
 
 from onnxreg.converters.onnx.facts import inspect_ort
 from onnxreg.schema.core import canonical
@@ -127,18 +126,17 @@ def converted(directory: Path) -> tuple[Path, Path]:
     return target, config
 
 
-def needs_of(path: Path, config: Path | None) -> tuple[Need, ...]:
+def needs_of(path: Path) -> tuple[Need, ...]:
     """What an artifact's operator-set blob says."""
-    operators = [operator.to_json() for operator in inspect_ort(path, config).operators]
+    operators = [operator.to_json() for operator in inspect_ort(path).operators]
     return read_operator_set(canonical.encode(operators))
 
 
-@pytest.mark.parametrize("recorded_from", sampled(["config", "graph"], 2))
-def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path, recorded_from: str) -> None:
+def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path) -> None:
     for path, config in (converted(tmp_path), (BERT / "model.ort", BERT / CONFIG)):
         build = read_build(config.read_text())
         same(build, config)
-        needs = needs_of(path, config if recorded_from == "config" else None)
+        needs = needs_of(path)
         assert len(needs) >= 5
         assert build.shortfall(needs) is None
 
@@ -146,10 +144,10 @@ def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path, recorded_from:
 def test_a_build_made_for_another_artifact_does_not(tmp_path: Path) -> None:
     path, config = converted(tmp_path)
     other = read_build((BERT / CONFIG).read_text())
-    found = other.shortfall(needs_of(path, config))
+    found = other.shortfall(needs_of(path))
     assert found is not None and found.code == "operators" and "OneHot" in found.detail
     narrow = config.read_text().replace('Exp{"inputs": {"0": ["float"]}}', 'Exp{"inputs": {"0": ["double"]}}')
-    found = read_build(narrow).shortfall(needs_of(path, config))
+    found = read_build(narrow).shortfall(needs_of(path))
     assert found is not None and (found.code, "Exp" in found.detail) == ("types", True)
 
 
@@ -159,9 +157,9 @@ def test_an_artifact_with_a_config_of_its_own_is_judged_by_a_stricter_build_too(
     path, config = converted(tmp_path)
     narrow = config.read_text().replace('Exp{"inputs"', 'Exp{"outputs": {"0": ["float"]}, "inputs"')
     assert narrow != config.read_text()
-    assert read_build(narrow).shortfall(needs_of(path, config)) is None
+    assert read_build(narrow).shortfall(needs_of(path)) is None
     globally = "!globally_allowed_types;float,int64_t,int32_t\n!no_ops_specified_means_all_ops_are_required"
-    assert read_build(globally).shortfall(needs_of(path, config)) is None
+    assert read_build(globally).shortfall(needs_of(path)) is None
 
 
 def graph(opset: int, ir: int) -> bytes:

@@ -19,7 +19,18 @@ def test_export_push_pull_resolve_diff_verify(
     reg: Callable, export: Any, exported_again: Any, tmp_path: Path
 ) -> None:
     one, two = export.printed, exported_again.printed
-    assert set(one) == {"ref", "name", "version", "digest", "manifest", "states", "output", "yanked"}
+    assert set(one) == {
+        "ref",
+        "name",
+        "version",
+        "digest",
+        "manifest",
+        "states",
+        "output",
+        "yanked",
+        "new",
+        "newer",
+    }
     assert (one["ref"], one["version"]) == ("acme/tiny:0.1.0", "0.1.0")
     assert sha256(export.output / "openmed-onnx.json") == one["digest"]
     assert two["version"] == "0.1.1"
@@ -46,7 +57,7 @@ def test_export_push_pull_resolve_diff_verify(
 
 def test_exporting_again_publishes_nothing_new(reg: Callable, exported: Any) -> None:
     again = json.loads(reg(*EXPORT, exported.checkpoint).stdout)
-    assert {**again, "output": exported.printed["output"]} == exported.printed
+    assert {**again, "output": exported.printed["output"], "new": True} == exported.printed
 
 
 @pytest.mark.more
