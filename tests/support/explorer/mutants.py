@@ -76,7 +76,7 @@ SINGLE = {
     "a collector reads the logs before it settles the pushes": Mutant(collect, SETTLE + READ, READ + SETTLE),
     "a collector does not read the logs again": Mutant(collect, SETTLE + READ, SETTLE),
     "a stale intent is removed without a fence": Mutant(
-        collect, "                _fence(remote, push, intent, data)\n", ""
+        collect, "            _fence(remote, push, intent, data)\n", ""
     ),
     "a push is neither waited for nor fenced": Mutant(
         collect, "while remote.is_alive(intent) is not False and", "while False and"
