@@ -75,6 +75,10 @@ def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(
     template = "/index/{org}/{file}" if "/" in name else "/index/{file}"
     count = f'reg_requests_total{{method="GET",route="{template}",status="200"}} 5.0'
     assert count in site.get("/metrics").body.decode()
+    settle(site.root / path[1:])
+    with running(site.root, Settings("t0ken")) as guarded:
+        asked = [guarded.get(path, **words).status for words in [{"Authorization": "Bearer t0ken"}, {}] * 2]
+        assert asked == [200, 401] * 2, "also from the cache"
     (site.root / path[1:]).unlink()
     assert site.get(path).status == 404
 
