@@ -263,9 +263,10 @@ def _outcome(answer: Done) -> Outcome:
         is_new = document["new"] or (pushed is not None and pushed["events"] > 0)
         outcome |= {"status": "published" if is_new else "current", "ref": ref, "digest": document["digest"]}
         outcome["pushed"] = pushed is not None
-        if yanked:
-            outcome["note"] = f"{yanked['version']} is yanked: {yanked['reason']}"
-        elif document["newer"] and not document["new"]:
+        for yank in [yanked] if yanked else (pushed or {}).get("yanked", ()):
+            reason = f": {yank['reason']}" if yank["reason"] else ""
+            outcome["note"] = f"{yank.get('of', yank['version'])} is yanked{reason}"
+        if outcome.get("note") is None and document["newer"] and not document["new"]:
             outcome["note"] = f"these are the bytes of {ref}, and {document['newer']} is the newest"
     if not answer["status"]:
         return outcome

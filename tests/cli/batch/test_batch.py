@@ -142,7 +142,11 @@ def test_the_outcome_says_that_the_bytes_are_yanked(reg: Reg, given: Given, expo
     Registry("r").yank("acme/m1:0.1.0", "leaks names")
     job = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
     assert (job["status"], job["ref"]) == ("current", "acme/m1:0.1.0")
-    assert "leaks names" in job["note"]
+    assert job["note"] == "0.1.0 is yanked: leaks names"
+    reg(*RUN, given(ROWS[1]), "--to", "./share")
+    Registry("share").yank("acme/m2:0.1.0")
+    job = reg(*RUN, given(ROWS[1]), "--to", "./share", "--json").json["jobs"][0]
+    assert (job["pushed"], job["note"]) == (True, "0.1.0 is yanked")
 
 
 def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
