@@ -109,7 +109,7 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
         number = int(status[1])
         code = match[1] if (match := _CODE.search(summary)) else str(number)
         detail = " ".join(match[1].split())[:200] if (match := _MESSAGE.search(summary)) else ""
-        is_unknown = is_write and number in (400, 501)
+        is_unknown = is_write and number in (400, 501) and "Token" not in code
         hint = UNKNOWN_HEADER if is_unknown else DENIED if code in ("403", "AccessDenied") else CHECK
         return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
     for word, meaning in CAUSES.items():

@@ -47,7 +47,8 @@ def test_two_exports_give_the_same_bytes(
         suite = place / f"suite-{seed}.json"
         suite.write_text(json.dumps(FIXTURES))
         command = [sys.executable, "-c", CODE, str(checkpoint), str(suite), str(place / f"out-{seed}")]
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "HOME": str(place / "home")}
+        tests = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "HOME": str(place / "home"), "PYTHONPATH": tests}
         running.append(subprocess.Popen(command, env=environment))
     assert [process.wait() for process in running] == [0, 0]
     first, second = (
