@@ -535,9 +535,9 @@ class Log:
         state, where = self.state, f" in {self.url}" if self.url else ""
         version = state.newest_release() if ref.tag is None else version_of(state, ref.tag)
         if version is None:
-            raise no_version(
-                self.name, "usable release: each version is yanked or a pre-release", state.versions
-            )
+            is_empty = all(entry.dropped for entry in self.versions.values())
+            lack = "version" if is_empty else "usable release: each version is yanked or a pre-release"
+            raise no_version(self.name, lack, state.versions)
         entry = state.versions.get(version) or self.versions.get(version)
         if entry is None or entry.dropped:
             raise no_version(self.name, f"version {version}{where}", state.versions)

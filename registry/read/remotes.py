@@ -286,7 +286,7 @@ class Remotes:
             if "origin" in self.urls:
                 return self.urls["origin"]
             raise InputError(
-                "no remote is named, and none here is called origin",
+                f"no remote is named, and none {'here is called origin' if self.urls else 'is known here'}",
                 f"name one of them: {', '.join(sorted(self.urls))}"
                 if self.urls
                 else "name a path or URL, or give one a name: reg remote add origin PATH|URL",

@@ -220,9 +220,9 @@ def check_versions(
         entry, present = source.versions[version], destination.versions.get(version)
         if present is not None and present.manifest != entry.manifest:
             raise ConflictError(
-                f"{source.name}:{version} exists there with manifest {present.manifest.short}..., "
-                f"here it is {entry.manifest.short}...",
-                "a version never changes: publish yours under another version",
+                f"{source.name}:{version} has manifest {entry.manifest.short}... where it comes from, "
+                f"and {present.manifest.short}... where it would go",
+                "a version never changes: publish one of them under another version",
             )
         gone = present.gone if present is not None else None
         if gone is not None and not (restore and gone.how == "expired"):

@@ -131,5 +131,9 @@ def _chosen(names: Sequence[str], metric: str | None) -> str | None:
             return name
     raise NotFoundError(
         f"no version has the figure {metric[:80]!r}",
-        suggest(metric, [*names, *(name.rpartition("/")[2] for name in names)], "no version has any figure"),
+        suggest(
+            metric,
+            [*names, *(name.rpartition("/")[2] for name in names)],
+            f"there are {', '.join(names[:8])}" if names else "no version has any figure",
+        ),
     )

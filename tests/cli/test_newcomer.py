@@ -31,7 +31,12 @@ def test_the_full_screen_does_not_point_to_itself(reg: Reg, home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("former", "now"),
-    [("certify", "certificates"), ("devices", "builtin devices"), ("fetch-index", "index fetch")],
+    [
+        ("certify", "certificates"),
+        ("publish", "push"),
+        ("devices", "builtin devices"),
+        ("fetch-index", "index fetch"),
+    ],
 )
 def test_a_former_verb_is_answered_with_the_new_one(reg: Reg, former: str, now: str) -> None:
     done = reg(former, "acme/pii")

@@ -186,7 +186,7 @@ def test_mirror_lists_what_stays_behind(reg: Reg, home: Path, draft: Callable[..
     own = Registry("own")
     own.add(draft(Path("work"), seed="z"), "0.1.0")
     done = reg("mirror", home, "./own")
-    assert done.status == 5 and "exists there with manifest" in done.err
+    assert done.status == 5 and "has manifest" in done.err
     assert done.out.splitlines()[1].split()[:2] == ["acme/pii", "0.1.0"]
     assert reg("--registry", "own", "show", "acme/pii:0.2.0").status == 0
 

@@ -156,7 +156,7 @@ def test_another_manifest_under_the_version(whole: Registry, other: Registry, tm
         pull(other, entry, imposter)
     assert other.names() == []
     other.add(draft(tmp_path / "own-draft", "c"), "1.0.0")
-    with pytest.raises(ConflictError, match="exists there with manifest"):
+    with pytest.raises(ConflictError, match="has manifest"):
         pull(other, entry, whole)
 
 

@@ -293,10 +293,7 @@ def test_refused_versions_are_listed_and_the_rest_is_sent(
     owner.gc(filled, 1)
     done = mirror(filled.store, other.store, channels=True)
     reasons = {(item.name, item.tag): item.reason for item in done.skipped}
-    assert (
-        "exists there with manifest" in reasons["acme/pii", "0.1.0"]
-        or "expired" in reasons["acme/pii", "0.1.0"]
-    )
+    assert "has manifest" in reasons["acme/pii", "0.1.0"] or "expired" in reasons["acme/pii", "0.1.0"]
     assert "is expired" in reasons["acme/pii", "0.2.0"]
     assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
     assert str(max(load(other.store, "acme/pii").versions)) == "0.3.0"
