@@ -9,10 +9,9 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # of onnx_ir
 
 Size = Any
-"""int or `sympy.Expr`."""
 MAX_OPERATIONS = 200
 """Operations of an expression: sizes of real graphs have a few."""
-MAX_FACTOR, MAX_POWER = 2**63, 64
+MAX_FACTOR, MAX_POWER, MAX_CHOICES = 2**63, 64, 4
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 """The size of a slice of a size, between a start and an end."""
 
@@ -76,8 +75,9 @@ def floor_of_quotient(one: Size, other: Size) -> Size | None:
 
 
 def smaller(one: Size, other: Size) -> Size | None:
-    """The smaller of two positive sizes; None if one may be another number."""
-    return simple(sympy.Min(one, other)) if is_positive(one) and is_positive(other) else None
+    """The smaller of two positive sizes; None if one may be another number, or both are long: SymPy compares all pairs."""
+    is_long = sum(sympy.sympify(size).count_ops() for size in (one, other)) > MAX_CHOICES
+    return simple(sympy.Min(one, other)) if not is_long and is_positive(one) and is_positive(other) else None
 
 
 def is_part(one: Size, other: Size) -> bool:

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnxruntime.quantization import quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from support.processor import no_quadratic_time
 from support.prove.children import feeds, verdict_of
 from support.prove.edits import change_sizes, outputs
 from support.tasks.architectures import TEXT, save_text_model
@@ -107,6 +108,17 @@ def test_values_that_grow_without_end_cost_no_more(tmp_path: Path) -> None:
     model = build(reshape("q", before))
     assert verdict(tmp_path, model, model) == "proven"
     assert verdict(tmp_path, model, build(reshape("q", before.replace("(v59", "(v58")))) == "not-provable"
+
+
+def test_the_smallest_of_many_sizes_costs_no_more(tmp_path: Path) -> None:
+    names, body = range(1, 50), "x0 = Identity (x)"
+    for at in names:
+        body += f" s{at} = Shape (z{at}) a{at} = Slice (s{at}, i0v, one) b{at} = Slice (s{at}, one, two)"
+        body += f" e{at} = Add (a{at}, b{at}) x{at} = Slice (x{at - 1}, i0v, e{at}, i0v)"
+    inputs = ", ".join(f"float[n{at}, m{at}] z{at}" for at in names)
+    model = build(f"{body} y = Shape (x49)", head=f"(float[n] x, {inputs}) => (int64[1] y)")
+    with no_quadratic_time():
+        assert verdict(tmp_path, model, model) == "proven"
 
 
 def test_other_sizes_of_a_reshape_are_proven_only_if_they_are_the_same(
