@@ -1,8 +1,7 @@
 """What the systems that onnxreg replaces do, and once did better: each requirement with the tests that show it.
 
 The systems are OpenMed's Android export, txtai's HFOnnx, Orchard ML's export phase, a Swin backbone with hundreds of disease
-heads and an out-of-distribution detector, and Olive's ONNX passes. `LACKS` are the requirements that onnxreg does not meet; the
-page that says so is held to the sentence.
+heads and an out-of-distribution detector, and Olive's ONNX passes. docs/comparison.md has the requirements that are not met.
 """
 
 import ast
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-PAGES = TESTS.parent / "docs"
 
 SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
@@ -227,14 +225,6 @@ REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """Requirements that are refused with a reason, before anything is made."""
 
-LACKS: tuple[tuple[str, str, str, str], ...] = (
-    ("Orchard", "training and evaluation in one run", "comparison.md", "no training"),
-    ("Swin family", "ROCm, MIGraphX and GPU runs", "comparison.md", "No GPU or NPU back ends"),
-    ("Orchard", "TensorRT engines", "comparison.md", "TensorRT"),
-    ("Olive", "a decoder by OnnxConversion", "comparison.md", "A decoder is exported by `ModelBuilder` only"),
-)
-"""Requirements that nothing here meets: system, requirement, page, and words of that page."""
-
 
 @cache
 def functions(path: Path) -> frozenset[str]:
@@ -251,11 +241,3 @@ def test_each_requirement_has_its_tests(tests: tuple[str, ...]) -> None:
     for test in tests:
         path, _, name = test.partition("::")
         assert name in functions(TESTS / path), test
-
-
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [pytest.param(page, words, id=f"{system}: {text}") for system, text, page, words in LACKS],
-)
-def test_missing_features_are_on_their_page(page: str, words: str) -> None:
-    assert words in " ".join((PAGES / page).read_text().split())
