@@ -35,6 +35,7 @@ EXTRAS = (
     "onnxruntime",
     "onnxruntime_genai",
     "onnxscript",
+    "sympy",
     "numpy",
     "safetensors",
     "tokenizers",
