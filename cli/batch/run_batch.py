@@ -260,7 +260,7 @@ def _outcome(answer: Done) -> Outcome:
     if answer["out"]:
         document = json.loads(answer["out"])
         ref, yanked, pushed = document["ref"], document["yanked"], document.get("pushed")
-        is_new = document["new"] or (pushed is not None and pushed["events"] > 0)
+        is_new = document["new"] if pushed is None else pushed["events"] > 0
         outcome |= {"status": "published" if is_new else "current", "ref": ref, "digest": document["digest"]}
         outcome["pushed"] = pushed is not None
         for yank in [yanked] if yanked else (pushed or {}).get("yanked", ()):
