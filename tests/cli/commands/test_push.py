@@ -43,7 +43,7 @@ def test_one_failure_gives_its_status_and_the_others_go(
     share.add(draft(tmp_path / "w", name="acme/pii", seed="z"), "0.2.0")
     done = reg("--registry", home, "push", "--all", "--remote", share.store.root)
     assert done.status == 5
-    assert "acme/pii  0.2.0  acme/pii:0.2.0 exists there" in done.out
+    assert "acme/pii  0.2.0  acme/pii:0.2.0 has manifest" in done.out
     assert sorted(share.names()) == ["acme/pii", "tiny"]
     as_json = reg("--registry", home, "push", "--all", "--remote", share.store.root, "--json")
     assert as_json.status == 5 and as_json.error["family"] == "conflict"
