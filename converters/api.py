@@ -12,8 +12,7 @@ from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
 from onnxreg.converters.request import run
 from onnxreg.converters.source.location import check_inside, hub_id, locate
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks import sentence_files, task_catalog
 from onnxreg.converters.tasks.text import Pooling
 from onnxreg.schema.core.errors import InputError
 

@@ -124,7 +124,7 @@ class ExportRequest:
 
             plan = replace(plan, package=profile_catalog.find(self.profile).package)
         if recipe.search is not None:
-            from onnxreg.converters.search import check_search
+            from onnxreg.converters.search.search import check_search
 
             check_search(plan)
         return plan
@@ -285,7 +285,7 @@ def run(
     if plan.recipe.search is None:
         draft = execute(plan, workspace, cache, progress)
     else:
-        from onnxreg.converters.search import run_with_search
+        from onnxreg.converters.search.search import run_with_search
 
         draft = run_with_search(plan, workspace, cache, progress)
     if plan.recipe.benchmark is None:

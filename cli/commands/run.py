@@ -20,7 +20,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
-    from onnxreg.converters.texts.run_texts import TextModel
+    from onnxreg.converters.evaluation.run_texts import TextModel
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
 
     Answer = tuple[dict[str, Any], Iterable[str]]
@@ -167,7 +167,7 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
 
 def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
     from onnxreg.cli.reports import text_report
-    from onnxreg.converters.texts.run_texts import run_texts
+    from onnxreg.converters.evaluation.run_texts import run_texts
 
     settings = (request.texts, request.context, request.max_tokens, files.manifest.task)
     answer = run_texts(_text_model(files), *settings)
@@ -176,8 +176,8 @@ def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
+    from onnxreg.converters.evaluation.run_texts import TextModel, refuse
     from onnxreg.converters.source.scrub import read_json
-    from onnxreg.converters.texts.run_texts import TextModel, refuse
 
     manifest = files.manifest
     companions = (*reversed(manifest.files), *files.artifact.files)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
 from onnxreg.converters.engine.read_recipe import read_document
-from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
+from onnxreg.converters.evaluation.metrics import MinimumEvidence
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile

@@ -26,8 +26,8 @@ from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-    from onnxreg.converters.evaluation.judgement import JudgedArtifact
+    from onnxreg.converters.evaluation.evaluate import EvaluationPlan
+    from onnxreg.converters.evaluation.metric import JudgedArtifact
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def read_parts(
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
         if recipe.evaluation is None:
             return RecipeParts(nodes, outputs, task, None)
-        from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+        from onnxreg.converters.evaluation.evaluate import plan_evaluation
 
         paths = [str(output.path) for output in outputs]
         evaluation = plan_evaluation(recipe.evaluation, task.id, directory, paths)

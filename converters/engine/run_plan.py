@@ -32,7 +32,7 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.judgement import JudgedArtifact
+    from onnxreg.converters.evaluation.metric import JudgedArtifact
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
 """The working directory of an execution in its workspace, and the note of a step beside its files in the cache."""

@@ -5,23 +5,16 @@ text, id, span or offset of the suite. `recompute` derives the verdict from the 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement, combine
-from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import blame_metric
-from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, ScoreTable
-from onnxreg.converters.source.source_files import digest_file
-from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core import canonical
+from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.metric import Judgement, blame_metric, combine
+from onnxreg.converters.evaluation.scores import ScoreTable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
-from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
-from onnxreg.schema.manifest.draft import Draft, DraftFile
+from onnxreg.schema.gates.statements import EvaluationDocument
 
 DIRECTORY = "certificates"
 RELATIVE_TOLERANCE = 1e-9
@@ -49,46 +42,6 @@ class FigureDifference:
         return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"
 
 
-def write(
-    plan: EvaluationPlan, item: JudgedArtifact, subject: ExportSubject, draft: Draft
-) -> Iterator[DraftFile]:
-    """Write the certificate of an artifact into the draft's workspace, and its item scores if they are published.
-
-    Yields the files. The same suite, source and artifact give the same bytes, whatever the number of cores.
-    """
-    path, dataset = draft.root / path_of(item.artifact.path), str(plan.suite.digest)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    records, checks = [], []
-    for judgement, table in zip(item.judgements, item.tables, strict=True):
-        records.append(record(judgement))
-        checks += judgement.metric.checks(judgement, plan.name(judgement.metric.id), dataset)
-        if plan.request.item_scores:
-            file, data = f"{DIRECTORY}/{item.artifact.path}.{judgement.metric.id}.csv", table.encode()
-            (draft.root / file).write_bytes(data)
-            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
-            yield DraftFile(ITEM_SCORES, file)
-    unit = "group" if any(table.is_grouped for table in item.tables) else "item"
-    value: dict[str, Any] = {
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "artifact": str(digest_file(draft.root / item.artifact.path)),
-        "suite": dataset,
-        "state": item.state,
-        "reasons": list(item.reasons),
-        "checks": checks,
-        "task": subject.fields.get("task", plan.evaluator.tasks[0]),
-        "metrics": records,
-        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
-    }
-    if subject.origin.digest is not None:
-        value["parent"] = str(subject.origin.digest)
-    if plan.suite.synthetic is not None:
-        value["synthetic"] = plan.suite.synthetic
-    document = EvaluationDocument.from_json(value, "certificate").to_json()
-    path.write_bytes(canonical.encode(document) + b"\n")
-    yield DraftFile(CERTIFICATE, path_of(item.artifact.path))
-
-
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[FigureDifference]:
@@ -104,8 +57,16 @@ def recompute(
     judgements: list[Judgement] = []
     differences: list[FigureDifference] = []
     for recorded in certificate.metrics:
-        table = _table(recorded, read, label)
-        metric = metric_catalog.find(recorded.metric)
+        if recorded.item_scores is None:
+            raise NotFoundError(
+                f"{label} has no item scores, so its verdict cannot be recomputed",
+                "export again with --item-scores; by default reports hold aggregates only",
+            )
+        try:
+            table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
+        except InputError as error:
+            raise IntegrityError(error.message) from error
+        metric = metrics.find(recorded.metric)
         if metric.rule != recorded.rule:
             raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")
         if metric.version != recorded.version:
@@ -121,7 +82,12 @@ def recompute(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"
             ) from error
         judgements.append(judgement)
-        differences += _differences(recorded.metric, recorded.to_json(), record(judgement))
+        old, new = recorded.to_json(), record(judgement)
+        differences += [
+            FigureDifference(recorded.metric, key, old.get(key), new.get(key))
+            for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"})
+            if not _same(old.get(key), new.get(key))
+        ]
     state = combine(judgements)[0] if judgements else "unknown"
     if state != certificate.state:
         differences.append(FigureDifference("", "state", certificate.state, state))
@@ -155,29 +121,6 @@ def record(judgement: Judgement) -> dict[str, Any]:
     if judgement.metric.package is not None:
         value["package"] = judgement.metric.package
     return value
-
-
-def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) -> ScoreTable:
-    if recorded.item_scores is None:
-        raise NotFoundError(
-            f"{label} has no item scores, so its verdict cannot be recomputed",
-            "export again with --item-scores; by default reports hold aggregates only",
-        )
-    path = recorded.item_scores.path
-    data = read(recorded.item_scores.digest)
-    try:
-        return ScoreTable.decode(data, path)
-    except InputError as error:
-        raise IntegrityError(error.message) from error
-
-
-def _differences(
-    metric: str, recorded: dict[str, Any], recomputed: dict[str, Any]
-) -> Iterator[FigureDifference]:
-    for key in sorted((recorded.keys() | recomputed.keys()) - {"item_scores", "package"}):
-        old, new = recorded.get(key), recomputed.get(key)
-        if not _same(old, new):
-            yield FigureDifference(metric, key, old, new)
 
 
 def _same(old: Any, new: Any) -> bool:

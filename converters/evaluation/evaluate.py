@@ -1,41 +1,167 @@
-"""Judge the artifacts of an export on a suite, and write their certificates."""
+"""Evaluations: the plan (suite and metrics, checked before hours of work), the judging of artifacts, and their certificates."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from onnxreg.converters.evaluation import certificate
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
-from onnxreg.converters.evaluation.metrics.metric import blame_metric
+from onnxreg.converters.evaluation import certificate, metrics
+from onnxreg.converters.evaluation.metric import EvaluationError, JudgedArtifact, Metric, blame_metric
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.scores import Floats, ScoreTable
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.evaluation.row_task import LabelledRows
+from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, Floats, ScoreTable
+from onnxreg.converters.evaluation.suite import Suite, relabel
+from onnxreg.converters.evaluation.text_tasks import (
+    Answers,
+    Completions,
+    Embeddings,
+    ModelInput,
+    TaskEvaluator,
+    TextClasses,
+    TokenSpans,
+)
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.source.toolchain import instruction_set, tools
+from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
+from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
+from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
-FULL_PRECISION = "float32"
 SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
-
-
+EVALUATORS = (TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, Completions)
+"""Together they have every built-in task."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 """The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
 
-class ScoreCache(Protocol):
-    """A cache of JSON values by everything that shapes them."""
+@dataclass(frozen=True)
+class JudgedMetric:
+    """A metric with its limit and the settings of its rule."""
 
-    def find_value(self, kind: str, key: Mapping[str, Any]) -> Any: ...
-    def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None: ...
+    metric: Metric
+    limit: float
+    settings: dict[str, Any]
+
+    def key(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric.id,
+            "version": self.metric.version,
+            "packages": package_versions(self.metric.packages),
+            "limit": self.limit,
+            "settings": self.settings,
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """A checked request. `suite` is the half that is asked for of the file `path`.
+
+    `artifacts` are the paths of the outputs to judge; None for those of low precision.
+    """
+
+    request: EvaluationRequest
+    path: Path
+    file_digest: Digest
+    suite: Suite
+    evaluator: type[TaskEvaluator]
+    metrics: tuple[JudgedMetric, ...]
+    artifacts: tuple[str, ...] | None
+
+    def key(self) -> dict[str, Any]:
+        """Everything that shapes the verdicts."""
+        return {**self.recorded(), "metrics": [metric.key() for metric in self.metrics]}
+
+    def recorded(self) -> dict[str, Any]:
+        """The request as a manifest has it: the suite by its digest."""
+        return {**self.request.to_json(), "suite": str(self.file_digest)}
+
+    def warnings(self) -> list[str]:
+        """The reasons for which the suite gives no verdict, or another than was meant."""
+        groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
+        items = (
+            relabel(self.suite.items, self.request.label_map) if self.request.label_map else self.suite.items
+        )
+        gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
+        messages = [
+            f"the label map names {name[:80]}, which no gold of the suite has"
+            for name in sorted(self.request.label_map.keys() - gold)
+        ]
+        for judged in self.metrics:
+            with blame_metric(judged.metric.id):
+                messages += judged.metric.warnings(items, groups, judged.settings)
+        return messages
+
+    def name(self, metric: str) -> str:
+        """The name of a metric's value in the checks of a manifest."""
+        return metric if self.request.name is None else f"{self.request.name}/{metric}"
+
+
+def plan_evaluation(
+    request: EvaluationRequest, task: str, directory: Path, outputs: Iterable[str]
+) -> EvaluationPlan:
+    """Read the suite, and choose the metrics.
+
+    Raises NotFoundError for a missing suite, InputError for a suite of another task, a metric that is unknown, is
+    of another task or lacks data in the suite, and an artifact that is not an output.
+
+    Args:
+        task: the id of the export task.
+        directory: base of the suite's relative path.
+        outputs: paths of the outputs of the recipe.
+    """
+    path = directory / request.suite
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    evaluator: type[TaskEvaluator] = next(one for one in EVALUATORS if task in one.tasks)
+    suite = evaluator.load_suite(path)
+    digest = suite.digest
+    if request.half is not None:
+        suite = suite.half(request.half, request.seed)
+    if (request.label_map or request.label_names) and evaluator is not TokenSpans:
+        raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
+    metrics = tuple(_metrics(request, task, suite))
+    paths = list(outputs)
+    for artifact in request.artifacts:
+        if artifact not in paths:
+            raise InputError(
+                f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
+            )
+    return EvaluationPlan(request, path, digest, suite, evaluator, metrics, tuple(request.artifacts) or None)
+
+
+def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
+    choices = request.metrics or tuple(
+        MetricLimit(metric=metric.id)
+        for metric in metrics.of_task(task)
+        if metric.is_default and metric.supports(suite.items)
+    )
+    if len({choice.metric for choice in choices}) < len(choices):
+        raise InputError("the evaluation names a metric twice", "state one limit")
+    for choice in choices:
+        metric = metrics.find(choice.metric)
+        if task not in metric.tasks:
+            names = ", ".join(other.id for other in metrics.of_task(task))
+            raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
+        limit = metric.limit if choice.limit is None else choice.limit
+        settings = dict(choice.settings)
+        with blame_metric(metric.id):
+            is_supported = metric.supports(suite.items)
+            metric.check(limit, settings)
+        if not is_supported:
+            raise InputError(
+                f"the evaluation suite lacks what the metric {metric.id} compares with",
+                "docs/certification.md shows the items of each task",
+            )
+        yield JudgedMetric(metric, limit, settings)
 
 
 class SourceEvaluation:
@@ -49,11 +175,12 @@ class SourceEvaluation:
         plan: EvaluationPlan,
         load: Callable[[], ExportSubject],
         trust_remote_code: bool = False,
-        cache: ScoreCache | None = None,
+        cache: Any = None,
         key: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
         load: loads the source; called when its predictions are needed.
+        cache: of JSON values (`engine.cache.StepCache`), if scores are kept.
         key: everything that shapes the source, for the cache.
         """
         self._plan, self._load, self._trust = plan, load, trust_remote_code
@@ -147,7 +274,7 @@ def evaluate(
     subject: ExportSubject,
     trust_remote_code: bool = False,
     progress: Progress = SILENT,
-    cache: ScoreCache | None = None,
+    cache: Any = None,
     key: Mapping[str, Any] | None = None,
 ) -> tuple[Draft, Mapping[str, JudgedArtifact]]:
     """Judge artifacts of a draft; return it with their verdicts, checks and certificates, and the judgements by path.
@@ -158,47 +285,86 @@ def evaluate(
     Args:
         key: everything that shapes the source, for the cache.
     """
-    chosen = [artifact for artifact in draft.artifacts if _is_chosen(artifact, plan)]
+    chosen = [
+        artifact
+        for artifact in draft.artifacts
+        if (
+            artifact.precision != FULL_PRECISION
+            if plan.artifacts is None
+            else artifact.path in plan.artifacts
+        )
+    ]
     if not chosen:
         raise InputError(
             "the evaluation judges nothing: every output is in full precision",
             "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
         )
     evaluation = SourceEvaluation(plan, lambda: subject, trust_remote_code, cache, key)
-    judged = {}
+    judged, documents = {}, list[DraftFile]()
+    artifacts = {artifact.path: artifact for artifact in draft.artifacts}
     for artifact in chosen:
         progress.step(f"judging {artifact.path}")
-        judged[artifact.path] = evaluation.judge(artifact, draft.root / artifact.path)
-    documents = [file for item in judged.values() for file in certificate.write(plan, item, subject, draft)]
-    artifacts = tuple(_with_verdict(plan, artifact, judged) for artifact in draft.artifacts)
-    return replace(draft, artifacts=artifacts, companions=(*draft.companions, *documents)), judged
+        item = judged[artifact.path] = evaluation.judge(artifact, draft.root / artifact.path)
+        checks = [
+            check
+            for judgement in item.judgements
+            for check in judgement.metric.checks(
+                judgement, plan.name(judgement.metric.id), str(plan.suite.digest)
+            )
+        ]
+        documents += _write_certificate(plan, item, checks, subject, draft.root)
+        verdict = Verdict(
+            item.state,
+            item.rule,
+            item.reasons,
+            plan.suite.digest,
+            certificate.path_of(artifact.path),
+            plan.suite.synthetic,
+        )
+        fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
+        artifacts[artifact.path] = replace(artifact, verdict=verdict, fields=fields)
+    companions = (*draft.companions, *documents)
+    return replace(draft, artifacts=tuple(artifacts.values()), companions=companions), judged
 
 
-def _is_chosen(artifact: DraftArtifact, plan: EvaluationPlan) -> bool:
-    if plan.artifacts is None:
-        return artifact.precision != FULL_PRECISION
-    return artifact.path in plan.artifacts
+def _write_certificate(
+    plan: EvaluationPlan,
+    item: JudgedArtifact,
+    checks: list[dict[str, Any]],
+    subject: ExportSubject,
+    root: Path,
+) -> Iterator[DraftFile]:
+    """Write the certificate of an artifact below `root`, and its item scores if they are published; yields the files.
 
-
-def _with_verdict(
-    plan: EvaluationPlan, artifact: DraftArtifact, judged: Mapping[str, JudgedArtifact]
-) -> DraftArtifact:
-    item = judged.get(artifact.path)
-    if item is None:
-        return artifact
-    dataset = str(plan.suite.digest)
-    checks = [
-        check
-        for judgement in item.judgements
-        for check in judgement.metric.checks(judgement, plan.name(judgement.metric.id), dataset)
-    ]
-    verdict = Verdict(
-        item.state,
-        item.rule,
-        item.reasons,
-        plan.suite.digest,
-        certificate.path_of(artifact.path),
-        plan.suite.synthetic,
-    )
-    fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
-    return replace(artifact, verdict=verdict, fields=fields)
+    The same suite, source and artifact give the same bytes, whatever the number of cores.
+    """
+    path = certificate.path_of(item.artifact.path)
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    records = []
+    for judgement, table in zip(item.judgements, item.tables, strict=True):
+        records.append(certificate.record(judgement))
+        if plan.request.item_scores:
+            file = f"{certificate.DIRECTORY}/{item.artifact.path}.{judgement.metric.id}.csv"
+            (root / file).write_bytes(data := table.encode())
+            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
+            yield DraftFile(ITEM_SCORES, file)
+    unit = "group" if any(table.is_grouped for table in item.tables) else "item"
+    value: dict[str, Any] = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(digest_file(root / item.artifact.path)),
+        "suite": str(plan.suite.digest),
+        "state": item.state,
+        "reasons": list(item.reasons),
+        "checks": checks,
+        "task": subject.fields.get("task", plan.evaluator.tasks[0]),
+        "metrics": records,
+        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+    }
+    if subject.origin.digest is not None:
+        value["parent"] = str(subject.origin.digest)
+    if plan.suite.synthetic is not None:
+        value["synthetic"] = plan.suite.synthetic
+    document = EvaluationDocument.from_json(value, "certificate").to_json()
+    (root / path).write_bytes(canonical.encode(document) + b"\n")
+    yield DraftFile(CERTIFICATE, path)

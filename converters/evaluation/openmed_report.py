@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement, Part
-from onnxreg.converters.evaluation.metrics.spans import MAX_RECALL_LOSS, CharacterRecall, MinimumEvidence
+from onnxreg.converters.evaluation.metric import JudgedArtifact, Judgement, Part
+from onnxreg.converters.evaluation.metrics import MAX_RECALL_LOSS, CharacterRecall, MinimumEvidence
 from onnxreg.converters.evaluation.scores import RESAMPLES, SEED
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TaskEvaluator
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import causal_model, samples, torch_model

@@ -11,9 +11,8 @@ from typing import Any
 from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoints import torch_weights
-from onnxreg.converters.tasks.checkpoints.checkpoint import IMAGES, load_model
+from onnxreg.converters.tasks import code, torch_weights
+from onnxreg.converters.tasks.checkpoint import IMAGES, load_model
 from onnxreg.converters.tasks.image_classification import subject_of
 from onnxreg.schema.core.errors import InputError, about
 

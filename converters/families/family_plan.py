@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.read_recipe import RecipeDocument
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
+from onnxreg.converters.evaluation.evaluate import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families.heads import head_files
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime.npz import read_rows

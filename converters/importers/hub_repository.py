@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.converters.importers import confine
 from onnxreg.converters.onnx.external_data import MissingDataError
-from onnxreg.converters.source import hub_files
-from onnxreg.converters.source.location import Location, check_inside, is_snapshot
+from onnxreg.converters.source.location import Location, check_inside, fetch, is_snapshot
 from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import InputError, hub_library
 
@@ -64,7 +63,7 @@ def adopt_source(
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
-    """Download a repository, or its newer files; for errors see also `hub_files.fetch`.
+    """Download a repository, or its newer files; for errors see also `location.fetch`.
 
     Args:
         url: `hf://ORG/NAME[@REVISION]`.
@@ -82,7 +81,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     if not progress:
         disable_progress_bars()
-    directory = hub_files.fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
+    directory = fetch(match["id"], match["revision"], [*PATTERNS, *map(escape, further)])
     if (directory / "registry.json").is_file():
         raise InputError(
             f"{url} is a registry, not a model's repository", f"pull from it: reg pull NAME {url}"

@@ -21,7 +21,7 @@ from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
-from onnxreg.converters.source.plug_ins import PlugIns
+from onnxreg.converters.source.toolchain import PlugIns
 
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     pass_.id: pass_

@@ -10,7 +10,7 @@ from onnxreg.converters.android import android_recipe
 from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
-from onnxreg.converters.source.plug_ins import PlugIns
+from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 

@@ -79,7 +79,7 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Small inputs out of a profile's sample (`token_sample.sample_feeds`), by the names of their cases.
+    """Small inputs out of a profile's sample (`sample_feeds`), by the names of their cases.
 
     A short row, and two rows of which one is padded; shorter if a token has very many labels.
     """

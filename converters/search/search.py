@@ -1,4 +1,9 @@
-"""Check a search before any work, find its winner, and run the export that it leads to."""
+"""The search for the smallest artifact that passes an evaluation.
+
+A `Candidate` is a line of passes. `plan_search` checks suites and candidates before any work; `Search` makes candidates,
+judges them on one suite and picks the winner. The plan that it gives is an ordinary one, with the winner's steps and the
+other suite, so a rebuild repeats the winner's path.
+"""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,23 +15,157 @@ from typing import Any
 from onnxreg.converters.engine import latency, run_plan, steps
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, SourceEvaluation
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
-from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.tasks.labelled_rows import content
+from onnxreg.converters.evaluation.evaluate import (
+    EvaluationPlan,
+    SourceEvaluation,
+    plan_evaluation,
+)
+from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.row_task import content
+from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.search import candidates as catalog
-from onnxreg.converters.search.candidates import Candidate
+from onnxreg.converters.passes.tools.graph import factors
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.inputs.recipe_file import Benchmark, EvaluationRequest, RecipeFile, SearchRequest
+from onnxreg.schema.gates.statements import FULL_PRECISION
+from onnxreg.schema.inputs.recipe_file import (
+    Benchmark,
+    EvaluationRequest,
+    RecipeFile,
+    SearchCandidate,
+    SearchRequest,
+)
 from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.device import Device, preset
+
+PRODUCTS = ("MatMul", "Gemm")
+SCALE_BITS = 32
+"""Bits of the scale of a block of weights."""
+PREFIX = "search-"
+"""Prefix of the names of a candidate's steps."""
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Bytes of a graph's float32 weights: of products, of embedding tables, and of the remainder of the file."""
+
+    products: int
+    tables: int
+    remainder: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A line of passes in JSON form, `{pass, params, data?}`, each taking the result of the one before.
+
+    `mark` is put into the name of the file. `bits` are those of a weight of the result in products, in tables and in the
+    remainder; none of a candidate of the user's own.
+    """
+
+    name: str
+    passes: tuple[Mapping[str, Any], ...]
+    mark: str = "small"
+    bits: tuple[float, float, float] | None = None
+
+    def estimate(self, weights: WeightBytes) -> float:
+        """Estimate the bytes of the result; 0 for a candidate of the user's own, which is then tried first."""
+        parts = (weights.products, weights.tables, weights.remainder)
+        return sum(size * bits / 32 for size, bits in zip(parts, self.bits or (0, 0, 0), strict=True))
+
+    def steps(self, start: str) -> list[dict[str, Any]]:
+        """The recipe steps of this candidate, which begins with the result of the step `start`."""
+        steps = []
+        for number, work in enumerate(self.passes, start=1):
+            name = f"{PREFIX}{self.name}" if len(self.passes) == 1 else f"{PREFIX}{self.name}-{number}"
+            steps.append({"name": name, "input": start, **work})
+            start = name
+        return steps
+
+
+def library(has_tables: bool, calibration: str | None) -> list[Candidate]:
+    """The program's own candidates. Those that quantize embedding tables are left out for a graph without any.
+
+    Args:
+        calibration: rows for static quantization; left out without.
+    """
+    rows, halves = (_pass("EmbeddingQuantization"), _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
+    four, four_bits = _blocks(4, 32), 4 + (SCALE_BITS + 4) / 32
+    plain = [
+        Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16)),
+        Candidate("int8", (_dynamic(*PRODUCTS),), "int8", (8, 32, 32)),
+        Candidate("weights4", (four,), "int4", (four_bits, 32, 32)),
+    ]
+    tables = [
+        Candidate("int8-int8-embeddings", (_dynamic(*PRODUCTS, "Gather"),), "int8", (8, 8, 32)),
+        Candidate("weights4-int8-embeddings", (four, rows), "int4", (four_bits, 8, 32)),
+    ]
+    for size in (32, 64, 128):
+        name, blocks, bits = f"weights8-{size}", _blocks(8, size), 8 + SCALE_BITS / size
+        plain.append(Candidate(name, (blocks,), "int8", (bits, 32, 32)))
+        tables.append(Candidate(f"{name}-int8-embeddings", (blocks, rows), "int8", (bits, 8, 32)))
+        tables.append(Candidate(f"{name}-fp16-embeddings", (blocks, halves), "int8", (bits, 16, 32)))
+    if calibration is not None:
+        static = _pass("OnnxStaticQuantization", data=calibration)
+        plain.append(Candidate("static-int8", (static,), "int8", (8, 32, 32)))
+    return plain + tables if has_tables else plain
+
+
+def choose_candidates(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
+    """Yield the candidates that a request asks for, in its order.
+
+    Raises InputError for a name that is unknown, or two candidates of one name.
+    """
+    own = {candidate.name: candidate for candidate in library(True, request.calibration)}
+    usable = {candidate.name for candidate in library(has_tables, request.calibration)}
+    names = set()
+    for choice in request.candidates or tuple(own):
+        name = choice.name if isinstance(choice, SearchCandidate) else choice
+        if name in names:
+            raise InputError(f"two candidates are called {name}", "give each a name of its own")
+        names.add(name)
+        if isinstance(choice, SearchCandidate):
+            steps = (step.to_json() for step in choice.steps)
+            own_steps = (
+                {key: value for key, value in step.items() if key not in ("name", "input")} for step in steps
+            )
+            yield Candidate(name, tuple(own_steps))
+        elif name not in own:
+            raise InputError(f"no candidate is called {name}", suggest(name, own))
+        elif name in usable or request.candidates:
+            yield own[name]
+
+
+def measure_weights(graph: Any, size: int) -> WeightBytes:
+    """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
+    weights = factors(graph, frozenset(PRODUCTS))
+    products = sum(tensor_bytes(tensor) for tensor in weights.values())
+    read = {node.input[0] for node in graph.graph.node if node.op_type == "Gather"}
+    tables = sum(
+        tensor_bytes(tensor)
+        for tensor in graph.graph.initializer
+        if tensor.name in read and tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2
+    )
+    return WeightBytes(products, tables, max(size - products - tables, 0))
+
+
+def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
+    value: dict[str, Any] = {"pass": name, "params": params}
+    return value if data is None else {**value, "data": data}
+
+
+def _dynamic(*operators: str) -> dict[str, Any]:
+    return _pass("OnnxDynamicQuantization", op_types_to_quantize=list(operators))
+
+
+def _blocks(bits: int, size: int) -> dict[str, Any]:
+    return _pass(
+        "OnnxBlockWiseRtnQuantization", bits=bits, block_size=size, is_symmetric=bits == 8, gemm=True
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +195,7 @@ def plan_search(plan: ExportPlan, request: SearchRequest) -> SearchPlan:
         )
     else:
         choose, confirm = own, own.model_copy(update={"suite": request.confirm})
-    plans = [final_plan(plan, request, candidate, confirm) for candidate in catalog.choose(request, True)]
+    plans = [final_plan(plan, request, candidate, confirm) for candidate in choose_candidates(request, True)]
     devices = tuple(preset(name) for name in request.devices)
     search = SearchPlan(request, _evaluation(plan, choose), _evaluation(plan, confirm), devices)
     _check(search, plans)
@@ -298,10 +437,10 @@ class Search:
     def _ordered(self) -> list[tuple[Candidate, float]]:
         """The candidates with their estimated bytes, the smallest first."""
         path, graph = self._base
-        weights = catalog.measure_weights(graph, path.stat().st_size)
+        weights = measure_weights(graph, path.stat().st_size)
         pairs = [
             (candidate, candidate.estimate(weights))
-            for candidate in catalog.choose(self._request, has_tables=weights.tables > 0)
+            for candidate in choose_candidates(self._request, has_tables=weights.tables > 0)
         ]
         return sorted(pairs, key=lambda pair: pair[1])
 

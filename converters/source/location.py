@@ -1,14 +1,300 @@
-"""The directory of a checkpoint: one of the user's, or the snapshot of a commit on the Hugging Face Hub."""
+"""The directory of a checkpoint: one of the user's, or the snapshot of a commit on the Hugging Face Hub.
 
+Files of the Hub are in a folder of our own under HF_HOME, by their digests.
+
+| path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
+|---|---|
+| `blobs/DIGEST` | a file: its SHA-256 if it is in LFS, else its git object id |
+| `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
+| `listings/REVISION.json` | the commit and its files as the Hub listed them last, for work without a network |
+
+A commit, a digest and a path that an endpoint names are held to their form before they become part of a path, and a
+file gets its name only if it has that digest. The client's own cache is not used: huggingface_hub takes the name of a file
+there from the header `ETag`.
+"""
+
+import hashlib
+import io
+import json
 import re
-from collections.abc import Sequence
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from shlex import quote
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote, urlsplit
 
-from onnxreg.converters.source import hub_files
-from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, weight_files
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from filelock import FileLock
+
+from onnxreg.converters.source.source_files import CARD, CONFIG, TOKENIZER, digest_file, weight_files
+from onnxreg.schema.core.errors import (
+    HostError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+    RemoteError,
+    about,
+    hub_library,
+)
+from onnxreg.schema.core.ref import check_distinct, check_path
+
+MAX_LISTING_BYTES, MAX_PAGES = 64 * 2**20, 10_000
+SHA256_DIGITS = 64
+WORKERS = 8
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+Listing = Mapping[str, tuple[str, int]]
+"""Path: digest and size in bytes."""
+
+
+def fetch(
+    name: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    ignored: Sequence[str] = (),
+    or_directory: bool = False,
+) -> Path:
+    """Download the files of a repository that match a pattern; return the folder of its commit.
+
+    If the Hub cannot be reached or fails, the listing and the files that are here already count.
+
+    Args:
+        revision: a branch, tag or commit; None for the main branch.
+        or_directory: the user may have meant a directory by `name`; errors say so.
+
+    Raises:
+        NotFoundError: the Hub has no such repository or revision.
+        RemoteError: the Hub cannot be reached, or its answers are not those of a Hub.
+        IntegrityError: a file has other bytes than the listing says.
+        InputError: a file whose path cannot be kept.
+    """
+    with hub_library("loading a model from the Hub"):
+        from huggingface_hub import constants, errors
+    try:
+        _ = urlsplit(constants.ENDPOINT).port
+    except ValueError:
+        raise InputError("HF_ENDPOINT is not a URL", "write https://HOST[:PORT], or unset it") from None
+    with _translated(name, revision, or_directory):
+        endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
+        root = Path(constants.HF_HOME, "onnxreg", endpoint, f"models--{name.replace('/', '--')}")
+        listing = root / "listings" / f"{quote(revision or 'main', safe='')}.json"
+        unreachable = None
+        try:
+            commit, files = _list(name, revision)
+            listing.parent.mkdir(parents=True, exist_ok=True)
+            for file in {listing, listing.with_name(f"{commit}.json")}:
+                with _replacing(file) as new:
+                    new.write_text(json.dumps([commit, files]))
+        except (errors.HfHubHTTPError, *_unreachable()) as error:  # type: ignore[misc]
+            is_answer = isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500
+            if is_answer or not listing.is_file():
+                raise
+            unreachable = error
+            commit, files = json.loads(listing.read_text())
+        chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]
+        with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
+            check_distinct(map(check_path, chosen))
+        for below in ("blobs", f"snapshots/{commit}"):
+            (root / below).mkdir(parents=True, exist_ok=True)
+
+        def store(path: str) -> None:
+            digest, size = files[path]
+            blob, target = root / "blobs" / digest, root / "snapshots" / commit / path
+            with FileLock(root / "blobs" / f"{digest}.lock", fallback_to_soft=False):
+                if not _has_digest(blob, digest):
+                    if unreachable is not None:
+                        raise unreachable
+                    _download(name, commit, path, size, blob)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not (target.exists() and target.samefile(blob)):
+                with _replacing(target) as new:
+                    try:
+                        new.hardlink_to(blob)
+                    except OSError:
+                        shutil.copyfile(blob, new)
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(store, chosen))
+        return root / "snapshots" / commit
+
+
+@contextmanager
+def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator[None]:
+    """Translate the errors of huggingface_hub."""
+    import httpx2
+    from huggingface_hub import errors
+
+    prefix = f"there is no directory {name}; " if or_directory else ""
+    network = (
+        "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, and SSL_CERT_FILE"
+    )
+    gated = "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
+    try:
+        yield
+    except RegError:
+        raise
+    except Exception as error:
+        words = _words(error)
+        foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
+        table: tuple[tuple[Any, type[RegError], str, str], ...] = (
+            (errors.HFValidationError, InputError, f"{prefix}{name} cannot be a repository on the Hub", "check its name"),
+            (_unreachable(), RemoteError, f"{prefix}the Hub cannot be reached, and {name} is not here: {words}", network),
+            (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
+            (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
+            (errors.RepositoryNotFoundError, NotFoundError, f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"),
+            ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched through the proxy of the environment: {words}", "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them"),
+            ((errors.HTTPError, OSError), RemoteError, f"{name} could not be fetched from the Hub: {words}", network),  # type: ignore[attr-defined]
+            ((ValueError, TypeError, KeyError, AttributeError, RecursionError), RemoteError, foreign, network),
+        )  # fmt: skip
+        for kinds, family, message, hint in table:
+            if isinstance(error, kinds):
+                raise family(message, hint) from error
+        raise
+
+
+def _words(error: Exception) -> str:
+    """The words of the Hub, the system or TLS on an error, without addresses, which may be signed."""
+    text = getattr(error, "server_message", None) or getattr(error, "strerror", None) or str(error)
+    line = re.sub(r"https?://\S+", "...", text.strip().partition("\n")[0])[:200] or type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return f"{line} ({status})" if status else line
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    """The errors after which files of this machine are used."""
+    import httpx2
+    from huggingface_hub import errors
+
+    return httpx2.ConnectError, httpx2.TimeoutException, errors.OfflineModeIsEnabled
+
+
+def _list(name: str, revision: str | None) -> tuple[str, Listing]:
+    """The commit of a revision and its files. RemoteError if one of the names has no valid form, or for too many."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    validate_repo_id(name)
+    base = f"{constants.ENDPOINT}/api/models/{name}"
+    about, size, _ = _read_json(f"{base}/revision/{quote(revision, safe='')}" if revision else base)
+    commit = str(about["sha"])
+    if not _COMMIT.fullmatch(commit):
+        raise _malformed(name, f"a commit {commit[:80]!r}")
+    files: dict[str, tuple[str, int]] = {}
+    query: str | None = "recursive=true"
+    for _ in range(MAX_PAGES):
+        entries, read, query = _read_json(f"{base}/tree/{commit}?{query}")
+        size += read
+        for entry in entries:
+            if entry["type"] == "file":
+                lfs = entry.get("lfs")
+                files[entry["path"]] = (lfs or entry)["oid"], (lfs or entry)["size"]
+                digest, length = files[entry["path"]]
+                if not _DIGEST.fullmatch(digest) or not isinstance(length, int):
+                    raise _malformed(name, f"a file with the digest {digest[:80]!r}")
+        if query is None:
+            return commit, files
+        if size > MAX_LISTING_BYTES:
+            break
+    raise _malformed(name, f"more than {MAX_LISTING_BYTES >> 20} MiB or {MAX_PAGES:,} pages of files")
+
+
+def _read_json(url: str) -> tuple[Any, int, str | None]:
+    """The value that a URL of the Hub answers, its bytes, and the query of the next page."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
+
+    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    with get_session().stream("GET", url, headers=build_hf_headers(), timeout=timeout) as response:
+        hf_raise_for_status(response)
+        data = bytearray()
+        for chunk in response.iter_bytes(2**20):
+            data += chunk
+            if len(data) > MAX_LISTING_BYTES:
+                raise RemoteError(
+                    f"the Hub answers with more than {MAX_LISTING_BYTES >> 20} MiB", "check HF_ENDPOINT"
+                )
+        following = response.links.get("next", {}).get("url")
+        return json.loads(data), len(data), urlsplit(following).query if following else None
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _malformed(name: str, content: str) -> RemoteError:
+    return RemoteError(
+        f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
+    )
+
+
+def _has_digest(file: Path, digest: str) -> bool:
+    """Return True if a file is there and has this SHA-256 or git object id."""
+    if not file.is_file():
+        return False
+    if len(digest) == SHA256_DIGITS:
+        return digest_file(file).hex == digest
+    head = b"blob %d\0" % file.stat().st_size
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, lambda: hashlib.sha1(head)).hexdigest() == digest
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """Give the path of a new file, which takes the place of the old one at once when it is whole."""
+    with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
+        new = Path(folder, "new")
+        yield new
+        new.replace(file)
+
+
+class _Bounded(io.BufferedWriter):
+    """A file of at most `limit` bytes."""
+
+    limit = 0
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self.limit:
+            raise IntegrityError(f"the Hub sends more than the {self.limit:,} bytes that it lists")
+        return super().write(data)
+
+
+def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
+    """Download a file, from where an earlier download ended, and name it by its digest.
+
+    IntegrityError for other bytes.
+    """
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    part = blob.with_suffix(".part")
+    url = hf_hub_url(name, path, revision=commit)
+    try:
+        with _Bounded(io.FileIO(part, "ab")) as file:
+            file.limit = size
+            if file.tell() > size:
+                file.truncate(0)
+            http_get(
+                url,
+                file,
+                resume_size=file.tell(),
+                headers=build_hf_headers(),
+                expected_size=size,
+                displayed_filename=path,
+            )
+        if not _has_digest(part, blob.name):
+            raise IntegrityError(f"{path}: the Hub sends other bytes than it lists", "run the command again")
+    except IntegrityError:
+        part.unlink()
+        raise
+    part.replace(blob)
+
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
@@ -32,7 +318,7 @@ def hub_id(source: str) -> str | None:
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
         raise NotFoundError(
             f"{source} is a file, not the directory of a checkpoint",
-            f"an ONNX file needs no task: reg export {quote(str(source))} --quantize --name NAME",
+            f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME",
         )
     if not HUB_ID.fullmatch(source) or Path(source).exists():
         raise NotFoundError(
@@ -62,15 +348,15 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
     revision = source.partition("@")[2] or None
     patterns = [CONFIG, *TOKENIZER, CARD, *(["*.py"] if code else [])]
 
-    def fetch(weights: str) -> Path:
+    def fetch_with(weights: str) -> Path:
         root_only = [*patterns, weights, f"{weights}.index.json"]
-        return hub_files.fetch(name, revision, root_only, ["*/*"], or_directory=True)
+        return fetch(name, revision, root_only, ["*/*"], or_directory=True)
 
-    directory = fetch("model*.safetensors")
+    directory = fetch_with("model*.safetensors")
     if more:
-        hub_files.fetch(name, directory.name, more)
+        fetch(name, directory.name, more)
     if not weight_files(directory):
-        directory = fetch("pytorch_model*.bin")
+        directory = fetch_with("pytorch_model*.bin")
     return Location(directory, name, directory.name)
 
 

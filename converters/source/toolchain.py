@@ -1,15 +1,17 @@
-"""The tools that shape exported bytes, by name and version, without anything of the one machine."""
+"""The tools that shape exported bytes, by name and version, without anything of the one machine; and plug-ins of other packages."""
 
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from onnxreg.schema.core.errors import HostError, missing_extra, why
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
 """Tools that some passes use: only their recipes name them, but all are part of a cache key."""
@@ -145,3 +147,58 @@ def _cpu_lines(cpuinfo: Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)]
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PlugIns(Generic[T]):
+    """The things of one kind: `built_in` are ours; other packages bring theirs in the entry points of `group`.
+
+    `noun` names the kind in messages, with its article: `a pass`. `accept` makes the thing of what an entry point loads,
+    None if that is not one of its name.
+    """
+
+    group: str
+    noun: str
+    built_in: Mapping[str, T]
+    accept: Callable[[EntryPoint, Any], T | None]
+
+    def names(self) -> list[str]:
+        """All names; ours come first, then others' in order. Nothing of theirs is imported."""
+        return [*self.built_in, *sorted(self._others())]
+
+    def find(self, name: str) -> T:
+        """Return the thing of this name.
+
+        Raises InputError, with the nearest names, for a name that none has, ConflictError if two packages give it,
+        HostError if that of another package does not load.
+        """
+        if name in self.built_in:
+            return self.built_in[name]
+        kind, others = self.noun.partition(" ")[2], self._others()
+        if name not in others:
+            raise InputError(f"no {kind} is called {name[:80]!r}", suggest(name, self.names()))
+        entry = others[name]
+        try:
+            thing = self.accept(entry, entry.load())
+        except Exception as error:
+            raise HostError(f"the {kind} {name} ({entry.value}) does not load: {error}") from error
+        if thing is None:
+            raise HostError(
+                f"{entry.value} is not {self.noun} with the id {name}",
+                "report it to the authors of its package",
+            )
+        return thing
+
+    def _others(self) -> dict[str, EntryPoint]:
+        entries: dict[str, EntryPoint] = {}
+        for entry in entry_points(group=self.group):
+            if entry.name in self.built_in or entries.get(entry.name, entry).value != entry.value:
+                raise ConflictError(
+                    f"two packages bring {self.noun} called {entry.name}: {entry.value} is one of them",
+                    "uninstall one of them",
+                )
+            entries[entry.name] = entry
+        return entries

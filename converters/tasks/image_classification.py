@@ -14,8 +14,7 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoints import torch_weights
+from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import (
     ExportSubject,

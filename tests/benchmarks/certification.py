@@ -53,8 +53,7 @@ def _judging(trained: Path, count: int) -> list[Row]:
     from onnxreg.converters.engine.read_recipe import from_value
     from onnxreg.converters.engine.run_plan import execute
     from onnxreg.converters.evaluation import predict
-    from onnxreg.converters.evaluation.evaluate import SourceEvaluation
-    from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+    from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
     from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
     with tempfile.TemporaryDirectory() as directory:

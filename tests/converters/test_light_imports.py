@@ -40,6 +40,6 @@ def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None
     assert "onnxreg.converters.tasks.text" in found
     assert not found & {
         *HEAVY,
-        "onnxreg.converters.evaluation.metrics.spans",
+        "onnxreg.converters.evaluation.metrics",
         "onnxreg.converters.android.android_profile",
     }

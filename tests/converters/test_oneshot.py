@@ -16,7 +16,7 @@ from support.sampling import sampled
 from onnxreg.converters import export
 from onnxreg.converters.profiles.task_profiles import TextTask
 from onnxreg.converters.request import run
-from onnxreg.converters.source import hub_files
+from onnxreg.converters.source import location
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RemoteError
 
@@ -258,7 +258,7 @@ def test_a_tuple_is_pooled_as_its_hub_id_says(
         asked.add((name, revision))
         return snapshot
 
-    monkeypatch.setattr(hub_files, "fetch", download)
+    monkeypatch.setattr(location, "fetch", download)
     objects[0].name_or_path, objects[0].config._commit_hash = "acme/encoder", "0123abcd"
     states = outputs(export(objects, "default"))[0]
     assert not asked

@@ -190,7 +190,7 @@ def in_python(export: Path, artifact: str, text: str) -> list[str]:
     import onnxruntime
     from tokenizers import Tokenizer
 
-    from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
+    from onnxreg.converters.evaluation.tokens import NOTHING, decode, tag_scheme
 
     tokenizer = Tokenizer.from_file(str(export / "tokenizer.json"))
     tokenizer.no_padding()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.evaluation.decode import tag_scheme
+from onnxreg.converters.evaluation.tokens import tag_scheme
 
 NODE = shutil.which("node")
 TAGS = ("B-A", "i-a", "I-A", "E-A", "M-A", "S-C", "A_B", "A_I", "B_CELL", "T_CELL", "NAME", "E-MAIL", "o")

@@ -19,8 +19,8 @@ from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.run import self_test
-from onnxreg.converters.tasks.checkpoints import token_sample
-from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint
+from onnxreg.converters.tasks import text
+from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
@@ -190,10 +190,10 @@ def test_companions(draft: Draft, bert: Path) -> None:
 
 
 def test_no_published_byte_names_a_path(draft: Draft, bert: Path) -> None:
-    for text in (str(bert), bert.name, str(draft.root), str(Path.home()), sys.prefix):
+    for name in (str(bert), bert.name, str(draft.root), str(Path.home()), sys.prefix):
         for path in draft.paths():
-            assert text.encode() not in (draft.root / path).read_bytes(), (text, path)
-        assert text.encode() not in manifest(draft).encode()
+            assert name.encode() not in (draft.root / path).read_bytes(), (name, path)
+        assert name.encode() not in manifest(draft).encode()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -226,13 +226,12 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
 def batches(source: Path) -> list[Feed]:
     """Padded and unpadded batches of one and of three, from one token to as many as the model takes."""
     checkpoint = load_checkpoint(str(source), "x", TOKENS)
-    longest = token_sample.longest(512, checkpoint.model)
+    longest = text.longest(512, checkpoint.model)
     draw = np.random.default_rng(1)
     feeds = []
     for lengths in ([1], [2, 1, 2], [longest], [longest, 3, 17], [5, 5, 5]):
         feed = {
-            name: np.zeros((len(lengths), max(lengths)), np.int64)
-            for name in token_sample.input_names(checkpoint)
+            name: np.zeros((len(lengths), max(lengths)), np.int64) for name in text.input_names(checkpoint)
         }
         feed["input_ids"][:] = 1 if "roberta" in source.name else 0
         for row, length in enumerate(lengths):

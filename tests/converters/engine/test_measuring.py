@@ -10,7 +10,7 @@ import pytest
 from onnxreg.converters.engine import measure
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.tasks.checkpoints import token_sample
+from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
@@ -122,17 +122,15 @@ def test_values_beyond_a_limit_are_refused(value: dict[str, float], asked: dict[
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
-    from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint
+    from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint
 
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
-    feeds = token_sample.sample_feeds(tokenizer, None, inputs, longest)
+    feeds = text.sample_feeds(tokenizer, None, inputs, longest)
     assert [tuple(feed) for feed in feeds] == [inputs] * 3
     assert feeds[2]["input_ids"].shape == (1, longest)
     assert feeds[1]["input_ids"].shape == (3, min(48, longest))
     lengths = feeds[1]["attention_mask"].sum(axis=1).tolist()
     assert lengths == [min(length, longest) for length in (48, 31, 7)]
     assert feeds[1]["input_ids"].max() < len(tokenizer)
-    assert samples.digest(feeds) == samples.digest(
-        token_sample.sample_feeds(tokenizer, None, inputs, longest)
-    )
+    assert samples.digest(feeds) == samples.digest(text.sample_feeds(tokenizer, None, inputs, longest))

@@ -12,9 +12,8 @@ import transformers
 from support.evaluation import subject_of
 
 from onnxreg.converters.android.android_recipe import evaluation_of
-from onnxreg.converters.evaluation.evaluate import evaluate
-from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-from onnxreg.converters.evaluation.metrics.spans import MinimumEvidence
+from onnxreg.converters.evaluation.evaluate import evaluate, plan_evaluation
+from onnxreg.converters.evaluation.metrics import MinimumEvidence
 from onnxreg.converters.evaluation.openmed_report import write_report
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
+from onnxreg.converters.evaluation.tokens import NOTHING, decode, tag_scheme
 
 BIO = ("O", "B-A", "I-A", "B-B", "I-B")
 BIOES = ("O", "B-A", "I-A", "E-A", "S-A")

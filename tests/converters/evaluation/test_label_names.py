@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-from onnxreg.converters.evaluation.label_names import match_labels, openmed_names
-from onnxreg.converters.evaluation.suite import Fixture, TextSpan
+from onnxreg.converters.evaluation.evaluate import plan_evaluation
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan, match_labels, openmed_names
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 

@@ -13,14 +13,14 @@ from support.sampling import sampled
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
+from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.metric_contract import MetricContract
+from onnxreg.converters.evaluation.row_task import LabelledRow
 from onnxreg.converters.evaluation.scores import percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
-from onnxreg.converters.evaluation.tasks.text_tasks import LabelledText, Likelihood, Question, Texts
-from onnxreg.converters.source import plug_ins
+from onnxreg.converters.evaluation.text_tasks import LabelledText, Likelihood, Question, Texts
+from onnxreg.converters.source import toolchain
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -60,11 +60,11 @@ SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
 SUBJECTS["completion_match"] = SUBJECTS["perplexity"]
 
 
-@pytest.mark.parametrize("name", [metric.id for metric in metric_catalog.METRICS])
+@pytest.mark.parametrize("name", [metric.id for metric in metrics.METRICS])
 @pytest.mark.parametrize("test", [name for name in dir(MetricContract) if name.startswith("test_")])
 def test_the_contract(name: str, test: str) -> None:
     class Subject(MetricContract):
-        metric = metric_catalog.find(name)
+        metric = metrics.find(name)
         labels = LABELS
         items, parent, worse = SUBJECTS[name]
 
@@ -73,7 +73,7 @@ def test_the_contract(name: str, test: str) -> None:
 
 MODULE = '''
 import numpy as np
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metric import Metric
 
 class Shortness(Metric):
     """The mean of one number for each text."""
@@ -139,7 +139,7 @@ def test_a_metric_of_another_package_judges_and_is_recorded(
     make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness")
-    assert metric_catalog.names() == [*[metric.id for metric in metric_catalog.METRICS], "shortness"]
+    assert metrics.names() == [*[metric.id for metric in metrics.METRICS], "shortness"]
     assert "other_metrics" not in sys.modules
     (record,) = json.loads(export(make_checkpoint, tmp_path).read_bytes())["metrics"]
     assert (record["metric"], record["version"], record["limit"]) == ("shortness", 3, 5.0)
@@ -203,10 +203,10 @@ def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     entry = EntryPoint(name, "other_metrics:Shortness", "onnxreg.metrics")
-    monkeypatch.setattr(plug_ins, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(toolchain, "entry_points", lambda group: [entry])
     install(tmp_path, monkeypatch, module=MODULE.replace('"shortness"', repr(name)))
     with pytest.raises(HostError, match="is not a metric with the id"):
-        metric_catalog.find(name)
+        metrics.find(name)
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_a_plug_in_that_cannot_be_used(
         family.__name__
     ]
     with pytest.raises(family, match=message):
-        metric_catalog.find(name)
+        metrics.find(name)

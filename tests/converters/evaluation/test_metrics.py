@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.metric import Metric
+from onnxreg.converters.evaluation.row_task import LabelledRows
 from onnxreg.converters.evaluation.scores import ScoreTable
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_tasks import Likelihood, Question, Texts
+from onnxreg.converters.evaluation.text_tasks import Likelihood, ModelInput, Question, Texts
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 RANDOM = np.random.RandomState(0)
@@ -25,7 +24,7 @@ LABELS = ("negative", "neutral", "positive")
 
 
 def value(name: str, items: Any, predictions: Any, reference: Any = None, labels: Any = ()) -> float:
-    metric = metric_catalog.find(name)
+    metric = metrics.find(name)
     rows = metric.scores(items, predictions, predictions if reference is None else reference, labels)
     assert rows.shape == (len(items), len(metric.columns(labels)))
     return metric.value(rows)
@@ -37,9 +36,9 @@ def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any
 
     right, predicted = classes.T
     rows = classes.astype(np.float64)
-    assert metric_catalog.find("accuracy").value(rows) == accuracy_score(right, predicted)
+    assert metrics.find("accuracy").value(rows) == accuracy_score(right, predicted)
     macro = f1_score(right, predicted, average="macro", zero_division=0.0)
-    assert metric_catalog.find("macro_f1").value(rows) == macro
+    assert metrics.find("macro_f1").value(rows) == macro
 
 
 @given(arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 20)))
@@ -49,7 +48,7 @@ def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
-    np.testing.assert_equal(metric_catalog.find("spearman").value(rows), expected)
+    np.testing.assert_equal(metrics.find("spearman").value(rows), expected)
 
 
 def test_ranks_as_scikit_learn_ranks_them() -> None:
@@ -70,7 +69,7 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
     right = [0] * 150 + [1] * 50
     items = [SimpleNamespace(label=LABELS[number]) for number in right]
     for name in ("accuracy", "macro_f1"):
-        metric = metric_catalog.find(name)
+        metric = metrics.find(name)
         assert metric.skill(metric.scores(items, [0] * 200, [0] * 200, LABELS)) == 0.0
         assert metric.skill(metric.scores(items, right, right, LABELS)) == 1.0
 
@@ -142,7 +141,7 @@ def test_perplexity_is_the_exponential_of_the_mean_over_tokens() -> None:
     predictions = [Likelihood(2.0, 4, 100, True), Likelihood(9.0, 6, 100, False)]
     assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
     assert value("completion_match", [None] * 2, predictions) == 0.5
-    perplexity = metric_catalog.find("perplexity")
+    perplexity = metrics.find("perplexity")
     assert perplexity.loss(10.0, 10.5) == pytest.approx(0.05)
     uniform = np.array([[4 * math.log(100), 4, 100]])
     assert perplexity.skill(uniform) == pytest.approx(0.0)

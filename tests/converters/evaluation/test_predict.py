@@ -15,10 +15,9 @@ from onnx import TensorProto, helper
 from support.evaluation import subject_of
 
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.row_task import LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow, LabelledRows
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, output
-from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
+from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TokenSpans, output
 from onnxreg.schema.core.errors import ConversionError
 
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from support.evaluation import subject_of
 
+from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.evaluation import evaluate as module
-from onnxreg.converters.evaluation import evaluation_plan
-from onnxreg.converters.evaluation.evaluate import SourceEvaluation
-from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-from onnxreg.converters.evaluation.metrics.spans import SpanF1
+from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
+from onnxreg.converters.evaluation.metrics import SpanF1
 from onnxreg.schema.core import canonical
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import DraftArtifact
@@ -73,10 +72,8 @@ def test_other_options_and_sources_are_judged_anew(judge: Callable[..., bool]) -
 def test_another_library_is_judged_anew(
     judge: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    versions = evaluation_plan.package_versions
-    monkeypatch.setattr(
-        evaluation_plan, "package_versions", lambda names: {**versions(names), library: "0.0"}
-    )
+    versions = evaluate.package_versions
+    monkeypatch.setattr(evaluate, "package_versions", lambda names: {**versions(names), library: "0.0"})
     assert judge()
 
 

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation import evaluation_plan
-from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
+from onnxreg.converters.evaluation import evaluate
+from onnxreg.converters.evaluation.row_task import LabelledRows
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -497,13 +497,13 @@ ALIKE: list[tuple[str, Any, Any]] = [
 def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_is(
     tmp_path: Path, task: str, one: Any, other: Any
 ) -> None:
-    evaluator = evaluation_plan.find(task)
+    evaluator = next(kind for kind in evaluate.EVALUATORS if task in kind.tasks)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", [one, other]))
     assert len({evaluator.identity(item) for item in suite.items}) == 1
 
 
 def test_items_of_other_content_are_not_identical(tmp_path: Path) -> None:
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
-    evaluator = evaluation_plan.find("text-classification")
+    evaluator = next(kind for kind in evaluate.EVALUATORS if "text-classification" in kind.tasks)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
     assert len({evaluator.identity(item) for item in suite.items}) == 3

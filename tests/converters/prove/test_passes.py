@@ -10,7 +10,7 @@ from support.prove.oracle import judge
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
-from onnxreg.converters.search.candidates import library
+from onnxreg.converters.search.search import library
 
 PASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "int8": ("OnnxDynamicQuantization", {}),

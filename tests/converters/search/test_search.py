@@ -17,11 +17,10 @@ from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
-from onnxreg.converters.evaluation.judgement import EvaluationError
-from onnxreg.converters.evaluation.metrics.built_in import MeanCosine
+from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.metrics import MeanCosine
 from onnxreg.converters.rebuild import Materials, rebuild
-from onnxreg.converters.search import check_search, run_with_search
-from onnxreg.converters.search.candidates import WeightBytes, library
+from onnxreg.converters.search.search import WeightBytes, check_search, library, run_with_search
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError

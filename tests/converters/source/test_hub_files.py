@@ -11,7 +11,7 @@ from huggingface_hub.utils import close_session
 from support.servers.hub import File, Hub, Repository, running
 
 from onnxreg.converters.importers.hub_repository import fetch_repository
-from onnxreg.converters.source import hub_files
+from onnxreg.converters.source import location
 from onnxreg.converters.source.location import locate
 from onnxreg.schema.core.errors import (
     InputError,
@@ -120,7 +120,7 @@ def test_without_a_network_what_is_here_counts(hub: Hub, monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert locate(NAME) == locate(f"{NAME}@{first.revision}") == first
     with pytest.raises(RemoteError):
-        hub_files.fetch(NAME, None, ["model.bin"])
+        location.fetch(NAME, None, ["model.bin"])
     with pytest.raises(RemoteError):
         locate("acme/other")
 
@@ -155,7 +155,7 @@ def test_a_listing_is_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch, bound: 
     for number in range(1100):
         hub.files(NAME)[f"folder{number}/x.bin"] = file(b"")
     assert locate(NAME).hub_id == NAME
-    monkeypatch.setattr(hub_files, bound, {"MAX_LISTING_BYTES": 150_000, "MAX_PAGES": 1}[bound])
+    monkeypatch.setattr(location, bound, {"MAX_LISTING_BYTES": 150_000, "MAX_PAGES": 1}[bound])
     with pytest.raises(RemoteError):
         locate(NAME)
 

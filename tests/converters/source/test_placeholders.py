@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.evaluation.suite import read_bytes
 from onnxreg.converters.runtime.npz import read_arrays
-from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, find_checkpoint
+from onnxreg.converters.tasks.checkpoint import TOKENS, find_checkpoint
 from onnxreg.schema.core.errors import InputError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.source import hub_files
+from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
-from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint, load_tokenizer
+from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint, load_tokenizer
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
@@ -287,7 +287,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, Any]]
             calls.append({"name": name, "revision": revision, "allow_patterns": patterns})
             return with_
 
-        monkeypatch.setattr(hub_files, "fetch", download)
+        monkeypatch.setattr(location, "fetch", download)
         return calls
 
     return answer

@@ -11,9 +11,8 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.converters import export
-from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.sentence_files import SentenceConfig
+from onnxreg.converters.tasks import sentence_files, task_catalog
+from onnxreg.converters.tasks.sentence_files import SentenceConfig
 from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]
@@ -260,8 +259,8 @@ def test_lower_case_is_in_the_published_tokenizer(checkpoint: Path, tmp_path: Pa
 
 
 def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Path, tmp_path: Path) -> None:
+    from onnxreg.converters.evaluation.run_texts import TextModel, run_texts
     from onnxreg.converters.evaluation.tokens import TextTokenizer
-    from onnxreg.converters.texts.run_texts import TextModel, run_texts
 
     settings = {"prompts": {"query": "the patient ", "document": ""}, "default_prompt_name": "query"}
     (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))

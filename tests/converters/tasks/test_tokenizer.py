@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import task_recipe
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]

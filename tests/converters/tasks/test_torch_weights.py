@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from onnxreg.converters.tasks.checkpoints.torch_weights import best_of, load_into
+from onnxreg.converters.tasks.torch_weights import best_of, load_into
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 

@@ -8,8 +8,8 @@ import onnx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from onnxreg.converters.evaluation.run_texts import TextModel, run_texts
 from onnxreg.converters.evaluation.tokens import TextTokenizer
-from onnxreg.converters.texts.run_texts import TextModel, run_texts
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "Anna", "Keller", "met", "Bob"]

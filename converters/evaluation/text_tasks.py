@@ -1,26 +1,204 @@
-"""The tasks of text models but token classification: classes, answers, vectors, completions."""
+"""The evaluation of a task: its contract, and the tasks of text models."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.suite import Word
-from onnxreg.converters.evaluation.tasks.task_evaluator import (
-    ModelInput,
-    TaskEvaluator,
-    numbers,
-    output,
-    plain,
-)
-from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow
+from onnxreg.converters.evaluation import suite
+from onnxreg.converters.evaluation.scores import Floats, Integers
+from onnxreg.converters.evaluation.suite import Fixture, Suite, Word, match_labels, read_fixture
+from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+
+Run = Callable[[Feed], Mapping[str, Any]]
+"""Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One run of a model: the number of the item that it belongs to, the arrays, and what reading its outputs needs."""
+
+    item: int
+    feed: Feed
+    context: Any = None
+
+
+class TaskEvaluator(ABC):
+    """One task. `tasks` are the ids of the export tasks that it is for, `Item` is the class of an item, a frozen value.
+
+    `shares_runs`: rows of one run do not depend on each other, unless the graph quantizes activations while it runs.
+    """
+
+    tasks: ClassVar[tuple[str, ...]]
+    Item: ClassVar[type[msgspec.Struct]]
+    shares_runs: ClassVar[bool] = True
+
+    def __init__(self, subject: ExportSubject) -> None:
+        """Args:
+        subject: the loaded source.
+        """
+        self.subject = subject
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that predictions and metrics count; none for a task without."""
+        return ()
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer of the checkpoint, which cuts texts to the length of the version."""
+        fast = self.subject.loaded.text_reader
+        length = int(self.subject.resolved_options["max_seq_length"])
+        return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
+
+    @classmethod
+    def load_suite(cls, path: Path) -> Suite:
+        """Read a suite of this task.
+
+        Raises InputError for one without items, and, naming the item by its position, for a malformed one.
+        """
+        read = suite.load(path, cls.read_item, distinct=True)
+        if not read.items:
+            raise InputError(
+                f"evaluation suite {path} has no items", "docs/certification.md shows those of each task"
+            )
+        return read
+
+    @classmethod
+    def read_item(cls, row: dict[str, Any], position: str) -> Any:
+        """Read an item. Raises InputError, beginning with `position`, if it is malformed."""
+        return convert(row, cls.Item, position)
+
+    def check(self, items: Sequence[Any]) -> None:  # noqa: B027
+        """Raise InputError if items do not fit the model, such as a label that it does not have."""
+
+    def match(
+        self, items: Sequence[Any], request: EvaluationRequest
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the items in the words of the model, and facts about this for the certificate, in JSON form."""
+        return items, {}
+
+    @classmethod
+    @abstractmethod
+    def identity(cls, item: Any) -> Hashable:
+        """Return a value that is equal if a model gets the same to read, whatever the right answer is.
+
+        The order of texts without an order, and spaces, make no difference.
+        """
+
+    @abstractmethod
+    def inputs(self, items: Sequence[Any]) -> Sequence[ModelInput]:
+        """The runs that the predictions need, those of an item in order."""
+
+    @abstractmethod
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
+        """Reduce the outputs of one run to the numbers that a prediction needs.
+
+        Raises ConversionError if an output is missing, or its shape is not that of the task.
+        """
+
+    def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
+        """Make the prediction for an item from all its runs; by default it has one, which is the prediction."""
+        (part,) = parts
+        return part
+
+
+def numbers(values: Any) -> Any:
+    """The values of an output. Raises ConversionError for NaN, which would be read as some class."""
+    if np.isnan(values).any():
+        raise ConversionError("the model gives NaN for an item of the evaluation suite")
+    return values
+
+
+def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
+    """An output of a run of one row, without its first axis.
+
+    Raises ConversionError if it is missing or has NaN, or, for logits of labels, another shape.
+    """
+    if name not in outputs or outputs[name].shape[:1] != (1,):
+        raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
+    row = outputs[name][0]
+    if shape is not None and row.shape != shape:
+        raise ConversionError(
+            f"the model gives {name} of shape {row.shape}, expected {shape}",
+            "the number of labels in config.json must be the number of logits",
+        )
+    return row if shape is not None else numbers(row)
+
+
+def plain(text: str) -> str:
+    """A text in Unicode's composed form, with single spaces: two that differ in these alone are one content."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class TokenSpans(TaskEvaluator):
+    """`{text, gold_spans: [{start, end, label}]}`. A prediction is int64 `[characters]`: an index into `labels`, or -1.
+
+    A text longer than the version's inputs is cut into overlapping windows.
+    """
+
+    tasks = ("token-classification",)
+    Item = Fixture
+
+    @cached_property
+    def _scheme(self) -> TagScheme:
+        return tag_scheme(self.subject.loaded.labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._scheme.names
+
+    @classmethod
+    def load_suite(cls, path: Path) -> Suite:
+        """Equal texts are accepted, as OpenMed does: there a fixture is identified by its id; so is an empty suite."""
+        return suite.load(path, read_fixture)
+
+    @classmethod
+    def identity(cls, item: Fixture) -> Hashable:
+        return plain(item.text)
+
+    def match(
+        self, items: Sequence[Fixture], request: EvaluationRequest
+    ) -> tuple[Sequence[Fixture], Mapping[str, Any]]:
+        return match_labels(items, self.labels, request)
+
+    def inputs(self, items: Sequence[Fixture]) -> list[ModelInput]:
+        tokenizer = self.tokenizer
+        return [
+            ModelInput(number, window.inputs, window)
+            for number, item in enumerate(items)
+            for window in tokenizer.windows(item.text)
+        ]
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Integers, Integers]:
+        return tags_of(model_input.context, outputs, len(self.subject.loaded.labels))
+
+    def prediction(self, item: Fixture, parts: Sequence[tuple[Integers, Integers]]) -> Integers:
+        tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return decode(tags, offsets, len(item.text), self._scheme)
+
+
+def tags_of(window: TokenRow, outputs: Mapping[str, Any], labels: int) -> tuple[Integers, Integers]:
+    """The best tags of the positions that count, and their offsets.
+
+    Raises ConversionError for logits of another shape than `[1, tokens, labels]`, and for NaN.
+    """
+    logits = output(outputs, "logits", (len(window.offsets), labels))
+    tags = np.asarray(numbers(logits[window.positions]).argmax(axis=-1), dtype=np.int64)
+    return tags, window.offsets[window.positions]
+
 
 MAX_ANSWER_TOKENS = 30
 """Tokens of the longest answer, as in the example scripts of Transformers."""

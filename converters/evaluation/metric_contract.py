@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metric import Metric
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.schema.core.errors import InputError
 

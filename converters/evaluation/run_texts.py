@@ -15,13 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.tasks.task_evaluator import output
-from onnxreg.converters.evaluation.tasks.text_tasks import STRIDE, AnswerSpan, best_span
-from onnxreg.converters.evaluation.tasks.token_spans import tags_of
-from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow
+from onnxreg.converters.evaluation.text_tasks import STRIDE, AnswerSpan, best_span, output, tags_of
+from onnxreg.converters.evaluation.tokens import NOTHING, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.task_catalog import ALIASES

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from onnxreg.converters.evaluation.suite import COUNTS_TWICE, Suite, Unique, Word, load, numbered, read_bytes
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers, plain
+from onnxreg.converters.evaluation.text_tasks import ModelInput, TaskEvaluator, numbers, plain
 from onnxreg.converters.evaluation.tokens import TextTokenizer, load_tokenizer
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
