@@ -9,7 +9,7 @@ from onnxreg.converters.engine.plan import ProfileOutput, ProfilePromises
 from onnxreg.converters.evaluation.metric import JudgedArtifact
 from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, recall_of, write_report
 from onnxreg.converters.onnx.mobile_rules import OPSET, android_warnings, check_contract
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks.checkpoint import SAVE_TOKENIZER, has_tokenizer, write_config
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource

@@ -11,7 +11,7 @@ from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
+from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of

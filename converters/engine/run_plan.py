@@ -19,7 +19,6 @@ from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.source.source_files import GENAI_CONFIG
@@ -131,14 +130,7 @@ class _Execution:
         measured: dict[str, Future[None]] = {}
         with FirstLoader() as loader, ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
-                feed = None
-                if node.kind.takes == "file":  # compares two forms of one file on inputs of its parent
-                    feeds = self.source.subject.sample.feeds
-                    if node.parent is not None and self._results[node.parent.name].files:
-                        measured[node.parent.name].result()
-                        feeds = self._results[node.parent.name].runs.feeds
-                    feed = next(iter(feeds), None)
-                result, key = self._make(node, feed)
+                result, key = self._make(node)
                 self._results[name] = result
                 measured[name] = executor.submit(self._measure, result, key, loader)
             self._progress.step("measuring what was made")
@@ -146,7 +138,7 @@ class _Execution:
                 future.result()
         return self._results
 
-    def _make(self, node: StepNode, feed: Feed | None) -> tuple[StepResult, Key | None]:
+    def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
         """Run a step; return its result and its cache key, which is None for a cached or skipped result."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
@@ -168,7 +160,7 @@ class _Execution:
         start = self.source.subject.start if parent is None else parent.main
         try:
             with model_file.scratch_in(self._directory):
-                step, files, reproducible = _apply(node, start, directory / name, feed)
+                step, files, reproducible = _apply(node, start, directory / name)
         except HostError as error:
             if not node.step.optional:
                 raise
@@ -192,8 +184,7 @@ class _Execution:
         )
 
     def _skipped(self, node: StepNode, reason: str, ancestors: tuple[StepResult, ...]) -> StepResult:
-        work = node.make() if node.kind.takes != "file" else node.make(feed={})
-        step = base.skip(node.name, work, node.step.input or "", reason)
+        step = base.skip(node.name, node.make(), node.step.input or "", reason)
         return StepResult(node, self._directory / node.name, step, (), True, ancestors, self.source)
 
     def _measure(self, result: StepResult, key: Key | None, loader: FirstLoader) -> None:
@@ -212,16 +203,13 @@ class _Execution:
             self.source.subject = replace(self.source.subject, start=None, loaded=None)
 
 
-def _apply(
-    node: StepNode, subject: Any, target: Path, feed: Feed | None
-) -> tuple[Step, tuple[str, ...], bool]:
+def _apply(node: StepNode, subject: Any, target: Path) -> tuple[Step, tuple[str, ...], bool]:
     """Run the pass of a step on a module, a graph or a checkpoint; return its record, its files and if they are reproducible.
 
     Raises InputError, naming the step, if its pass does not take this kind of input, and whatever the pass raises.
 
     Args:
         target: path of the graph; of external data and operator configs beside it, the beginning.
-        feed: inputs that ORT format is compared on.
     """
     takes = node.kind.takes
     if not _can_take(takes, subject):
@@ -260,7 +248,7 @@ def _apply(
         link_or_copy(subject.parent / name, target.parent / name)
     if takes == "original":
         return run(node.make(), subject)[1], (target.name, *external), True
-    files, step = run(node.make(feed=feed), copy)  # a pass that writes beside its input
+    files, step = run(node.make(), copy)  # a pass that writes beside its input
     for name in (copy.name, *external):
         (target.parent / name).unlink()
     return step, (files.path.name, files.config.name), files.reproducible

@@ -32,8 +32,9 @@ class StepNode:
     def name(self) -> str:
         return self.step.name
 
-    def make(self, **extra: Any) -> Pass[Any, Any]:
+    def make(self) -> Pass[Any, Any]:
         """Make the pass with its parameters, and with its data and scales if it has some."""
+        extra: dict[str, Any] = {}
         if self.data is not None:
             extra["data"] = self.data
         if self.scales is not None:
@@ -122,7 +123,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
         if not _takes_scales(kind):
             raise InputError(f"{kind.id} takes no scales", "leave `scales_from` out")
         scales = ParentScales(directory / step.scales_from)
-        scales.check()
+        _ = scales.tensors  # InputError for a file without scales
     kind.read(step.params)
     return StepNode(step, kind, None if step.input is None else nodes_by_name[step.input], data, scales)
 

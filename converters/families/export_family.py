@@ -27,8 +27,8 @@ from onnxreg.converters.families.heads import Head, head_graph, member_of, plain
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools import graph, model_file, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import npz

@@ -4,6 +4,6 @@ A `Pass` has typed parameters, says what it requires, applies, and proves what i
 result back. `pass_catalog` has ours and those of other packages (entry points); `pass_contract` is the test
 suite for both. `tools` has code that several passes share.
 
-Start with `base.py`, then `fixed_shape.py`. All passes: docs/passes.md.
+Start with `base.py`, then `graph_passes.py`. All passes: docs/passes.md.
 Must not import: `engine`, `tasks`, `families`, `importers`.
 """

@@ -1,28 +1,70 @@
-"""`OnnxFloatToFloat16`: half the bytes, the same public types."""
+"""`OnnxFloatToFloat16` and `OrtMixedPrecision`: half the bytes, with as much float32 as the values need.
 
-from collections.abc import Collection, Mapping
+Both use ONNX Runtime's float16 converter, with a list of what stays float32 and fixes of the graphs that it makes.
+The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
+Input (IEEE TSE 28(2), 2002), algorithm ddmin.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.passes import base
-from onnxreg.converters.passes.base import public_types
-from onnxreg.converters.passes.half_graph import (
-    FLOAT,
-    FLOAT16,
-    LARGEST,
-    SMALLEST,
-    HalfPass,
-    kinds_of,
-    overflowing,
-    to_float16,
-)
-from onnxreg.converters.passes.tools import graph, samples
+from onnxreg.converters.onnx.external_data import tensors
+from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import ConversionError, InputError
 
+FLOAT, FLOAT16 = 1, 10
+LARGEST, SMALLEST = 65504.0, 5.96e-08
+"""The bounds of float16: the largest finite value, and the smallest above 0."""
+SENTINEL = 1e30
+"""Larger values mean infinity, as in attention masks: a converter may use its own bound there."""
+INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
+OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
+"""Operators that Olive keeps in float32 if nothing else is asked: the first that a search tries."""
+MAX_TRIALS = 200
 
-class Float16Params(base.PassParams, title="Params"):
+
+class HalfPass(GraphPass):
+    """A pass to float16: some weights become it."""
+
+    keeps_types = False
+
+    def requires(self, subject: Any) -> None:
+        """Refuse products in integers, whose sums and scales are beyond float16."""
+        super().requires(subject)
+        operators = {node.op_type for body in within(subject.graph) for node in body.node}
+        if names := sorted(operators & INTEGERS):
+            raise InputError(
+                f"{self.id}: the graph is quantized dynamically ({', '.join(names)}), and sums of integers are beyond float16",
+                "take the float32 graph for each of the two: input: STEP",
+            )
+
+    def observe(self, subject: Any) -> Facts:
+        return {**super().observe(subject), "halves": _weights_of_type(subject, FLOAT16)}
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result, halves = super().ensures(before, after), _weights_of_type(after, FLOAT16)
+        if halves <= before["halves"]:
+            raise ConversionError(
+                f"{self.id} changed nothing: {halves} weights were float16 before, and no other could become it",
+                "leave this step out, or allow more: values beyond float16 and what a tolerance needs stay float32",
+            )
+        return {**result, "float16_weights": halves, "float32_weights": _weights_of_type(after, FLOAT)}
+
+
+def _weights_of_type(model: Any, element: int) -> int:
+    return sum(tensor.data_type == element for tensor in tensors(model))
+
+
+class Float16Params(PassParams, title="Params"):
     min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
     max_finite_val: float = Field(float(LARGEST), ge=1, le=LARGEST)
     keep_io_types: bool = True
@@ -53,27 +95,32 @@ class OnnxFloatToFloat16(HalfPass):
 
     id = "OnnxFloatToFloat16"
     version = 5
-
     Params = Float16Params
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        listed = (self.params.op_include_list or ()), (self.params.node_block_list or ())
-        graph.refuse_unknown("operator", listed[0], graph.count_operators(subject))
-        graph.refuse_unknown("node", listed[1], graph.node_names(subject))
+        graph.refuse_unknown("operator", self.params.op_include_list, graph.count_operators(subject))
+        graph.refuse_unknown("node", self.params.node_block_list, graph.node_names(subject))
 
     def apply(self, subject: Any) -> Any:
         params = self.params
         graph.inline_functions(subject)
-        self._overflowing = self._measure(subject)
-        operators, nodes = params.op_block_list, {*(params.node_block_list or ()), *(self._overflowing or ())}
+        self._overflowing: list[str] | None = None
+        if self.data is not None:
+            samples.check(self.data, subject, self.id)
+            self._overflowing = sorted(overflowing(subject, self.data))
+        else:
+            with suppress(ConversionError, InputError):
+                self._overflowing = sorted(overflowing(subject, samples.draw(subject)))
+        beyond = set(self._overflowing or ())
+        operators, nodes = params.op_block_list, {*(params.node_block_list or ()), *beyond}
         if params.op_include_list is not None:
             graph.name_nodes(subject)
             kinds = kinds_of(subject)
             included = {name for kind in params.op_include_list for name in kinds.get(kind, ())}
-            if beyond := sorted(included.intersection(self._overflowing or ())):
+            if included & beyond:
                 raise ConversionError(
-                    f"{self.id}: values of {', '.join(beyond)[:200]} are beyond float16 on the samples",
+                    f"{self.id}: values of {', '.join(sorted(included & beyond))[:200]} are beyond float16 on the samples",
                     "leave them out of the include list, or use OrtMixedPrecision",
                 )
             operators = ()
@@ -81,7 +128,7 @@ class OnnxFloatToFloat16(HalfPass):
         bounds = params.min_positive_val, params.max_finite_val
         return to_float16(subject, operators, nodes, params.keep_io_types, *bounds)
 
-    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         expected = {
             name: FLOAT16 if element == FLOAT and not self.params.keep_io_types else element
@@ -91,19 +138,259 @@ class OnnxFloatToFloat16(HalfPass):
             raise ConversionError(f"{self.id}: asked for the public types {expected}, got {types}")
         return {**result, "overflowing": self._overflowing}
 
-    @property
-    def kept(self) -> Collection[str]:
-        return self.params.op_block_list or ()
 
-    @property
-    def reason(self) -> str:
-        return ": its values are beyond float16 on the samples" if self._overflowing else ""
+class MixedPrecisionParams(PassParams, title="Params"):
+    op_block_list: tuple[str, ...] | None = None
+    atol: float = Field(1e-2, gt=0)
+    search: bool = True
+    keep_io_types: bool = True
 
-    def _measure(self, subject: Any) -> list[str] | None:
-        """The nodes with values beyond float16; None if the graph does not run on samples that fit its inputs."""
-        if self.data is not None:
-            samples.check(self.data, subject, self.id)
-            return sorted(overflowing(subject, self.data))
-        with suppress(ConversionError, InputError):
-            return sorted(overflowing(subject, samples.draw(subject)))
-        return None
+
+class OrtMixedPrecision(HalfPass):
+    """Convert to float16, and keep the nodes in float32 that the accuracy needs.
+
+    Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
+    does every operator of `op_block_list`. With `search`, which others do is found by trying: none, then those that
+    Olive keeps if no list is given, then every kind of operator; from the first of these that keeps the outputs within
+    `atol` everything is left out again that can be, kinds of operators first, then single nodes. What remains is
+    minimal: leaving out any one more breaks the tolerance (unless 200 trials ended the search, which `minimal` in
+    the result says). Without `search`, only the list stays float32 (Olive's if none is given), and the result must be
+    within `atol`, which is in parts of the largest value of an output.
+    """
+
+    id = "OrtMixedPrecision"
+    version = 4
+    Params = MixedPrecisionParams
+
+    def apply(self, subject: Any) -> Any:
+        graph.inline_functions(subject)
+        graph.name_nodes(subject)
+        feeds = samples.draw(subject) if self.data is None else self.data
+        samples.check(feeds, subject, self.id)
+        expected = samples.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
+        beyond, kinds = overflowing(subject, feeds), kinds_of(subject)
+        listed = self.params.op_block_list
+        blocked = (() if self.params.search else OLIVE) if listed is None else listed
+        forced = beyond.union(*(kinds.get(kind, ()) for kind in blocked))
+        distances: dict[frozenset[str], float] = {}
+        is_over = False
+
+        def convert(model: Any, names: Iterable[str]) -> Any:
+            return to_float16(model, None, forced.union(names), self.params.keep_io_types)
+
+        def is_near(names: Iterable[str]) -> bool:
+            """Try a set of nodes in float32. A set that was tried costs nothing, and after the last trial none is near."""
+            nonlocal is_over
+            tried = frozenset(names)
+            if tried not in distances:
+                is_over = is_over or len(distances) >= MAX_TRIALS
+                if is_over:
+                    return False
+                try:
+                    outputs = samples.all_outputs(convert(graph.copy(subject), tried), feeds, "the trial")
+                    distances[tried] = samples.relative_distance(expected, outputs, "the trial")
+                except ConversionError:
+                    distances[tried] = float("inf")
+            return bool(distances[tried] <= self.params.atol)
+
+        free = {kind: [name for name in names if name not in forced] for kind, names in kinds.items()}
+        chosen = self._search({kind: names for kind, names in free.items() if names}, is_near)
+        self._found = {
+            "float32_nodes": sorted({*chosen, *forced}),
+            "overflowing": sorted(beyond),
+            "trials": len(distances),
+            "minimal": self.params.search and not is_over,
+            "distance": float(f"{distances[frozenset(chosen)]:.6g}"),
+        }
+        return convert(subject, chosen)
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        return {**super().ensures(before, after), **self._found}
+
+    def _search(
+        self, by_kind: Mapping[str, Sequence[str]], is_near: Callable[[Iterable[str]], bool]
+    ) -> list[str]:
+        """The names of the nodes that stay float32 beside the forced ones."""
+        usual = [kind for kind in OLIVE if kind in by_kind and self.params.op_block_list is None]
+        every = [*usual, *(kind for kind in sorted(by_kind) if kind not in usual)]
+
+        def nodes(kinds: Collection[str]) -> list[str]:
+            return [name for kind in every if kind in kinds for name in by_kind[kind]]
+
+        starts: list[list[str]] = [[], usual, every] if self.params.search else [[]]
+        start = next((kinds for kinds in starts if is_near(nodes(kinds))), None)
+        if start is None:
+            raise ConversionError(
+                f"{self.id}: no choice of float32 operators keeps the outputs within {self.params.atol:g}",
+                "allow more with atol" if self.params.search else "let search find which operators matter",
+            )
+        kinds = minimize(start, lambda some: is_near(nodes(some)))
+        return minimize(nodes(kinds), is_near)
+
+
+def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:
+    """A subset for which `holds` still does, and from which no name can be left out; it must hold for all names."""
+    names, parts = list(all_names), 2
+    if names and holds([]):
+        return []
+    while len(names) > 1:
+        edges = [len(names) * index // parts for index in range(parts + 1)]
+        slices = [(start, end) for start, end in pairwise(edges) if start < end]
+        subsets = ([*names[:start], *names[end:]] for start, end in reversed(slices))
+        smaller = next((subset for subset in subsets if holds(subset)), None)
+        if smaller is not None:
+            names, parts = smaller, max(parts - 1, 2)
+        elif parts >= len(names):
+            break
+        else:
+            parts = min(2 * parts, len(names))
+    return names
+
+
+def to_float16(
+    model: Any,
+    operators: Collection[str] | None = None,
+    nodes: Collection[str] = (),
+    keep_io_types: bool = True,
+    smallest: float = SMALLEST,
+    largest: float = LARGEST,
+) -> Any:
+    """The float16 form of a model (`onnx.ModelProto`), which is changed in place.
+
+    Args:
+        operators: those that stay float32; ONNX Runtime's own list if None.
+        nodes: the names of nodes that stay float32.
+        keep_io_types: whether inputs and outputs stay float32.
+        smallest, largest: what is not 0 has at least and at most this size.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    graph.inline_functions(model)
+    nodes = {*nodes, *crashing_transposes(model)}
+    outer = {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    inferred = graph.infer_values(model)
+    graph.clear_value_info(model)
+    model.graph.value_info.extend(value for name, value in inferred.items() if name not in outer)
+    with graph.blame_tool("ONNX Runtime could not convert the graph to float16"), quiet():
+        half = convert_float_to_float16(
+            model,
+            min_positive_val=smallest,
+            max_finite_val=largest,
+            keep_io_types=keep_io_types,
+            disable_shape_infer=True,
+            op_block_list=operators,
+            node_block_list=nodes,
+        )
+    graph.clear_value_info(half)
+    _drop_repeated_nodes(half)
+    _join_float32(half)
+    graph.sort_nodes(half)
+    return half
+
+
+def crashing_transposes(model: Any) -> Iterator[str]:
+    """The names of the Transpose nodes before a MatMul by a stored matrix, given in place.
+
+    ONNX Runtime (1.31, x86-64) crashes while it loads such a graph if both are float16.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for product in model.graph.node:
+        if product.op_type != "MatMul" or product.input[1] not in stored:
+            continue
+        node = makers.get(product.input[0])
+        while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity", "Cast"):
+            node = makers.get(node.input[0])
+        if node is not None and node.op_type == "Transpose":
+            graph.name_nodes(model)
+            yield node.name
+
+
+def _drop_repeated_nodes(model: Any) -> None:
+    """Keep one of the nodes that make the same value, in place: the converter adds one Cast for each reader, all of one name."""
+    for body in within(model.graph):
+        first: dict[tuple[str, ...], Any] = {}
+        nodes = []
+        for node in body.node:
+            other = first.setdefault(tuple(node.output), node) if node.output else node
+            if other is node or other != node:
+                nodes.append(node)
+        if len(nodes) < len(body.node):
+            graph.replace_nodes(body, nodes)
+
+
+def _join_float32(model: Any) -> None:
+    """Let a node that stays float32 read what another one made, in place, without a float16 value between them.
+
+    The converter casts every value of such a node to float16 and back, which loses what float32 was kept for.
+    """
+    halved = {node.output[0]: node.input[0] for node in model.graph.node if _is_cast(node, FLOAT16)}
+    widened = {
+        node.output[0]: halved[node.input[0]]
+        for node in model.graph.node
+        if _is_cast(node, FLOAT) and node.input[0] in halved
+    }
+    public = {value.name for value in model.graph.output}
+    nodes = []
+    for node in model.graph.node:
+        if node.output and node.output[0] in widened:
+            if node.output[0] not in public:
+                continue
+            node.op_type, node.input[0] = "Identity", widened[node.output[0]]
+            del node.attribute[:]
+        nodes.append(node)
+    graph.replace_nodes(model.graph, nodes)
+    graph.rename_values(model, {name: origin for name, origin in widened.items() if name not in public})
+    read = {name for body in within(model.graph) for node in body.node for name in node.input} | public
+    nodes = [node for node in model.graph.node if node.op_type != "Cast" or read & set(node.output)]
+    graph.replace_nodes(model.graph, nodes)
+
+
+def _is_cast(node: Any, element: int) -> bool:
+    """Return True if a node is a Cast to this type that the converter, which names its nodes so, has put in."""
+    inserted = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
+        ("graph_input_cast", "graph_output_cast")
+    )
+    return inserted and node.op_type == "Cast" and bool(graph.attribute(node, "to", 0) == element)
+
+
+def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
+    """The names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
+
+    Nodes get names, in place, if there are any such values. On the CPU ONNX Runtime computes most of float16 in float32 and
+    leaves the rounding between out, so that running the float16 graph there does not show what overflows elsewhere.
+    """
+    import numpy as np
+    from onnx.numpy_helper import to_array
+
+    # every float32 value is an output, and large float32 weights are inputs, which are not copied
+    computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
+    others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
+    exposed = without_weights(subject, others)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(
+        value
+        for name, value in graph.infer_values(subject).items()
+        if name in computed and value.type.tensor_type.elem_type == FLOAT
+    )
+    watched = model_file.session(exposed, "the graph with all its values as outputs")
+    inputs = {item.name for item in watched.get_inputs()}
+    weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}
+    beyond: set[str] = set()
+    for feed in feeds:
+        for name, array in samples.outputs(watched, {**weights, **feed}, "the graph").items():
+            sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
+            if sizes.max(initial=0) > LARGEST:
+                beyond.add(name)
+    if beyond:
+        graph.name_nodes(subject)
+    return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}
+
+
+def kinds_of(subject: Any) -> Mapping[str, list[str]]:
+    """The names of the nodes of each operator, in the order of the graph, subgraphs included."""
+    names: dict[str, list[str]] = {}
+    for body in within(subject.graph):
+        for node in body.node:
+            names.setdefault(node.op_type, []).append(node.name)
+    return names

@@ -7,20 +7,22 @@ from typing import Any
 
 from onnxreg.converters.passes.base import Original, Pass
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
-from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
-from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.golden_vectors import GoldenVectors
-from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
-from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
+from onnxreg.converters.passes.file_passes import GoldenVectors, OrtFormat
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision
+from onnxreg.converters.passes.graph_passes import (
+    DynamicToFixedShape,
+    OnnxIODataTypeConverter,
+    OnnxOpVersionConversion,
+    OrtTransformersOptimization,
+)
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.model_builder import ModelBuilder
-from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.passes.ort_format import OrtFormat
-from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.quantization import (
+    EmbeddingQuantization,
+    OnnxBlockWiseRtnQuantization,
+    OnnxDynamicQuantization,
+)
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
-from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.converters.source.toolchain import PlugIns
 
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {

@@ -1,66 +1,38 @@
 """`OnnxStaticQuantization`: 8-bit weights and activations, whose ranges calibration data shows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal
 
 from pydantic import Field
 
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.passes import base
-from onnxreg.converters.passes.base import QuantizationPass
+from onnxreg.converters.passes.base import Facts, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.gemm import Gemms
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, InputError, why
+from onnxreg.schema.core.errors import ConversionError, why
 
-_registry = Lock()
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
 """A constant of this size or more that reaches one of `MASKED` is a mask, whose size means nothing."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
-CARRYING = frozenset(
-    [
-        "Add",
-        "Cast",
-        "CastLike",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "Mul",
-        "Neg",
-        "Reshape",
-        "ScatterElements",
-        "ScatterND",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Sub",
-        "Tile",
-        "Transpose",
-        "Trilu",
-        "Unsqueeze",
-        "Where",
-    ]
-)
+_CARRYING = """
+    Add Cast CastLike Concat Expand Flatten Gather GatherElements GatherND Identity Mul Neg Reshape ScatterElements
+    ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
+"""
+CARRYING = frozenset(_CARRYING.split())
 """Operators whose result holds a value of such a constant unchanged, or moved by a score."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
 """Operators that compute an index, as the bucket of a relative position, before a Cast to integers."""
 
 
-class StaticQuantizationParams(base.PassParams, title="Params"):
+class StaticQuantizationParams(PassParams, title="Params"):
     weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
     activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
-    quant_format: Literal["QDQ", "QOperator"] = "QDQ"
+    quant_format: Literal["QDQ"] = "QDQ"
     calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
     percentile: float = Field(99.999, gt=50, le=100)
     per_channel: bool = True
@@ -72,8 +44,8 @@ class StaticQuantizationParams(base.PassParams, title="Params"):
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
-    `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
-    quantized operators in their place. `op_types_to_quantize` is by default every operator that ONNX Runtime
+    Pairs of QuantizeLinear and DequantizeLinear are put around the operators (`quant_format` QDQ), and ONNX Runtime puts
+    quantized operators in their place when it loads the file. `op_types_to_quantize` is by default every operator that ONNX Runtime
     can quantize. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails. Nodes that
     make or apply an attention mask, or compute an index, stay in floating point (`float_nodes` in the result): a mask of
     -1e4 or -inf leaves 8 bits nothing for the scores beside it, and a rounded index is another row.
@@ -92,19 +64,14 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
-        Gemms(subject).part_shared()
+        graph.part_shared_gemms(subject)
         self._float_nodes = float_nodes(subject)
         self._stacks = self.stacks(subject) if self.params.per_channel else []
-        if self._stacks and self.params.quant_format == "QOperator":
-            raise InputError(
-                f"{self.id}: ONNX Runtime has no QOperator per channel for a stack of matrices: {', '.join(self._stacks)[:200]}",
-                "write quant_format: QDQ, or per_channel: false",
-            )
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             is_large = len(model_file.save(subject, source)) > 1
             try:
-                with quiet(), silent_runtime(), whole_where():
+                with quiet(), silent_runtime():
                     self._quantize(source, target, is_large)
             except Exception as error:
                 refuse_missing(error, "static quantization")
@@ -116,7 +83,7 @@ class OnnxStaticQuantization(QuantizationPass):
         graph.drop_unused_imports(quantized)
         return quantized
 
-    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
         if self._stacks:
@@ -158,22 +125,6 @@ class OnnxStaticQuantization(QuantizationPass):
     def products(self) -> frozenset[str]:
         operators = self.params.op_types_to_quantize
         return PRODUCTS if operators is None else PRODUCTS & set(operators)
-
-
-@contextmanager
-def whole_where() -> Iterator[None]:
-    """Inside, the quantizer leaves Where in floating point in QOperator too, and reads its operands so.
-
-    ONNX Runtime (1.31) leaves it as well, but with the names of operands that exist in 8 bits only.
-    """
-    from onnxruntime.quantization.registry import QLinearOpsRegistry
-
-    with _registry:
-        where = QLinearOpsRegistry.pop("Where")
-        try:
-            yield
-        finally:
-            QLinearOpsRegistry["Where"] = where
 
 
 def float_nodes(model: Any) -> list[str]:

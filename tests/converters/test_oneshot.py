@@ -295,9 +295,7 @@ def test_a_failure_leaves_what_was_there(
     def broken(*_: Any) -> Any:
         raise ConversionError("it broke")
 
-    monkeypatch.setattr(
-        "onnxreg.converters.passes.dynamic_quantization.OnnxDynamicQuantization.apply", broken
-    )
+    monkeypatch.setattr("onnxreg.converters.passes.quantization.OnnxDynamicQuantization.apply", broken)
     with pytest.raises(ConversionError, match="it broke"):
         export(encoder, output=target, quantize=True)
     assert target.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [target]

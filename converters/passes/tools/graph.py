@@ -1,4 +1,4 @@
-"""Small helpers over ONNX protobufs that several passes share."""
+"""Small helpers over ONNX protobufs that several passes share, and Gemm nodes as MatMul and Add."""
 
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -231,3 +231,80 @@ def drop_second_names(model: Any) -> None:
     if second:
         replace_nodes(model.graph, [node for node in model.graph.node if node.output[0] not in second])
         rename_values(model, second)
+
+
+class _Gemms:
+    """The Gemm nodes of a model by a stored matrix, without `alpha`, `beta` or `transA`: they are a product and a sum."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.bodies = model, list(within(model.graph))
+        self._stored = {tensor.name: (body, tensor) for body in self.bodies for tensor in body.initializer}
+        self._readers = Counter(name for body in self.bodies for node in body.node for name in node.input)
+        self._transposed: dict[str, str] = {}
+
+    def has(self, node: Any) -> bool:
+        return (
+            node.op_type == "Gemm"
+            and is_standard(node)
+            and node.input[1] in self._stored
+            and all(attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+            and not attribute(node, "transA", 0)
+        )
+
+    def is_shared(self, node: Any) -> bool:
+        return self._readers[node.input[1]] > 1
+
+    def read_transposed(self, node: Any) -> None:
+        """Let a Gemm with `transB` read the transpose of its matrix: the same one turned over, or one beside it if others read it."""
+        import numpy as np
+        import onnx
+
+        if not attribute(node, "transB", 0):
+            return
+        name = node.input[1]
+        if name not in self._transposed:
+            body, tensor = self._stored[name]
+            across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
+            new = fresh_name(self.model, f"{name}_transposed") if self.is_shared(node) else name
+            target = tensor if new == name else body.initializer.add()
+            target.CopyFrom(onnx.numpy_helper.from_array(across, new))
+            self._transposed[name] = new
+        node.input[1] = self._transposed[name]
+        attributes = [entry for entry in node.attribute if entry.name != "transB"]
+        del node.attribute[:]
+        node.attribute.extend(attributes)
+
+
+def unfold_gemms(model: Any, excluded: Collection[str] = ()) -> None:
+    """Replace each Gemm by MatMul and Add, in place, the matrix transposed if need be; nodes called `excluded` stay."""
+    import onnx
+
+    gemms = _Gemms(model)
+    for body in reversed(gemms.bodies):  # a body before the one around it, which is copied with it
+        nodes: list[Any] = []
+        for node in body.node:
+            if not gemms.has(node) or (node.name and node.name in excluded):
+                nodes.append(node)
+                continue
+            gemms.read_transposed(node)
+            bias = [name for name in node.input[2:] if name]
+            product = fresh_name(model, f"{node.output[0]}_MatMul") if bias else node.output[0]
+            names = {kind: f"{node.name}_{kind}" if node.name else "" for kind in ("MatMul", "Add")}
+            nodes.append(onnx.helper.make_node("MatMul", node.input[:2], [product], names["MatMul"]))
+            if bias:
+                add = onnx.helper.make_node("Add", [product, *bias], [node.output[0]], names["Add"])
+                nodes.append(add)
+        replace_nodes(body, nodes)
+    drop_unread_weights(model)
+
+
+def part_shared_gemms(model: Any) -> None:
+    """Let each Gemm with `transB` that shares its matrix with another node read a transposed copy, in place.
+
+    The static quantizer of ONNX Runtime (1.31) gives all readers the channels of the first. One copy is made of a matrix.
+    """
+    gemms = _Gemms(model)
+    for node in (node for body in gemms.bodies for node in body.node):
+        if gemms.has(node) and gemms.is_shared(node):
+            gemms.read_transposed(node)
+    drop_unread_weights(model)

@@ -1,6 +1,6 @@
 """Stable quantization: a new release takes the scales of its parent, so that its delta is smaller."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +12,8 @@ from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.errors import InputError
 
 MAX_CHANGE = 0.1
-"""A channel, row or block takes its own scale if it differs from the parent's by more than this share, or if a weight
-is farther than this share of the range outside of the parent's range."""
+"""A channel or row takes its own scale if it differs from the parent's by more than this share, or if a weight is farther
+than this share of the range outside of the parent's range."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,6 @@ class ParentScales:
             )
         return stored
 
-    def check(self) -> None:
-        """Raise InputError if the file cannot be read, or is not quantized."""
-        _ = self.tensors
-
 
 @dataclass(frozen=True)
 class Codes:
@@ -59,11 +55,6 @@ class Codes:
     scales: Any
     zeros: Any
 
-    def restore(self) -> Any:
-        import numpy as np
-
-        return (self.values.astype(np.float32) - self.zeros) * self.scales
-
 
 class ScaleTransfer:
     """One run of a pass that takes scales from a parent; it counts what became of the weights."""
@@ -71,11 +62,8 @@ class ScaleTransfer:
     def __init__(self, parent: ParentScales) -> None:
         self._parent = parent
         self._counts = dict.fromkeys(("weights", "own_weights", "scales", "own_scales", "clipped"), 0)
-        self._energy = self._lost = 0.0
 
-    def requantize(
-        self, weight: Any, own: Codes, limits: tuple[int, int], codes: Any, scales: Any, zeros: Any = None
-    ) -> Codes:
+    def requantize(self, weight: Any, own: Codes, limits: tuple[int, int], tensors: Sequence[Any]) -> Codes:
         """The codes of a float32 weight with the parent's scales and zero points; `own` if the parent lacks the weight.
 
         The parent has it if it has all its tensors by name, type and shape. InputError if they are shorter than their shapes.
@@ -83,12 +71,11 @@ class ScaleTransfer:
         Args:
             own: as quantized without a parent.
             limits: the smallest and the largest code.
-            codes, scales, zeros: the tensors (`onnx.TensorProto`) of `own`.
+            tensors: the codes, the scales and, if any are stored, the zero points of `own` (`onnx.TensorProto`).
         """
         import numpy as np
         import onnx
 
-        tensors = [one for one in (codes, scales, zeros) if one is not None]
         partners = [self._parent.tensors.get(tensor.name) for tensor in tensors]
         if any(
             partner is None or partner.data_type != tensor.data_type or partner.dims != tensor.dims
@@ -100,44 +87,42 @@ class ScaleTransfer:
             _, *arrays = map(onnx.numpy_helper.to_array, partners)
         except ValueError as error:
             raise InputError(
-                f"{self._parent.path.name} is damaged: {codes.name} is shorter than its shape",
+                f"{self._parent.path.name} is damaged: {tensors[0].name} is shorter than its shape",
                 "fetch the file again",
             ) from error
         shape = own.scales.shape
-        old_scales, *old_zeros = (array.astype(np.float32).reshape(shape) for array in arrays)
-        old_zero = old_zeros[0] if old_zeros else own.zeros
-        low, high = limits
+        scales, *zeros = (array.astype(np.float32).reshape(shape) for array in arrays)
+        zero, (low, high) = zeros[0] if zeros else own.zeros, limits
         margin = MAX_CHANGE * (high - low)
         shared = tuple(axis for axis, size in enumerate(shape) if size == 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.abs(np.abs(own.scales / old_scales) - 1)
-            nearest = np.rint(weight / old_scales) + old_zero
+            change = np.abs(np.abs(own.scales / scales) - 1)
+            nearest = np.rint(weight / scales) + zero
         fits = (
             (change <= MAX_CHANGE)
             & (nearest.min(axis=shared, keepdims=True) >= low - margin)
             & (nearest.max(axis=shared, keepdims=True) <= high + margin)
         )
-        nearest = np.where(fits, nearest, own.values)
-        values = np.clip(nearest, low, high)
-        result = Codes(
-            np.where(fits, values, own.values).astype(own.values.dtype),
-            np.where(fits, old_scales, own.scales),
-            np.where(fits, old_zero, own.zeros),
+        is_clipped = fits & ((nearest < low) | (nearest > high))
+        counts = {
+            "weights": 1,
+            "scales": fits.sum(),
+            "own_scales": (~fits).sum(),
+            "clipped": is_clipped.sum(),
+        }
+        for name, number in counts.items():
+            self._counts[name] += int(number)
+        return Codes(
+            np.where(fits, np.clip(nearest, low, high), own.values).astype(own.values.dtype),
+            np.where(fits, scales, own.scales),
+            np.where(fits, zero, own.zeros),
         )
-        flags_of = {"scales": fits, "own_scales": ~fits, "clipped": fits & (nearest != values)}
-        for name, flags in flags_of.items():
-            self._counts[name] += int(flags.sum())
-        self._counts["weights"] += 1
-        self._energy += float(np.square(weight, dtype=np.float64).sum())
-        self._lost += float(np.square(weight - result.restore(), dtype=np.float64).sum())
-        return result
 
     def report(self) -> dict[str, Any]:
         """The record of a step: the parent's digest, and counts.
 
-        `weights` and `scales` were taken from the parent, `own_weights` and `own_scales` were not. `clipped` weights
-        are outside of the parent's range. `weight_error` is the relative error of `weights`. Raises InputError if no
-        weight has a partner.
+        `weights` and `scales` were taken from the parent, `own_weights` and `own_scales` were not; `clipped` weights
+        are outside of the parent's range. Raises InputError if no weight has a partner.
         """
         if not self._counts["weights"]:
             raise InputError(
@@ -145,5 +130,4 @@ class ScaleTransfer:
                 "and shape in it",
                 "name a release of the same architecture, quantized by the same pass",
             )
-        error = (self._lost / self._energy) ** 0.5 if self._energy else 0.0
-        return {"parent": self._parent.digest, **self._counts, "weight_error": float(f"{error:.4g}")}
+        return {"parent": self._parent.digest, **self._counts}

@@ -24,7 +24,7 @@ def write_model(root: Path) -> Draft:
     """The tag of each word is looked up; the second artifact brings no golden vectors."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
+    from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
     from onnxreg.converters.runtime import golden
 
     root.mkdir()

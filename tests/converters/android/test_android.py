@@ -267,12 +267,12 @@ def test_missing_ort_tools_are_recorded_by_name(
 def test_a_conversion_that_fails_is_a_conversion_error(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.converters.passes.ort_format import OrtFormat
+    from onnxreg.converters.passes import file_passes
 
     def fail(*_: Any) -> None:
         raise RuntimeError("secret text")
 
-    monkeypatch.setattr(OrtFormat, "_convert", fail)
+    monkeypatch.setattr(file_passes, "operator_config", fail)
     with pytest.raises(ConversionError) as caught:
         export(bert, tmp_path / "w")
     assert caught.value.message == "ONNX Runtime could not write ORT format: RuntimeError"

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
-from onnxreg.converters.passes import half_graph, ort_format
+from onnxreg.converters.passes import file_passes, float16
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.run import Runnable
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
@@ -174,7 +174,7 @@ def test_a_fixed_graph_is_held_against_the_source_on_inputs_that_fit(run: Any) -
 def test_a_wrong_first_step_is_found_though_its_shape_is_another(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+    from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 
     real = DynamicToFixedShape.apply
 
@@ -277,7 +277,7 @@ def without_flatbuffers(self: Any, subject: Any) -> None:
 def test_an_optional_step_is_skipped_on_record_with_what_comes_after(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ort_format.OrtFormat, "requires", without_flatbuffers)
+    monkeypatch.setattr(file_passes.OrtFormat, "requires", without_flatbuffers)
     with pytest.raises(HostError, match="flatbuffers"):
         run({"steps": [FIXED, ORT]})
     draft = run(
@@ -428,7 +428,7 @@ def test_a_crash_of_onnx_runtime_names_the_output_and_the_others_are_kept(
 ) -> None:
     """If this fails, ONNX Runtime may have fixed what `crashing_transposes` is for: remove that."""
     onnx.save(sequence_first(), home / "first.onnx")
-    monkeypatch.setattr(half_graph, "crashing_transposes", lambda model: iter(()))
+    monkeypatch.setattr(float16, "crashing_transposes", lambda model: iter(()))
     cache = StepCache(tmp_path / "cache")
     with pytest.raises(ConversionError) as caught:
         run({"steps": [INT8, FP16]}, cache, source="first.onnx")
@@ -462,7 +462,7 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
 def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
     run: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+    from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
     from onnxreg.converters.tasks.onnx_file import OnnxFile
 
     model = onnx.load(home / "mlp.onnx")

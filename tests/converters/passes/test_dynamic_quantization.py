@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.schema.core.errors import InputError
 
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.quantization import EmbeddingQuantization
 from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.schema.core.errors import ConversionError
 

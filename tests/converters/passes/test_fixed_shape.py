@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import InputError

@@ -7,13 +7,10 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxreg.converters.passes import float16
 from onnxreg.converters.passes.base import public_types, run
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.half_graph import to_float16
-from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, to_float16
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -158,12 +155,6 @@ def test_samples_of_ones_own_show_the_ranges() -> None:
     small = [{"x": np.full((1, 40), 1e-4, np.float32)}]
     _, step = run("fp16", OnnxFloatToFloat16(small), norm())
     assert step.result["overflowing"] == []
-
-
-def test_a_listed_operator_that_becomes_float16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(float16, "to_float16", lambda subject, *lists: to_float16(subject, None))
-    with pytest.raises(ConversionError, match="Relu should stay float32"):
-        run("fp16", OnnxFloatToFloat16(op_block_list=["Relu"]), model())
 
 
 def test_branches_with_weights_of_one_name_are_an_error() -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import public_types, run
-from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
+from onnxreg.converters.passes.graph_passes import OnnxIODataTypeConverter
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.schema.core.errors import ConversionError, InputError
 

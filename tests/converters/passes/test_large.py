@@ -13,11 +13,10 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes.base import Pass
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.converters.passes.graph_passes import DynamicToFixedShape, OnnxOpVersionConversion
 from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.registry import Registry

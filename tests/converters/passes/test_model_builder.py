@@ -18,8 +18,8 @@ from onnxreg.converters.engine.read_recipe import from_value
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.passes import model_builder, pass_catalog
 from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.graph_passes import OnnxOpVersionConversion
 from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
-from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import ConversionError, InputError

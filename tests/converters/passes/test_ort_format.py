@@ -10,9 +10,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.passes import ort_format
+from onnxreg.converters.passes import file_passes
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.ort_format import OrtFormat, canonicalize
+from onnxreg.converters.passes.file_passes import OrtFormat, canonicalize
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 GRAPH = """
@@ -73,16 +73,11 @@ def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path: Path,
     assert (tmp_path / "twice.ort").read_bytes() == canonical.read_bytes()
 
 
-@pytest.mark.parametrize("what", ["another head", "other outputs"])
 def test_a_file_that_would_be_another_model_stays_as_it_was(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if what == "another head":
-        monkeypatch.setattr(ort_format, "canonicalize", lambda source, target: False)
-    else:
-        answers = iter([{"y": np.float32(number)} for number in range(3)])
-        monkeypatch.setattr(ort_format, "run_session", lambda session, feed: next(answers))
-    files, step = run("ort", OrtFormat(FEED), write_model(tmp_path), "fp32")
+    monkeypatch.setattr(file_passes, "canonicalize", lambda source, target: False)
+    files, step = run("ort", OrtFormat(), write_model(tmp_path), "fp32")
     assert files.reproducible is False
     assert step.result == {"canonical": False}
     assert outputs(files.path)
@@ -92,9 +87,9 @@ def test_a_file_that_would_be_another_model_stays_as_it_was(
 def test_a_head_that_does_not_parse_back_is_seen(
     raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = ort_format._write_head
+    write = file_passes._write_head
     monkeypatch.setattr(
-        ort_format, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
+        file_passes, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
     )
     assert not canonicalize(raw, tmp_path / "canonical.ort")
 
@@ -104,7 +99,7 @@ def test_the_files_and_the_config_are_those_of_onnxruntime(tmp_path: Path, with_
     from onnxruntime.tools.ort_format_model import create_config_from_models
 
     source = write_model(tmp_path)
-    files, step = run("ort", OrtFormat(FEED, enable_type_reduction=with_types), source, "fp32")
+    files, step = run("ort", OrtFormat(enable_type_reduction=with_types), source, "fp32")
     assert step.result == {"canonical": True}
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "model.onnx",
@@ -123,7 +118,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
     broken = tmp_path / "model.onnx"
     broken.write_bytes(b"not a model")
     with pytest.raises(ConversionError) as caught:
-        run("ort", OrtFormat(FEED), broken, "fp32")
+        run("ort", OrtFormat(), broken, "fp32")
     assert str(tmp_path) not in caught.value.message
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -131,17 +126,16 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_missing_tools_are_named_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     with pytest.raises(HostError, match=r"^missing dependency: flatbuffers$"):
-        OrtFormat(FEED).requires(write_model(tmp_path))
+        OrtFormat().requires(write_model(tmp_path))
 
 
 @pytest.mark.more
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     code = (
-        "import sys, numpy as np; from pathlib import Path;"
+        "import sys; from pathlib import Path;"
         "from onnxreg.converters.passes.base import run;"
-        "from onnxreg.converters.passes.ort_format import OrtFormat;"
-        "feed = {'x': np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)};"
-        "run('ort', OrtFormat(feed), Path(sys.argv[1]), 'fp32')"
+        "from onnxreg.converters.passes.file_passes import OrtFormat;"
+        "run('ort', OrtFormat(), Path(sys.argv[1]), 'fp32')"
     )
     written = []
     for seed in "01":

@@ -11,13 +11,13 @@ import pytest
 
 from onnxreg.converters.delta.extents import read_extents
 from onnxreg.converters.delta.make import ModelFile, make_delta
-from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.quantization import (
+    EmbeddingQuantization,
+    OnnxDynamicQuantization,
+)
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Descriptor
@@ -36,11 +36,6 @@ PASSES: dict[str, tuple[type[GraphPass], dict[str, Any]]] = {
     ),
     "with zero points": (OnnxDynamicQuantization, {"weight_type": "QUInt8"}),
     "reduced": (OnnxDynamicQuantization, {"reduce_range": True}),
-    "blocks": (OnnxBlockWiseRtnQuantization, {"bits": 8, "block_size": 32, "gemm": True}),
-    "blocks with zero points": (
-        OnnxBlockWiseRtnQuantization,
-        {"bits": 8, "block_size": 128, "is_symmetric": False, "gemm": True},
-    ),
     "rows": (EmbeddingQuantization, {}),
 }
 
@@ -92,7 +87,7 @@ def test_the_same_weights_with_their_own_scales_give_the_same_bytes(kind: str, t
     assert record["weights"] >= 1
     assert record["scales"] >= 1
     assert [record[key] for key in ("own_weights", "own_scales")] == [0, 0]
-    assert record["clipped"] <= (kind == "blocks") * 3, "symmetric blocks clip by themselves"
+    assert record["clipped"] == 0
 
 
 @pytest.mark.parametrize("kind", PASSES)
@@ -105,14 +100,12 @@ def test_weights_that_drift_keep_the_scales_and_more_of_the_codes(kind: str, tmp
     assert not all((arrays(own)[name] == arrays(old)[name]).all() for name in floats)
     assert (codes(after) != codes(old)).sum() < (codes(own) != codes(old)).sum()
     assert result["scales"]["own_scales"] == 0
-    assert 0 < result["scales"]["weight_error"] < 0.02
     assert result["parity"]["outputs"]["y"]["cosine"] > before["parity"]["outputs"]["y"]["cosine"] - 1e-3
 
 
 def test_the_delta_is_smaller(tmp_path: Path) -> None:
     def save(name: str, drift: float, scales: ParentScales | None = None) -> Path:
-        blocks, _ = run("blocks", model(drift), scales)
-        onnx.save(run("rows", blocks, scales)[0], tmp_path / name)
+        onnx.save(run("per tensor, with tables", model(drift), scales)[0], tmp_path / name)
         return tmp_path / name
 
     def delta_bytes(new: Path) -> int:
@@ -219,8 +212,5 @@ def test_a_parent_without_scales_to_take(write: Callable[[Path], None], said: st
         run("per channel", model(), ParentScales(tmp_path / "old.onnx"))
 
 
-def test_only_8_bits_and_passes_that_quantize_take_scales(tmp_path: Path) -> None:
-    work = OnnxBlockWiseRtnQuantization(bits=4, scales=parent(tmp_path, "blocks"))
-    with pytest.raises(InputError, match="are for 8 bits"):
-        base.run("int4", work, model())
+def test_passes_that_do_not_quantize_take_no_scales() -> None:
     assert not OnnxFloatToFloat16.takes_scales

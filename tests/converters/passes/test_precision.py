@@ -12,8 +12,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools.graph import count_operators
 from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.schema.core.errors import ConversionError

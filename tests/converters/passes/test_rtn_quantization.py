@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
-from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 

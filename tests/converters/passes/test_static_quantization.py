@@ -1,6 +1,5 @@
 """`OnnxStaticQuantization`: formats, methods, and the data it is calibrated on."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import static_quantization
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
@@ -44,13 +42,11 @@ class TestContract(PassContract):
 
 
 @pytest.mark.parametrize("method", ["MinMax", "Entropy", "Percentile"])
-@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
-def test_formats_and_methods(quant_format: str, method: str) -> None:
-    work = OnnxStaticQuantization(data(), quant_format=quant_format, calibrate_method=method)
+def test_methods(method: str) -> None:
+    work = OnnxStaticQuantization(data(), calibrate_method=method)
     after, step = run_and_compare("int8", work, model(), feeds=data(3))
     operators = step.result["operators"]
-    assert ("QLinearConv" in operators) is (quant_format == "QOperator")
-    assert ("Conv" in operators) is (quant_format == "QDQ")
+    assert {"Conv", "DequantizeLinear", "QuantizeLinear"} <= operators.keys()
     assert step.result["weights"] == 2
     assert step.result["quantized_bytes"] == 4 * (4 * 27 + 144 * 5)
     assert step.result["calibration"]["samples"] == 8
@@ -112,12 +108,9 @@ MASKS = {
 
 
 @pytest.mark.parametrize("is_padded", [True, False])
-@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("low", [-1e4, float(np.finfo(np.float32).min), -np.inf])
 @pytest.mark.parametrize("mask", MASKS)
-def test_attention_masks_stay_in_floating_point(
-    mask: str, low: float, quant_format: str, is_padded: bool
-) -> None:
+def test_attention_masks_stay_in_floating_point(mask: str, low: float, is_padded: bool) -> None:
     """A mask in 8 bits makes every score 0; one that was never seen while calibrating lets padding through."""
     if mask == "multiplied" and np.isinf(low):
         pytest.skip("0 times infinity is NaN")
@@ -135,9 +128,7 @@ def test_attention_masks_stay_in_floating_point(
     x = draw.normal(size=(16, 9, 16)).astype(np.float32)
     feeds = [{"x": row, "keep": np.arange(9) < 3 + index % 6} for index, row in enumerate(x)]
     seen = feeds if is_padded else [{**feed, "keep": np.ones(9, bool)} for feed in feeds]
-    _, step = run_and_compare(
-        "int8", OnnxStaticQuantization(seen, quant_format=quant_format), graph, feeds=feeds
-    )
+    _, step = run_and_compare("int8", OnnxStaticQuantization(seen), graph, feeds=feeds)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
     assert step.result["float_nodes"]
     assert step.result["weights"] == 3
@@ -166,28 +157,6 @@ def test_indices_are_computed_in_floating_point() -> None:
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
 
 
-def test_the_quantizer_still_loses_the_operands_of_where(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """If this fails, ONNX Runtime does what `whole_where` is for: remove that."""
-    graph = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 16] x, bool[n, 16] keep) => (float[n, 16] y) {'
-        " zero = Constant<value_float=0.0>() h = MatMul(x, w) y = Where(keep, h, zero) }"
-    )
-    weight = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
-    graph.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    feeds = [{"x": weight, "keep": weight > 0}]
-    run_and_compare(
-        "int8",
-        OnnxStaticQuantization(feeds, quant_format="QOperator"),
-        onnx.ModelProto.FromString(graph.SerializeToString()),
-        feeds=feeds,
-    )
-    monkeypatch.setattr(static_quantization, "whole_where", nullcontext)
-    with pytest.raises(ConversionError):
-        run("int8", OnnxStaticQuantization(feeds, quant_format="QOperator"), graph)
-
-
 def product(
     body: str, *, shape: str = "n, 16", **shapes: tuple[int, ...]
 ) -> tuple[Any, list[dict[str, Any]]]:
@@ -202,13 +171,12 @@ def product(
     return graph, [{"x": draw.normal(size=sizes).astype(np.float32)} for _ in range(8)]
 
 
-@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 @pytest.mark.parametrize(
     "body", ["h = Gemm<transB=1>(x, a) y = MatMul(h, a)", "h = Gemm<transB=1>(x, a) y = Gemm(h, a)"]
 )
-def test_a_matrix_that_nodes_read_both_ways_has_the_channels_of_each(body: str, quant_format: str) -> None:
+def test_a_matrix_that_nodes_read_both_ways_has_the_channels_of_each(body: str) -> None:
     graph, feeds = product(body, a=(16, 16))
-    work = OnnxStaticQuantization(feeds, quant_format=quant_format)
+    work = OnnxStaticQuantization(feeds)
     _, step = run_and_compare("int8", work, graph, feeds=feeds)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
 
@@ -221,9 +189,3 @@ def test_a_stack_of_matrices_has_one_scale(weight_type: str) -> None:
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in after.graph.initializer}
     assert (sizes["a_scale"], sizes["b_scale"]) == (1, 8)
     assert step.result["per_tensor"] == ["a"]
-    with pytest.raises(InputError, match="QOperator"):
-        run(
-            "int8",
-            OnnxStaticQuantization(feeds, quant_format="QOperator"),
-            product("y = MatMul(x, a)", shape="4, n, 8", a=(4, 8, 8))[0],
-        )

@@ -9,14 +9,15 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
+from onnxreg.converters.passes.graph_passes import (
+    DynamicToFixedShape,
+    OnnxIODataTypeConverter,
+    OrtTransformersOptimization,
+)
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
-from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.quantization import OnnxBlockWiseRtnQuantization, OnnxDynamicQuantization
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.schema.core.errors import InputError
 
 

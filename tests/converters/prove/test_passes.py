@@ -54,9 +54,8 @@ def test_a_candidate_of_the_search_is_proven(family: dict[str, Path], candidate:
     assert judge(onnx.load(family[""]), onnx.load(tmp_path / "child.onnx")) == "proven"
 
 
-@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
-def test_static_quantization_is_bounded(family: dict[str, Path], form: str, tmp_path: Path) -> None:
-    params = {"quant_format": form, "op_types_to_quantize": ("MatMul", "Gemm")}
+def test_static_quantization_is_bounded(family: dict[str, Path], tmp_path: Path) -> None:
+    params = {"op_types_to_quantize": ("MatMul", "Gemm")}
     apply(parent(), "OnnxStaticQuantization", params, tmp_path / "child.onnx")
     report = verdict_of(family[""], tmp_path / "child.onnx")
     assert report.verdict == judge(onnx.load(family[""]), onnx.load(tmp_path / "child.onnx")) == "bounded"

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
+from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import GoldenCase, Tolerance
 from onnxreg.converters.runtime.run import Runnable, self_test

@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.graph_passes import OrtTransformersOptimization
 from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.schema.core.errors import ConversionError
 
 FEEDS = [{"x": np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)}]
@@ -34,10 +34,9 @@ def model() -> Any:
     [
         OnnxDynamicQuantization(),
         OnnxStaticQuantization(FEEDS),
-        OnnxStaticQuantization(FEEDS, quant_format="QOperator"),
         OrtTransformersOptimization(only_onnxruntime=True, opt_level=1),
     ],
-    ids=["dynamic", "QDQ", "QOperator", "fusions"],
+    ids=["dynamic", "QDQ", "fusions"],
 )
 def test_a_pass_that_succeeds_prints_nothing(
     work: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

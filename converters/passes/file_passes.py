@@ -1,8 +1,8 @@
-"""`OrtFormat`: an ONNX file to ORT format, with the list of operators that a minimal build needs.
+"""Passes that write files: an ONNX file to ORT format with the operators that a minimal build needs, and golden vectors.
 
-ONNX Runtime writes the model first, at the end of the file, and before it a table that tells a minimal build which
-argument types pick a kernel. That table's entries come out in the order of a hash table with a random seed, so that no two
-conversions are equal, while the model's bytes are. The pass writes that head again with sorted entries.
+ONNX Runtime writes the model first, at the end of an ORT-format file, and before it a table that tells a minimal build
+which argument types pick a kernel. That table's entries come out in the order of a hash table with a random seed, so that
+no two conversions are equal, while the model's bytes are. `OrtFormat` writes that head again with sorted entries.
 """
 
 import errno
@@ -14,21 +14,21 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.ort_file import register_bindings, text
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.passes import base
+from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.tools import model_file
-from onnxreg.converters.runtime.sessions import load_session, run_session, session_options
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
 """At least the alignment of every vector in the model, so that moving the model's end never misaligns it."""
 
 
-@dataclass(frozen=True)
-class OrtFiles:
+class OrtFiles(NamedTuple):
     """An ORT-format file and its operator config. `reproducible`: a second conversion gives the same bytes."""
 
     path: Path
@@ -36,32 +36,24 @@ class OrtFiles:
     reproducible: bool
 
 
-class OrtFormatParams(base.PassParams, title="Params"):
+class OrtFormatParams(PassParams, title="Params"):
     optimization_style: Literal["Fixed"] = "Fixed"
     target_platform: Literal["arm", "amd64"] = "arm"
     enable_type_reduction: bool = True
 
 
-class OrtFormat(base.Pass[Path, OrtFiles]):
+class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as its conversion tool does.
 
     `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
     is left out. The files are written beside the input. The entries of the file's head are sorted, so that a second
-    conversion gives the same bytes. A file whose sorted form does not parse to the same content, or gives other outputs,
-    stays as ONNX Runtime wrote it (`canonical` in the result is false).
+    conversion gives the same bytes. A file whose sorted form does not parse to the same content stays as ONNX Runtime
+    wrote it (`canonical` in the result is false).
     """
 
     id = "OrtFormat"
     takes = "file"
-
     Params = OrtFormatParams
-
-    def __init__(self, feed: Mapping[str, Any], **params: Any) -> None:
-        """Args:
-        feed: an array for each input, on which the canonical file is compared with the original.
-        """
-        super().__init__(**params)
-        self._feed = feed
 
     def requires(self, subject: Path) -> None:
         """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
@@ -80,12 +72,21 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
         Raise OSError if the disk is full, which ONNX Runtime does not say.
         """
-        target = subject.with_suffix(".ort")
-        kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
-        config = subject.with_suffix(f".{kind}.config")
+        import onnxruntime as ort
+
+        with_types = self.params.enable_type_reduction
+        kind = "required_operators_and_types" if with_types else "required_operators"
+        target, config = subject.with_suffix(".ort"), subject.with_suffix(f".{kind}.config")
+        options = session_options()
+        options.optimized_model_filepath = str(target)
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.add_session_config_entry("session.save_model_format", "ORT")
+        disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
         try:
-            outputs = _outputs(self._convert(subject, target), self._feed)
-            config.write_text(operator_config(target, self.params.enable_type_reduction), encoding="utf-8")
+            ort.InferenceSession(
+                str(subject), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+            )
+            config.write_text(operator_config(target, with_types), encoding="utf-8")
         except Exception as error:
             full = shutil.disk_usage(target.parent).free < subject.stat().st_size
             for path in (target, config):
@@ -95,48 +96,20 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             raise ConversionError(
                 f"ONNX Runtime could not write ORT format: {type(error).__name__}"
             ) from error
-        return OrtFiles(target, config, self._sort(target, outputs))
+        canonical = target.with_suffix(".canonical.ort")
+        is_same = canonicalize(target, canonical)
+        if is_same:
+            canonical.replace(target)
+        canonical.unlink(missing_ok=True)
+        return OrtFiles(target, config, is_same)
 
-    def ensures(self, before: Mapping[str, Any], after: OrtFiles) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: OrtFiles) -> dict[str, Any]:
         with after.path.open("rb") as file:
             if file.read(8)[4:] != b"ORTM":
                 raise ConversionError("ONNX Runtime did not write an ORT-format file")
         if not after.config.read_text(encoding="utf-8").strip():
             raise ConversionError("ONNX Runtime's operator config names no operator")
         return {"canonical": after.reproducible}
-
-    def _convert(self, source: Path, target: Path) -> Any:
-        import onnxruntime as ort
-
-        options = session_options()
-        options.optimized_model_filepath = str(target)
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.add_session_config_entry("session.save_model_format", "ORT")
-        disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
-        return ort.InferenceSession(
-            str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
-        )
-
-    def _sort(self, path: Path, optimized: list[bytes]) -> bool:
-        """Replace a file by its canonical form; False, and nothing done, if that is not the same model.
-
-        `optimized` are the outputs of the graph before it was written.
-        """
-        canonical = path.with_suffix(".canonical.ort")
-        is_same = canonicalize(path, canonical)
-        if is_same:
-            outputs = _outputs(load_session(canonical), self._feed)
-            is_same = outputs == optimized or outputs == _outputs(load_session(path), self._feed)
-        if is_same:
-            canonical.replace(path)
-        canonical.unlink(missing_ok=True)
-        return is_same
-
-
-def _outputs(session: Any, feed: Mapping[str, Any]) -> list[bytes]:
-    """Each output to the bit; the texts of an array are not in its own bytes."""
-    arrays = run_session(session, feed).values()
-    return [repr(one.tolist()).encode() if one.dtype == object else one.tobytes() for one in arrays]
 
 
 def operator_config(path: Path, with_types: bool) -> str:
@@ -250,3 +223,64 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
     fields = {"OrtVersion": label, "Model": stand_in - model_offset, "KernelTypeStrResolver": resolver}
     builder.Finish(write(InferenceSession, **fields), b"ORTM")
     return bytes(builder.Output()[:-stand_in])
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The inputs and outputs of a graph by case (numpy arrays by name)."""
+
+    graph: Path
+    inputs: Mapping[str, golden.Tensors]
+    outputs: Mapping[str, golden.Tensors]
+
+
+class Vectors(NamedTuple):
+    """The file that was written, and the cases that it was written from."""
+
+    path: Path
+    cases: tuple[golden.GoldenCase, ...]
+
+
+class GoldenParams(PassParams):
+    """`tolerance` is a share of the largest output, and of the expected value; `least` is a lower bound of the absolute tolerance.
+
+    `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
+    bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.
+    """
+
+    tolerance: float
+    least: float = 0.0
+
+
+class GoldenVectors(Pass[Outputs, Vectors]):
+    """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
+
+    id = "golden-vectors"
+    version = 1
+    takes = "outputs"
+    Params = GoldenParams
+
+    def apply(self, subject: Outputs) -> Vectors:
+        arrays: dict[str, list[Any]] = {}
+        for name, array in (item for outputs in subject.outputs.values() for item in outputs.items()):
+            arrays.setdefault(name, []).append(array)
+        bounds = self.params.tolerance, self.params.least
+        tolerances = {name: golden.tolerance_of(arrays[name], *bounds) for name in sorted(arrays)}
+        cases = tuple(
+            golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
+            for case, inputs in subject.inputs.items()
+        )
+        path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
+        path.write_bytes(golden.encode(cases))
+        return Vectors(path, cases)
+
+    def ensures(self, before: Facts, after: Vectors) -> dict[str, Any]:
+        """The file, read back, holds what the graph gave."""
+        path, cases = after
+        written = golden.decode(path.read_bytes(), path.name)
+        pairs = zip(written, cases, strict=True)
+        comparisons = [item for case, computed in pairs for item in golden.compare(case, computed.outputs)]
+        if not all(item.passed for item in comparisons):
+            raise ConversionError(f"{path.name} does not hold what the graph gave")
+        tolerances = {item.output: item.tolerance.atol for item in comparisons}
+        return {"cases": len(written), "values": sum(item.values for item in comparisons), "atol": tolerances}

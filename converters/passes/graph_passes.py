@@ -1,0 +1,340 @@
+"""Passes from one graph to the same function in another form: opset, public types, fixed shapes, fused operators."""
+
+import re
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+
+from onnxreg.converters.onnx.elements import ELEMENTS
+from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN, RUNTIME_OPERATORS, check_light, graph_inputs
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.runtime.sessions import silent_runtime
+from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.schema.core.errors import ConversionError, InputError, why
+
+MIN_OPSET, MAX_OPSET = 7, 26
+"""The opsets that ONNX Runtime 1.31 loads."""
+MIN_IR_VERSION = 4
+"""Before it, weights had to be inputs too."""
+
+
+class OpVersionParams(PassParams, title="Params"):
+    target_opset: int = Field(21, ge=MIN_OPSET, le=MAX_OPSET)
+
+
+class OnnxOpVersionConversion(GraphPass):
+    """Convert the operators of the default domain up or down with ONNX's own converter.
+
+    Local functions are inlined first, since the converter leaves them as they are. The IR version becomes the one
+    that the opset was released with. What the target opset lacks is an error.
+    """
+
+    id = "OnnxOpVersionConversion"
+    tolerance = 1e-3
+    keeps_opset = False
+    Params = OpVersionParams
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        if graph.default_opset(subject) is None:
+            raise InputError(f"{self.id}: the graph has no operator of the default domain")
+        operators = {node.op_type for body in within(subject.graph) for node in body.node if not node.domain}
+        if own := sorted(operators & RUNTIME_OPERATORS - {"LayerNormalization"}):
+            raise InputError(
+                f"{self.id}: ONNX's converter does not know {', '.join(own)}, an operator of ONNX Runtime",
+                "leave this pass out: such a graph runs in the opset that it has",
+            )
+
+    def apply(self, subject: Any) -> Any:
+        import onnx
+
+        target = self.params.target_opset
+        if graph.default_opset(subject) == target:
+            return subject
+        graph.inline_functions(subject)
+        graph.clear_value_info(subject)
+        try:
+            converted = onnx.version_converter.convert_version(without_weights(subject), target)
+            graph.clear_value_info(converted)
+            replace_but_weights(subject, converted)
+            check_light(without_weights(subject))
+        except Exception as error:
+            # the converter's assertions begin with a place in its own source
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rpartition("failed: ")[2]
+            raise ConversionError(
+                f"the graph cannot be converted to opset {target}: {reason[:200]}"
+            ) from error
+        needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
+        subject.ir_version = max(MIN_IR_VERSION, needed)
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result, target = super().ensures(before, after), self.params.target_opset
+        if result["opset"] != target:
+            raise ConversionError(f"asked for opset {target}, the converter gave {result['opset']}")
+        return {**result, "opset_before": before["opset"], "ir_version": after.ir_version}
+
+
+class IoDataTypeParams(PassParams, title="Params"):
+    name_pattern: str = "logits"
+    source_dtype: int = 10
+    target_dtype: int = 1
+
+    @field_validator("name_pattern")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return value
+
+    @field_validator("source_dtype", "target_dtype")
+    @classmethod
+    def _is_number(cls, value: int) -> int:
+        if value not in ELEMENTS or not ELEMENTS[value].bits:
+            raise ValueError(f"{value} is not the number of an element type that can be cast")
+        return value
+
+
+class OnnxIODataTypeConverter(GraphPass):
+    """Put a Cast after each input, and before each output, of one element type whose name matches a pattern.
+
+    Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that is searched for in the
+    name: `logits`, as in Olive, unless another is given; `.*` means all inputs and outputs.
+    """
+
+    id = "OnnxIODataTypeConverter"
+    keeps_types = False
+    Params = IoDataTypeParams
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        source = self.params.source_dtype
+        if source == self.params.target_dtype:
+            raise InputError(f"{self.id}: source_dtype and target_dtype are the same")
+        if not self._matching(subject):
+            present = (
+                f"{name} ({ELEMENTS[number].name if number in ELEMENTS else 'unknown'})"
+                for name, number in public_types(subject).items()
+            )
+            raise InputError(
+                f"{self.id}: no input or output of type {ELEMENTS[source].name} matches {self.params.name_pattern!r}",
+                f"the graph has {', '.join(present)}",
+            )
+
+    def observe(self, subject: Any) -> Facts:
+        return {**super().observe(subject), "matching": self._matching(subject)}
+
+    def apply(self, subject: Any) -> Any:
+        import onnx
+
+        matching, source, target = self._matching(subject), self.params.source_dtype, self.params.target_dtype
+        computed = {name for node in subject.graph.node for name in node.output}
+        outputs = [value for value in subject.graph.output if value.name in matching]
+        if stored := [value.name for value in outputs if value.name not in computed]:
+            raise ConversionError(
+                f"the output {stored[0]} is an input or a weight itself, and has one type only"
+            )
+        inputs = [value for value in subject.graph.input if value.name in matching]
+        for value, is_output in (*((one, False) for one in inputs), *((one, True) for one in outputs)):
+            inside = graph.fresh_name(subject, f"{value.name}_as_{ELEMENTS[source].name}")
+            graph.rename_values(subject, {value.name: inside})
+            value.type.tensor_type.elem_type = target
+            origin, result = (inside, value.name) if is_output else (value.name, inside)
+            name, to = f"Cast_{origin}_to_{result}", target if is_output else source
+            cast = onnx.helper.make_node("Cast", [origin], [result], name, to=to)
+            subject.graph.node.insert(len(subject.graph.node) if is_output else 0, cast)
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        expected = {**before["types"], **dict.fromkeys(before["matching"], self.params.target_dtype)}
+        if (types := public_types(after)) != expected:
+            raise ConversionError(f"{self.id}: asked for the types {expected}, got {types}")
+        return {**result, "converted": before["matching"]}
+
+    def _matching(self, subject: Any) -> list[str]:
+        """The names of inputs, then of outputs, of the source type that match, each once."""
+        names = [
+            value.name
+            for value in (*graph_inputs(subject.graph), *subject.graph.output)
+            if value.type.tensor_type.elem_type == self.params.source_dtype
+            and re.search(self.params.name_pattern, value.name)
+        ]
+        return list(dict.fromkeys(names))
+
+
+class FixedShapeParams(PassParams, title="Params"):
+    dim_param: tuple[str, ...] | None = Field(None, validation_alias=AliasChoices("dim_param", "input_dim"))
+    dim_value: tuple[PositiveInt, ...] | None = None
+    input_name: tuple[str, ...] | None = None
+    input_shape: tuple[tuple[PositiveInt, ...], ...] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> "FixedShapeParams":
+        by_axis, by_input = (self.dim_param, self.dim_value), (self.input_name, self.input_shape)
+        if (by_axis == (None, None)) == (by_input == (None, None)):
+            raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
+        names, sizes = by_axis if by_input == (None, None) else by_input
+        if not names or not sizes or len(names) != len(sizes):
+            raise ValueError("there must be as many names as sizes, and at least one")
+        if len(set(names)) != len(names):
+            raise ValueError("a name is given twice")
+        return self
+
+
+class DynamicToFixedShape(GraphPass):
+    """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
+    `input_shape`).
+
+    An axis name means one size wherever an input has it. The shapes of the outputs follow from those of the inputs, whatever
+    the file calls their axes; those of intermediate values are dropped. The graph is run at the fixed shape.
+    """
+
+    id = "DynamicToFixedShape"
+    tolerance = 1e-3
+    Params = FixedShapeParams
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        self._sizes(subject)
+
+    def apply(self, subject: Any) -> Any:
+        sizes = self._sizes(subject)
+        shapes = dict(zip(self.params.input_name or (), self.params.input_shape or (), strict=True))
+        bounds = samples.index_bounds(subject)
+        graph.clear_value_info(subject)
+        for body in within(subject.graph):
+            for value in (*body.input, *(() if body is subject.graph else body.output)):
+                dims = value.type.tensor_type.shape.dim
+                for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
+                    dim.dim_value = size
+                for dim in dims:
+                    if dim.dim_param in sizes:
+                        dim.dim_value = sizes[dim.dim_param]
+        named = {value.name: _dims(value) for value in subject.graph.output}
+        for dim in (dim for value in subject.graph.output for dim in value.type.tensor_type.shape.dim):
+            if dim.dim_param in sizes:  # PyTorch's exporter gives the name of an input's axis to others, too
+                dim.Clear()
+        fixed = model_file.session(subject, "the fixed graph")
+        inferred = {item.name: item.shape for item in fixed.get_outputs()}
+        results = samples.outputs(fixed, samples.draw(subject, bounds)[0], "the fixed graph")
+        for value in subject.graph.output:
+            axes, real = value.type.tensor_type.shape.dim, list(results[value.name].shape)
+            for dim, number, name, size in zip(
+                axes, inferred[value.name], named[value.name], real, strict=False
+            ):
+                if not graph.has_size(dim) and (isinstance(number, int) or sizes.get(str(name)) == size):
+                    dim.dim_value = number if isinstance(number, int) else size
+            shape = _dims(value)
+            if len(shape) != len(real) or any(
+                isinstance(a, int) and a != b for a, b in zip(shape, real, strict=True)
+            ):
+                raise ConversionError(f"{self.id}: the output {value.name} has the shape {real}, not {shape}")
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        values = (*graph_inputs(after.graph), *after.graph.output)
+        return {**super().ensures(before, after), "shapes": {value.name: _dims(value) for value in values}}
+
+    def _sizes(self, subject: Any) -> dict[str, int]:
+        """The size of each axis by name; InputError for what the graph does not have, or contradicts."""
+        values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
+        if self.params.dim_param is not None:
+            axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
+            if unknown := [axis for axis in self.params.dim_param if axis not in axes]:
+                raise InputError(
+                    f"{self.id}: no input has an axis called {unknown[0]!r}",
+                    f"the axes are {', '.join(sorted(axes)) or 'all fixed'}",
+                )
+            return dict(zip(self.params.dim_param, self.params.dim_value, strict=True))
+        sizes: dict[str, int] = {}
+        for name, shape in zip(self.params.input_name, self.params.input_shape, strict=True):
+            if name not in values:
+                raise InputError(
+                    f"{self.id}: no input is called {name!r}", f"the inputs are {', '.join(values)}"
+                )
+            if len(values[name]) != len(shape):
+                raise InputError(
+                    f"{self.id}: {name} has {len(values[name])} axes, {len(shape)} sizes were given"
+                )
+            for axis, size in zip(values[name], shape, strict=True):
+                fixed = sizes.setdefault(axis, size) if isinstance(axis, str) and axis else axis or size
+                if fixed != size:
+                    raise InputError(
+                        f"{self.id}: the axis {axis!r} of {name} cannot be {size}, it is {fixed}"
+                    )
+        return sizes
+
+
+def _dims(value: Any) -> list[int | str]:
+    """Sizes and, of dynamic axes, names ("" if there is none)."""
+    dims = value.type.tensor_type.shape.dim
+    return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
+
+
+class TransformersOptimizationParams(PassParams, title="Params"):
+    model_type: str = "bert"
+    num_heads: NonNegativeInt = 0
+    hidden_size: NonNegativeInt = 0
+    opt_level: Literal[0, 1, 2, 99] | None = None
+    only_onnxruntime: bool = False
+
+
+class OrtTransformersOptimization(GraphPass):
+    """Fuse with the transformer optimizer of ONNX Runtime.
+
+    `model_type` picks the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from the graph
+    if 0. `opt_level` is how far ONNX Runtime optimizes the graph before that: 0 not at all, 1 basic, 2 extended,
+    99 all; with `only_onnxruntime` nothing else is done. What was fused is counted in `fused`; that it is empty is
+    a result, not an error: `fusions` says 0.
+    """
+
+    id = "OrtTransformersOptimization"
+    tolerance = 1e-3
+    Params = TransformersOptimizationParams
+
+    def requires(self, subject: Any) -> None:
+        from onnxruntime.transformers.optimizer import MODEL_TYPES
+
+        super().requires(subject)
+        if self.params.model_type not in MODEL_TYPES:
+            model_types = ", ".join(sorted(MODEL_TYPES))
+            raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {model_types}")
+
+    def observe(self, subject: Any) -> Facts:
+        return {**super().observe(subject), "operators": graph.count_operators(subject)}
+
+    def apply(self, subject: Any) -> Any:
+        from onnxruntime.transformers.optimizer import optimize_model
+
+        with model_file.scratch() as directory, quiet(), silent_runtime():
+            source = directory / "model.onnx"
+            model_file.save(subject, source)
+            try:
+                optimized = optimize_model(str(source), **self.params.model_dump()).model
+            except Exception as error:
+                refuse_missing(error, "the transformer optimizer of ONNX Runtime")
+                raise ConversionError(f"ONNX Runtime could not optimize the graph: {why(error)}") from error
+        graph.clear_value_info(optimized)
+        if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
+            optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does
+        graph.drop_unused_imports(optimized)
+        graph.drop_unread_weights(optimized)
+        return optimized
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result, earlier = super().ensures(before, after), before["operators"]
+        operators = graph.count_operators(after)
+        fused = {
+            name: count - earlier.get(name, 0)
+            for name, count in operators.items()
+            if name.startswith(f"{CONTRIB_DOMAIN}:") and count > earlier.get(name, 0)
+        }
+        nodes = {"before": sum(earlier.values()), "after": sum(operators.values())}
+        return {**result, "fused": fused, "fusions": sum(fused.values()), "nodes": nodes}

@@ -1,0 +1,388 @@
+"""8 bits and fewer without calibration data: `OnnxDynamicQuantization`, `OnnxBlockWiseRtnQuantization`, `EmbeddingQuantization`.
+
+The graph of dynamic quantization is what `onnxruntime.quantization.quantize_dynamic` makes, with its names, written here in
+one walk: ONNX Runtime copies all weights four times and codes them channel by channel in Python, in 30 times the time.
+Weights are coded by its formulas (`compute_scale_zp` and `quantize_nparray`), to the bit.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Literal
+
+from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, QuantizationPass
+from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
+
+LIMIT, REDUCED_LIMIT = 127, 64
+"""The largest code, and the largest with `reduce_range`."""
+MIN_ROW_COSINE = 0.99
+"""The least cosine of a row of codes with its original: below it the rows are wrong, not rounded."""
+
+
+class DynamicQuantizationParams(PassParams, title="Params"):
+    weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+    op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "Gather"], ...] = ("MatMul", "Gemm")
+    nodes_to_exclude: tuple[str, ...] = ()
+    per_channel: bool = True
+    reduce_range: bool = False
+
+
+class OnnxDynamicQuantization(QuantizationPass):
+    """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
+
+    Per channel by default: on MiniLM it keeps the mean pooled cosine to the parent at .993 where per tensor
+    gives .963. A stack of matrices gets one scale: no kernel takes more. A Gemm becomes a MatMul and an Add first. Every
+    constant weight of a MatMul, Gemm or Conv that was asked for is quantized, or the pass fails, those of
+    `nodes_to_exclude` left out. `Gather` among `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
+    """
+
+    id = "OnnxDynamicQuantization"
+    version = 4
+    takes_scales = True
+    Params = DynamicQuantizationParams
+
+    def prepare(self, subject: Any) -> None:
+        import numpy as np
+        import onnx
+
+        stay = {"MatMul", "Gemm"}.difference(self.params.op_types_to_quantize)
+        if self.params.nodes_to_exclude or len(stay) == 1:
+            graph.name_nodes(subject)
+        others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
+        self._excluded = {*self.params.nodes_to_exclude, *others}
+        graph.drop_second_names(subject)
+        if "Gemm" in self.params.op_types_to_quantize:
+            graph.unfold_gemms(subject, self._excluded)
+        weights = self.factors(subject)
+        if halves := [name for name, tensor in weights.items() if tensor.data_type != tensor.FLOAT]:
+            raise InputError(
+                f"{self.id} takes weights in float32, and {len(halves)} are float16: {', '.join(halves)[:100]}",
+                "quantize the float32 graph (input: STEP), or use OnnxBlockWiseRtnQuantization, which takes float16",
+            )
+        for name, tensor in weights.items():
+            if not np.isfinite(onnx.numpy_helper.to_array(tensor)).all():
+                raise ConversionError(f"the weight {name} holds NaN or infinity")
+
+    def apply(self, subject: Any) -> Any:
+        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
+        self._stacks = self.stacks(subject) if self.params.per_channel else []
+        if "Gather" in self.params.op_types_to_quantize:
+            self._embeddings = quantize_tables(subject, self._transfer)
+        stored = {tensor.name: tensor for tensor in self.factors(subject).values()}
+        codes_of: dict[str, list[Any]] = {}
+        activations: set[str] = set()
+        nodes: list[Any] = []
+        for node in subject.graph.node:
+            is_product = node.op_type in self.products - {"Gemm"} and graph.is_standard(node)
+            if not is_product or node.name in self._excluded or node.input[1] not in stored:
+                nodes.append(node)
+                continue
+            activation, weight = node.input[:2]
+            if weight not in codes_of:
+                codes_of[weight] = self._coded(stored[weight])
+            if activation not in activations:
+                activations.add(activation)
+                nodes.append(_quantize_activation(activation))
+            nodes += _product(node, activation, weight)
+            if node.op_type == "Conv" and len(node.input) > 2:
+                codes_of[weight].append(_bias_shape(node, len(stored[weight].dims)))
+        subject.graph.initializer.extend(tensor for tensors in codes_of.values() for tensor in tensors)
+        graph.replace_nodes(subject.graph, nodes)
+        graph.drop_unread_weights(subject)
+        graph.clear_value_info(subject)
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        operators = graph.count_operators(after)
+        names = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
+        result["operators"] = {name: operators.get(name, 0) for name in names}
+        if self._stacks:
+            result["per_tensor"] = self._stacks
+        if "Gather" in self.params.op_types_to_quantize:
+            result["embeddings"] = self._embeddings
+        if self._transfer is not None:
+            result["scales"] = self._transfer.report()
+        return result
+
+    @property
+    def products(self) -> frozenset[str]:
+        operators = frozenset(self.params.op_types_to_quantize) - {"Gather"}
+        return operators | {"MatMul"} if "Gemm" in operators else operators
+
+    @property
+    def excluded(self) -> Collection[str]:
+        return self._excluded
+
+    def _coded(self, tensor: Any) -> list[Any]:
+        """The tensors of a weight's codes, zero points and scales; a matrix alone has a scale for each channel, its columns."""
+        import onnx
+
+        weight = onnx.numpy_helper.to_array(tensor)
+        axis = -1 if self.params.per_channel and weight.ndim == 2 else None
+        is_signed = self.params.weight_type == "QInt8"
+        limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
+        low, high = (-limit, limit) if is_signed else (0, LIMIT if self.params.reduce_range else 255)
+        codes = _signed(weight, axis, limit) if is_signed else _unsigned(weight, axis, high)
+
+        def tensors(codes: Codes) -> list[Any]:
+            """Codes, scales and zero points."""
+            shape = (-1,) if axis is not None else ()
+            parts = {
+                "quantized": codes.values,
+                "scale": codes.scales.reshape(shape),
+                "zero_point": codes.zeros.astype(codes.values.dtype).reshape(shape),
+            }
+            return [
+                onnx.numpy_helper.from_array(array, f"{tensor.name}_{part}") for part, array in parts.items()
+            ]
+
+        values, scales, zeros = tensors(codes)
+        if self._transfer is not None:
+            codes = self._transfer.requantize(weight, codes, (low, high), (values, scales, zeros))
+            values, scales, zeros = tensors(codes)
+        return [values, zeros, scales]
+
+
+def _signed(weight: Any, axis: int | None, limit: int) -> Codes:
+    """The int8 codes of a float32 weight, whose largest magnitude is `limit`, for each index of `axis`.
+
+    The scale is 1 if that is not a normal number, as in a channel of zeros.
+    """
+    import numpy as np
+
+    low, high = _range(weight, axis)
+    wide = 2 * np.maximum(-low, high).astype(np.float64) / (2 * limit)
+    scales = np.where(wide < np.finfo(np.float32).tiny, 1, wide).astype(np.float32)
+    values = weight / scales
+    np.rint(values, out=values)
+    np.clip(values, -128, 127, out=values)
+    return Codes(values.astype(np.int8), scales, np.zeros_like(scales))
+
+
+def _unsigned(weight: Any, axis: int | None, high: int) -> Codes:
+    """The uint8 codes of a float32 weight, whose range with 0 in it is 0 to `high`."""
+    import numpy as np
+
+    least, most = (end.astype(np.float64) for end in _range(weight, axis))
+    wide = (most - least) / high
+    is_flat = wide < np.finfo(np.float32).tiny
+    scales = np.where(is_flat, 1, wide)
+    zeros = np.where(is_flat, 0, np.rint(-least / scales)).astype(np.float32)
+    scales = scales.astype(np.float32)
+    return Codes(np.clip(np.rint(weight / scales) + zeros, 0, 255).astype(np.uint8), scales, zeros)
+
+
+def _range(weight: Any, axis: int | None) -> tuple[Any, Any]:
+    """The smallest and the largest value, 0 included, for each index of `axis`."""
+    others = tuple(at for at in range(weight.ndim) if axis is None or at != axis % weight.ndim)
+    return tuple(end(axis=others, keepdims=True, initial=0) for end in (weight.min, weight.max))
+
+
+def _quantize_activation(name: str) -> Any:
+    import onnx
+
+    outputs = [f"{name}_{part}" for part in ("quantized", "scale", "zero_point")]
+    return onnx.helper.make_node("DynamicQuantizeLinear", [name], outputs, f"{name}_QuantizeLinear")
+
+
+def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
+    """The nodes that take the place of a MatMul or Conv: the product of integers, times both scales, and a Conv's bias."""
+    import onnx
+
+    make, output = onnx.helper.make_node, node.output[0]
+    name = f"{node.name}_quant" if node.name else ""
+    operands = [f"{one}_{part}" for part in ("quantized", "zero_point") for one in (activation, weight)]
+    product, scales = f"{output}_output_quantized", f"{name or output}_scales_mul"
+    bias = next((one for one in node.input[2:] if one), None)
+    result = f"{output}quant_scaled_output" if bias else output
+    integers = make(f"{node.op_type}Integer", operands, [product], name)
+    integers.attribute.extend(node.attribute)
+    yield integers
+    yield make("Cast", [product], [f"{product}_cast_output"], f"{product}_cast", to=onnx.TensorProto.FLOAT)
+    yield make("Mul", [f"{activation}_scale", f"{weight}_scale"], [f"{scales}:0"], scales)
+    factors = [f"{product}_cast_output", f"{scales}:0"]
+    yield make("Mul", factors, [result], f"{name}_output_scale_mul" if name else "")
+    if bias:
+        across = f"{output}_bias_reshape_output"
+        yield make("Reshape", [bias, f"{output}_bias_reshape_shape"], [across])
+        yield make("Add", [result, across], [output], f"{output}_bias_add")
+
+
+def _bias_shape(node: Any, rank: int) -> Any:
+    """The shape in which the bias of a Conv is added to its output."""
+    import numpy as np
+    import onnx
+
+    shape = np.array([1, -1, *[1] * (rank - 2)], np.int64)
+    return onnx.numpy_helper.from_array(shape, f"{node.output[0]}_bias_reshape_shape")
+
+
+class RtnQuantizationParams(PassParams, title="Params"):
+    bits: Literal[4, 8] = 4
+    block_size: Literal[16, 32, 64, 128, 256] = 128
+    is_symmetric: bool = True
+    accuracy_level: Literal[0, 1, 2, 3, 4] = 0
+    nodes_to_exclude: tuple[str, ...] = ()
+    gemm: bool = False
+
+
+class OnnxBlockWiseRtnQuantization(QuantizationPass):
+    """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
+
+    A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
+    `accuracy_level` is the type that activations may be rounded to while the model runs: 0 as the runtime likes,
+    1 float32, 2 float16, 3 bfloat16, 4 int8. With `gemm` each Gemm with a constant matrix becomes a MatMul and an Add
+    first. Activations and every other weight stay as they are.
+    """
+
+    id = "OnnxBlockWiseRtnQuantization"
+    version = 2
+    Params = RtnQuantizationParams
+
+    def prepare(self, subject: Any) -> None:
+        if self.params.gemm:
+            graph.unfold_gemms(subject, self.params.nodes_to_exclude)
+
+    def apply(self, subject: Any) -> Any:
+        try:
+            with quiet():
+                from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+        except ImportError as error:
+            raise missing_extra("onnx-ir", "export", "quantizing by blocks") from error
+        quantizer = MatMulNBitsQuantizer(
+            subject,
+            nodes_to_exclude=list(self.params.nodes_to_exclude),
+            op_types_to_quantize=("MatMul",),
+            **self.params.model_dump(exclude={"gemm", "nodes_to_exclude"}),
+        )
+        with graph.blame_tool("ONNX Runtime could not quantize the graph"), quiet():
+            quantizer.process()
+        quantized = quantizer.model.model
+        graph.clear_value_info(quantized)
+        graph.drop_unread_weights(quantized)
+        return quantized
+
+    @property
+    def products(self) -> frozenset[str]:
+        return frozenset({"MatMul", "Gemm"} if self.params.gemm else {"MatMul"})
+
+    @property
+    def nothing_to_quantize(self) -> str:
+        hint = "" if self.params.gemm else "; those of Gemm count with the parameter gemm"
+        return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
+
+
+class EmbeddingQuantization(GraphPass):
+    """Quantize each float32 table that only Gather reads rows of: int8 codes, and a float32 scale for each row.
+
+    A row is Gather of its codes, Cast and Mul by its scale, so every runtime that loads the graph's opset loads the
+    result. Activations and all other weights stay as they are. Symmetric: a row's largest value has the code 127.
+    """
+
+    id = "EmbeddingQuantization"
+    takes_scales = True
+
+    def observe(self, subject: Any) -> Facts:
+        graph.inline_functions(subject)
+        return {**super().observe(subject), "quantized_bytes": sum(map(tensor_bytes, find_tables(subject)))}
+
+    def apply(self, subject: Any) -> Any:
+        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
+        self._embeddings = quantize_tables(subject, self._transfer)
+        graph.clear_value_info(subject)
+        return subject
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        if self._transfer is not None:
+            result["scales"] = self._transfer.report()
+        return {**result, "quantized_bytes": before["quantized_bytes"], "embeddings": self._embeddings}
+
+
+def find_tables(subject: Any) -> list[Any]:
+    """The float32 matrices of the main graph that only Gather along the first axis reads."""
+    rows, others = set[str](), {value.name for value in (*subject.graph.input, *subject.graph.output)}
+    for body in within(subject.graph):
+        for node in body.node:
+            is_gather = body is subject.graph and node.op_type == "Gather" and graph.is_standard(node)
+            reads_rows = is_gather and graph.attribute(node, "axis", 0) == 0
+            rows.update(node.input[:1] if reads_rows else ())
+            others.update(node.input[1:] if reads_rows else node.input)
+    return [
+        tensor
+        for tensor in subject.graph.initializer
+        if tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2 and tensor.name in rows - others
+    ]
+
+
+def quantize_tables(subject: Any, transfer: ScaleTransfer | None) -> dict[str, Any]:
+    """Quantize the tables of a graph in place. Raise ConversionError if it has none, or if a row is another one.
+
+    Returns `tables`, `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
+    """
+    import numpy as np
+    import onnx
+
+    graph.name_nodes(subject)
+    least, names = 1.0, dict[str, tuple[str, str]]()
+    for tensor in find_tables(subject):
+        table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+        if not np.isfinite(table).all():
+            raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
+        scales = (np.abs(table).max(axis=1, keepdims=True) / np.float32(LIMIT)).astype(np.float32)
+        scales[scales == 0] = 1.0
+        values = np.clip(np.rint(table / scales), -LIMIT, LIMIT).astype(np.int8)
+        names[tensor.name] = (
+            graph.fresh_name(subject, f"{tensor.name}_codes"),
+            graph.fresh_name(subject, f"{tensor.name}_scales"),
+        )
+        new = [
+            onnx.numpy_helper.from_array(array, name)
+            for array, name in zip((values, scales), names[tensor.name], strict=True)
+        ]
+        if transfer is not None:
+            own = Codes(values, scales, np.zeros_like(scales))
+            codes = transfer.requantize(table, own, (-LIMIT, LIMIT), new)
+            values, scales = codes.values, codes.scales
+            new[0].raw_data, new[1].raw_data = values.tobytes(), scales.tobytes()
+        subject.graph.initializer.extend(new)
+        rows = values.astype(np.float32) * scales
+        norms = np.linalg.norm(table, axis=1) * np.linalg.norm(rows, axis=1)
+        cosines = (table * rows).sum(axis=1)[norms > 0] / norms[norms > 0]
+        least = min(least, float(cosines.min(initial=1.0)))
+    if not names:
+        raise ConversionError(
+            "quantization reached none of the embedding tables",
+            "the graph has no table that only Gather reads",
+        )
+    if not least >= MIN_ROW_COSINE:
+        raise ConversionError(f"a row of a quantized table has the cosine {least:.3g} with its original")
+    nodes: list[Any] = []
+    for node in subject.graph.node:
+        is_read = node.op_type == "Gather" and node.input[0] in names
+        nodes += _rows(node, *names[node.input[0]]) if is_read else [node]
+    graph.replace_nodes(subject.graph, nodes)
+    graph.drop_unread_weights(subject)
+    return {
+        "tables": len(names),
+        "tables_quantized": len(names),
+        "min_row_cosine": float(f"{least:.6g}"),
+    }
+
+
+def _rows(node: Any, codes: str, scales: str) -> list[Any]:
+    """Gather, Gather, Cast and Mul in the place of a Gather."""
+    import onnx
+
+    make, indices = onnx.helper.make_node, node.input[1]
+    read, scale, values = (f"{node.name}_{part}" for part in ("codes", "scale", "values"))
+    return [
+        make("Gather", [codes, indices], [read], read, axis=0),
+        make("Gather", [scales, indices], [scale], scale, axis=0),
+        make("Cast", [read], [values], values, to=onnx.TensorProto.FLOAT),
+        make("Mul", [values, scale], [node.output[0]], f"{node.name}_rows"),
+    ]
