@@ -58,7 +58,7 @@ class Session:
         `offline`: the remote as it was last seen; how long ago that was is said on stderr. Unless `checked`, the registry itself is
         not compared with the checkpoints.
         """
-        from onnxreg.registry.store.directory.directory import DirectoryRegistry
+        from onnxreg.registry.store.directory import DirectoryRegistry
         from onnxreg.registry.support.environment import default_root
 
         root = self.registry or default_root()
@@ -112,7 +112,7 @@ class Session:
     def remotes(self) -> "Remotes":
         """The configured remotes; the registry itself may be missing."""
         from onnxreg.registry.read.remotes import Remotes
-        from onnxreg.registry.store.directory.directory import DirectoryRegistry
+        from onnxreg.registry.store.directory import DirectoryRegistry
         from onnxreg.registry.support.environment import default_root
 
         return Remotes.load(DirectoryRegistry(self.registry or default_root()))

@@ -13,7 +13,7 @@ from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, sel
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
 from onnxreg.registry.read.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.support.environment import cache_directory, default_root
@@ -81,13 +81,11 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter whose draft will be added; see `scratch`.
-
-        If there is no registry yet, `add` creates one; without it the directory is removed.
-        """
+        """A fresh directory for a converter whose draft will be added; see `scratch`. `add` may create the registry."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
-        with self.store.prospective(), self.scratch() as directory:
+        self.store.check_not_foreign()
+        with self.scratch() as directory:
             yield directory
 
     @contextmanager
@@ -95,7 +93,7 @@ class Registry:
         """A fresh directory that only this user may write: in the registry, or if others may write there, in the
         user's cache. It is removed at the end, or by a later command after a kill.
         """
-        from onnxreg.registry.store.directory.scratch import temporary
+        from onnxreg.registry.store.staging import temporary
 
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))

@@ -28,7 +28,7 @@ from support.servers import s3servers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.pages import rendering
-from onnxreg.registry.store.net import requests
+from onnxreg.registry.store import requests
 from onnxreg.registry.support import disk
 
 settings.register_profile("ci", deadline=None, max_examples=15, stateful_step_count=20)

@@ -274,7 +274,7 @@ def doctor(
     do. With --clear {registry, cleared}.
     """
     from onnxreg.registry.read.remotes import Remotes
-    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+    from onnxreg.registry.store.directory import DirectoryRegistry
     from onnxreg.registry.store.open import open_url
     from onnxreg.registry.support.environment import default_root
 

@@ -44,7 +44,7 @@ def command(
     deleted; tag is a version or channel, null for a whole model.
     """
     from onnxreg.registry.read.remotes import Remotes
-    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+    from onnxreg.registry.store.directory import DirectoryRegistry
     from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.exchange import worst
     from onnxreg.registry.transfer.mirror import mirror, open_both

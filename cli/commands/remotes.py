@@ -96,7 +96,7 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
 
     if is_own:
         home = session.remotes().registry
-        home.make_scratch()
+        home.store.make_scratch()
         return home.root / "local" / COPY
     return RemoteCopy(store.registry_id, store.url).local_path(COPY)
 

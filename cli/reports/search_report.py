@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -14,7 +14,7 @@ from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
 from onnxreg.registry.log.log import Log, mirror_error, read_manifest
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, read_blob
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.trust_file import trust_if_any

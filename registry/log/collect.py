@@ -65,7 +65,7 @@ def collect(
             remote.remove_note("condemned", push.id)
             raise
         doomed = _without(candidates, live)
-        remote.delete(doomed)
+        remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
         _clear_dead(remote)
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)

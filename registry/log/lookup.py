@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,

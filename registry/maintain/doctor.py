@@ -9,7 +9,7 @@ from shlex import join
 
 from onnxreg.registry.maintain.verification import LEFTOVER, is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import check_writer, read_identity
 from onnxreg.registry.store.protocol import RegistryStore, TreeFile, UnlistedError
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError
@@ -129,4 +129,4 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
             raise InputError(
                 f"{path} is a part of the registry", "`reg gc` frees what is not needed any more"
             )
-    remote.discard(paths)
+    remote.delete(paths)

@@ -14,7 +14,7 @@ from onnxreg.registry.log.log import Fetch, Log, read_segment
 from onnxreg.registry.log.lookup import read_blob, read_log
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.read.remotes import Remotes, check_distinct
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.streams import metered

@@ -18,7 +18,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.delta_log import withdraw_deltas
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref

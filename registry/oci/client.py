@@ -13,11 +13,10 @@ from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.oci.documents import INDEX, MANIFEST, OciDocument, referrers_index
 from onnxreg.registry.oci.login import Credential, find_credential
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.http import ABSENT_STATUS, HttpStore, read_body
-from onnxreg.registry.store.net import http_rules
-from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.requests import READ_BYTES, RefusedError, is_passing, retrying
 from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.registry.store.requests import READ_BYTES, RefusedError, is_loopback, is_passing, retrying
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, about
@@ -126,7 +125,7 @@ class OciServer(HttpStore):
         """An access token from the endpoint that the server names, which is held to the rules of redirects."""
         label = f"the token endpoint of {self._target.host}"
         try:
-            realm = http_rules.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
+            realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
         except RemoteError as error:
             raise RemoteError(f"{label} is not used: {error.message}") from None
         fields = {"scope": self._scope, "service": parameters.get("service", "")}
@@ -226,7 +225,7 @@ class OciClient:
 
         def attempt() -> None:
             address = self._server.ask("POST", "blobs/uploads/", {}, location, lambda: b"", tries=False)
-            url = http_rules.target(f"{self._server.url}/blobs/uploads/", address)
+            url = requests.target(f"{self._server.url}/blobs/uploads/", address)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, body, tries=False)
@@ -255,7 +254,7 @@ class OciClient:
                 return descriptors
             if size > MAX_REFERRER_BYTES:
                 break
-            page = http_rules.target(f"{self._server.url}/referrers/{digest}", match[1])
+            page = requests.target(f"{self._server.url}/referrers/{digest}", match[1])
         raise RemoteError(
             f"the list of referrers of {self.url} is longer than {MAX_REFERRER_PAGES:,} pages or {MAX_REFERRER_BYTES >> 20} MiB",
             "it may not be the registry that you mean",

@@ -27,7 +27,7 @@ from onnxreg.registry.oci.documents import (
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import Release, read_version
 from onnxreg.registry.signing import line_signer
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel

@@ -21,7 +21,7 @@ from typing import BinaryIO, cast
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.open import absolute, open_url, path_of
 from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
@@ -125,7 +125,7 @@ class RemoteCopy:
         """The place of a file about the remote, which may be deleted at any time; None if nothing can be kept here."""
         with suppress(RegError, OSError):
             self._create()
-            self.store.make_scratch()
+            self.store.store.make_scratch()
             return self.store.root / "local" / name
         return None
 
@@ -266,7 +266,7 @@ class Remotes:
     @contextmanager
     def _changing(self) -> Iterator["Remotes"]:
         """Read the file under a lock, yield it, and write it back at the end."""
-        from onnxreg.registry.store.directory.scratch import exclusive
+        from onnxreg.registry.store.staging import exclusive
 
         file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):

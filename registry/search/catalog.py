@@ -28,7 +28,7 @@ import msgspec
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.search.listing import total_size
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import run_parallel

@@ -67,7 +67,7 @@ class Api:
         ]
 
     async def identity(self, request: Request) -> Response:
-        return of_bytes(request, await run_sync(self._registry.check_readable), JSON)
+        return of_bytes(request, await run_sync(self._registry.store.check_readable), JSON)
 
     async def index(self, request: Request) -> Response:
         path = request.scope["path"].removeprefix("/")

@@ -74,7 +74,7 @@ def routes(
 
     async def healthz(request: Request) -> Response:
         """Check that the registry can still be read: its disk may be gone."""
-        await run_sync(registry.check_readable)
+        await run_sync(registry.store.check_readable)
         return Response(b'{"status": "ok"}\n', 200, NO_STORE, JSON)
 
     async def metrics_text(request: Request) -> Response:

@@ -26,7 +26,7 @@ from onnxreg.registry.search.catalog import Catalog, mark, settled_mark
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.support.disk import Disk, host_errors
@@ -73,31 +73,12 @@ class Cache(Generic[Value]):
                 self._free += self._items.popitem(last=False)[1][2]
 
 
-class ServedRegistry(DirectoryRegistry):
-    """A registry below `root`, for reading; use `open`."""
+class ServedStore(DirectoryStore):
+    """The files of a registry that is served: nothing outside of it is read."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
-        super().__init__(root, disk)
-        self._indexes: Cache[IndexFile] = Cache()
-        self.answers: Cache[bytes] = Cache()
-
-    @property
-    def url(self) -> str:
-        return "this registry"  # messages do not reveal its location
-
-    @property
-    def location(self) -> str:
-        """Its name among the places that were seen, without its path."""
-        return f"{self.url} ({Digest.of(super().location.encode()).short})"
-
-    def blob_url(self, digest: Digest) -> str:
-        """The path of a blob on this server: its plain key, which finds every blob."""
-        return f"/{blob_path(digest)}"
-
-    def open_file(self, path: str) -> BinaryIO:
-        """Open a file of the tree. FileNotFoundError if it is absent; HostError if the whole registry is gone."""
+    def open_file(self, key: str) -> BinaryIO:
         try:
-            return open_beneath(self.root, path)
+            return open_beneath(self.root, key)
         except FileNotFoundError:
             self.check_readable()
             raise
@@ -106,6 +87,25 @@ class ServedRegistry(DirectoryRegistry):
         """Read `registry.json`. HostError if the whole registry is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
+
+
+class ServedRegistry(DirectoryRegistry):
+    """A registry below `root`, for reading; use `open`."""
+
+    store: ServedStore
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        super().__init__(root, disk)
+        self.store = ServedStore(root, self.disk, "this registry")  # messages hide its location
+        self._indexes: Cache[IndexFile] = Cache()
+        self.answers: Cache[bytes] = Cache()
+
+    @property
+    def location(self) -> str:
+        return f"{self.url} ({Digest.of(super().location.encode()).short})"
+
+    def blob_url(self, digest: Digest) -> str:
+        return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
@@ -223,7 +223,7 @@ class Search:
         """Answer a question; with a `key`, its answer is kept while the catalog is the same. `artifacts`: it has all of them."""
 
         def answer() -> bytes:
-            self._registry.check_readable()
+            self._registry.store.check_readable()
             catalog = self._catalog.refresh(artifacts=artifacts)
             answers, token = self._registry.answers, str(catalog.revision)
             value = None if key is None else answers.get((self, key), token)

@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
-from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import Carried, MissingBlobError, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import (
+    Carried,
+    MissingBlobError,
+    ReadOnlyStore,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+)
 from onnxreg.registry.support.disk import host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
@@ -124,7 +130,7 @@ class ArchiveStore(ReadOnlyStore):
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
-class ArchiveRegistry(ObjectRegistry):
+class ArchiveRegistry(RegistryStore):
     """The registry in an archive; `carried` are the versions whose files are in it."""
 
     def __init__(self, path: Path) -> None:

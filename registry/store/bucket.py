@@ -25,25 +25,26 @@ from typing import Any, BinaryIO, TypeVar
 import obstore
 from obstore.exceptions import BaseError
 
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import PROBE, BlobKey
-from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.requests import (
+from onnxreg.registry.store.promises import prove
+from onnxreg.registry.store.protocol import (
+    ObjectStore,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+    UnlistedError,
+    open_registry,
+)
+from onnxreg.registry.store.requests import (
     ObjectAnswer,
     ObjectStream,
     RefusedError,
     UnansweredError,
     retrying,
 )
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.promises import prove
-from onnxreg.registry.store.protocol import (
-    CHUNK_BYTES,
-    ObjectStore,
-    StoredObject,
-    TreeFile,
-    UnlistedError,
-)
+from onnxreg.registry.store.streams import CHUNK_BYTES
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
@@ -114,9 +115,7 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
         return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
     for word, meaning in CAUSES.items():
         if word in text:
-            certificates = (
-                f"the certificate (AWS_CA_BUNDLE, SSL_CERT_FILE) and {http_rules.proxy_variables()}"
-            )
+            certificates = f"the certificate (AWS_CA_BUNDLE, SSL_CERT_FILE) and {requests.proxy_variables()}"
             return RemoteError(f"{failure}: {meaning}", f"{CHECK}, {certificates}")
     if "HTTP error" not in summary:
         problem = re.sub(r"\?\S+", "", " ".join(summary.split()))[:200]
@@ -452,6 +451,6 @@ def _fill(head: bytearray, source: BinaryIO, limit: int) -> bool:
 
 def bucket_remote(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
-) -> ObjectRegistry:
-    """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
-    return ObjectRegistry.open(BucketStore(BucketUrl.parse(url)), create, mirror_of, known_id)
+) -> RegistryStore:
+    """The registry at the URL of a bucket; `create` makes one if there is nothing. For `known_id` see `RegistryStore`."""
+    return open_registry(BucketStore(BucketUrl.parse(url)), create, mirror_of, known_id)

@@ -18,8 +18,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import ObjectStore, RegistryStore, StoredObject, TreeFile, open_registry
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
@@ -157,7 +156,7 @@ def check_url(url: str) -> bool:
     return bool(parts.query)
 
 
-def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRegistry:
+def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
     """The registry at the URL of a file system; `create` makes one if there is nothing."""
     single_writer = check_url(url)
     address, scheme = url.partition("?")[0], urlsplit(url).scheme
@@ -173,4 +172,4 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
         raise RemoteError(
             f"{address} cannot be opened: {error}", "check the URL, your credentials"
         ) from error
-    return ObjectRegistry.open(FileStore(files, root, address, single_writer), create, mirror_of)
+    return open_registry(FileStore(files, root, address, single_writer), create, mirror_of)

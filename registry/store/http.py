@@ -19,12 +19,25 @@ from io import BytesIO
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.requests import READ_BYTES, ObjectAnswer, ObjectStream, RefusedError, retrying
-from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import CHUNK_BYTES, IndexFile, StoredObject, TreeFile, UnlistedError
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    ReadOnlyStore,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+    UnlistedError,
+)
+from onnxreg.registry.store.requests import (
+    READ_BYTES,
+    ObjectAnswer,
+    ObjectStream,
+    RefusedError,
+    is_loopback,
+    retrying,
+)
+from onnxreg.registry.store.streams import CHUNK_BYTES
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
@@ -51,12 +64,12 @@ class HttpStore(ReadOnlyStore):
     def _opener(self) -> urllib.request.OpenerDirector:
         """Servers on this machine are reached without a proxy, which would see the token."""
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
-        return urllib.request.build_opener(http_rules.SameOrigin, *direct)
+        return urllib.request.build_opener(requests.SameOrigin, *direct)
 
     def authorization(self) -> Mapping[str, str]:
         """The headers that only this server may see."""
         if self._authorization is None:
-            self._authorization = http_rules.bearer(self.url)
+            self._authorization = requests.bearer(self.url)
         return self._authorization
 
     def words(self, error: urllib.error.HTTPError) -> str:
@@ -80,12 +93,12 @@ class HttpStore(ReadOnlyStore):
             raise RemoteError(
                 f"{self.url}/{key} is a web page", "is there a login page or a proxy in between?"
             )
-        return data, http_rules.entity_tag(headers)
+        return data, requests.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         def begin(offset: int, tag: str) -> ObjectAnswer:
             answer = self._begin(key, offset, tag)
-            return ObjectAnswer(_blocks(answer), http_rules.entity_tag(answer.headers), answer.close)
+            return ObjectAnswer(_blocks(answer), requests.entity_tag(answer.headers), answer.close)
 
         def ask(attempt: Callable[[], bytes]) -> bytes:
             def translated() -> bytes:
@@ -108,10 +121,10 @@ class HttpStore(ReadOnlyStore):
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
-            if tag and http_rules.entity_tag(answer.headers) not in ("", tag):
+            if tag and requests.entity_tag(answer.headers) not in ("", tag):
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
             if answer.status == 206:
-                first, end, size = http_rules.content_range(answer.headers.get("Content-Range", ""))
+                first, end, size = requests.content_range(answer.headers.get("Content-Range", ""))
                 if first != start or size not in (None, end):
                     raise ValueError("another range than the one that was asked for")
                 return answer
@@ -162,7 +175,7 @@ class HttpStore(ReadOnlyStore):
         """The hint for a refusal."""
         if status not in (401, 403):
             return "check the URL"
-        return f"check the URL, and the server's token in {http_rules.variable(self.url)}"
+        return f"check the URL, and the server's token in {requests.variable(self.url)}"
 
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
@@ -211,7 +224,7 @@ class HttpStore(ReadOnlyStore):
         with self.errors(key), nullcontext() if data is None or isinstance(data, bytes) else closing(data):
             answer: http.client.HTTPResponse = self._opener.open(request, timeout=requests.timeout())
             try:
-                http_rules.check_framing(answer.headers)
+                requests.check_framing(answer.headers)
             except ValueError:
                 answer.close()
                 raise
@@ -276,7 +289,7 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-class HttpRegistry(ObjectRegistry):
+class HttpRegistry(RegistryStore):
     """The registry on a web server, which may be behind caches."""
 
     store: HttpStore
@@ -290,6 +303,8 @@ class HttpRegistry(ObjectRegistry):
         return IndexFile(*index) if index else None
 
 
-def http_remote(url: str, known_id: str | None = None) -> ObjectRegistry:
-    """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `ObjectRegistry`."""
-    return HttpRegistry.open(HttpStore(url), False, known_id=known_id)
+def http_remote(url: str, known_id: str | None = None) -> RegistryStore:
+    """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `RegistryStore`."""
+    registry = HttpRegistry(HttpStore(url), known_id)
+    registry.check_exists()
+    return registry

@@ -110,7 +110,7 @@ CATALOG = "search/catalog.jsonl.gz"
 """The published catalog."""
 
 
-def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
+def new_identity(registry_id: str | None = None, mirror: bool = False, **more: Any) -> bytes:
     """The bytes of a new `registry.json`; the id is random unless given."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
@@ -118,6 +118,7 @@ def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
         "layout_version": LAYOUT_VERSION,
         "min_reader": LAYOUT_VERSION,
         "min_writer": LAYOUT_VERSION,
+        **({"mirror": True} if mirror else {}),
         **more,
     }
     return json.dumps(value, indent=2).encode() + b"\n"

@@ -1,20 +1,49 @@
-"""Protocols of a registry's place: `RegistryReader`, `RegistryStore`, `Push`; and `ObjectStore`, from which `object_store`
-makes a registry. Their docstrings are the obligations of an implementation (`tests/conformance` tries them).
+"""Readers and stores: `RegistryReader` is a place to read, `RegistryStore` one to write, made from an `ObjectStore`, any
+place that can create, compare and swap, list and delete whole objects. `MemoryStore` is its reference.
 
-`layout` is the tree of files that each place keeps.
+The docstrings of protocols are the obligations of an implementation (`tests/conformance` tries them). `layout` is the tree
+of files that each place keeps.
 """
 
+import secrets
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol, cast
 
-from onnxreg.registry.store.layout import PROBE, BlobKey, Kind, note_path
+from onnxreg.registry.store import streams
+from onnxreg.registry.store.layout import (
+    NOTE,
+    PROBE,
+    BlobKey,
+    Kind,
+    check_writer,
+    index_path,
+    keys_of,
+    model_of,
+    new_identity,
+    note_path,
+    other_registry,
+    read_identity,
+    usable_key,
+)
+from onnxreg.registry.store.streams import Hasher, HashingReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    InputError,
+    LostRaceError,
+    NotFoundError,
+    RemoteError,
+)
 from onnxreg.schema.core.ref import Version
 
-CHUNK_BYTES = 1024 * 1024
+SPOOL_BYTES = 2 * 2**20
+"""An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
 StoredObject = tuple[bytes, str]
 """A small object's bytes and its token."""
 Carried = Mapping[str, frozenset[Version]]
@@ -45,14 +74,6 @@ class TreeFile(NamedTuple):
     path: str
     size: int | None
     token: str = ""
-
-
-class Hasher(Protocol):
-    """The part of a `hashlib.sha256()` object that is used here."""
-
-    def update(self, data: memoryview, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
 
 
 class BlobReader(Protocol):
@@ -241,75 +262,6 @@ class Push(Protocol):
         ...
 
 
-class RegistryStore(RegistryReader, Protocol):
-    """A registry, here or elsewhere, to read and write.
-
-    Its notes are small files by which pushers and collectors see each other; see `docs/format.md`. Its files can be
-    listed, and blobs deleted, for the collector, verify and the doctor alone.
-    """
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The content of `registry.json`, read once. NotFoundError if there is no registry."""
-        ...
-
-    @property
-    def registry_id(self) -> str:
-        return str(self.identity["id"])
-
-    @property
-    def is_mirror(self) -> bool:
-        return self.identity.get("mirror") is True
-
-    def check_exists(self) -> None:
-        """Read which registry this is. NotFoundError if there is none."""
-        _ = self.registry_id
-
-    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Replace a small file if its token is the expected one (None: absent), durably; False if it is not."""
-        ...
-
-    def push(self) -> AbstractContextManager[Push]:
-        """Begin a unit of work."""
-        ...
-
-    def confirm(self, name: str) -> None:
-        """Make the present index of a model durable, also if another process wrote it."""
-        ...
-
-    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        """Leave a note, visible to every reader of notes after this returns."""
-        ...
-
-    def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Every note of a kind that was left before this was called and is not removed meanwhile."""
-        ...
-
-    def remove_note(self, kind: Kind, note: str) -> None:
-        """Remove a note; nothing happens if it is gone."""
-        self.discard([note_path(kind, note)])
-
-    def is_alive(self, note: str) -> bool | None:
-        """True if the process that left a note still runs; None if the store cannot know. False is certain."""
-        ...
-
-    def files(self) -> Iterator[TreeFile]:
-        """List every file of the tree except `local/`, which belongs to this machine. UnlistedError if it cannot list."""
-        ...
-
-    def open_key(self, key: BlobKey) -> BinaryIO:
-        """Open a stream over the blob under exactly this key. MissingBlobError if there is none."""
-        ...
-
-    def delete(self, keys: Iterable[BlobKey]) -> None:
-        """Delete blobs; missing keys are ignored. When this returns, no delete is under way any more."""
-        ...
-
-    def discard(self, paths: Iterable[str]) -> None:
-        """Delete files that do not belong to the registry; missing files are ignored. For the doctor only."""
-        ...
-
-
 class ObjectStore(Protocol):
     """A store of objects below a registry. Each method is one atomic step for each key, strongly consistent, and may be
     called from several threads.
@@ -359,3 +311,275 @@ class ObjectStore(Protocol):
     def is_empty(self) -> bool:
         """True if there is no object. Scratch of probes does not count."""
         return all(file.path.startswith(PROBE) for file in self.list(""))
+
+
+class MemoryStore(ObjectStore):
+    """Objects by key, which live as long as this Python object."""
+
+    def __init__(self, url: str = "memory:") -> None:
+        self.url = url
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        data = self.objects.get(key)
+        return None if data is None else (data, Digest.of(data).hex)
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        data = self.objects.get(key)
+        return None if data is None else BytesIO(data[start:])
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if key in self.objects}
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        with self._lock:
+            current = self.get(key)
+            if (current[1] if current else None) != expected:
+                return False
+            self.objects[key] = data
+            return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        objects = sorted(self.objects.copy().items())
+        return (
+            TreeFile(key, len(data), Digest.of(data).hex) for key, data in objects if key.startswith(prefix)
+        )
+
+
+class ReadOnlyStore(ObjectStore):
+    """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
+
+    description: str
+    instead: str
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        self.refuse(f"writing {key}")
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self.refuse(f"writing {key}")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.refuse("deleting")
+
+    def refuse(self, doing: str) -> NoReturn:
+        """RemoteError. `doing` completes 'while ...'."""
+        raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)
+
+
+class RegistryStore(RegistryReader):
+    """A registry, here or elsewhere, to read and write: the files of `layout` in an object store.
+
+    Its notes are small files by which pushers and collectors see each other; see `docs/format.md`. Its files can be
+    listed, and deleted, for the collector, verify and the doctor alone. `known_id` is its id if that is known: it is
+    trusted until an index file is read, which is checked against it.
+    """
+
+    def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
+        self.store = store
+        self._known_id = known_id
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    @property
+    def registry_id(self) -> str:
+        return self._known_id or str(self.identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.identity.get("mirror") is True
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The content of `registry.json`, read once. NotFoundError if there is no registry."""
+        stored = self.store.get("registry.json")
+        if stored is None:
+            hint = "check the path or URL; `reg add`, `reg export`, `reg pull` and a push make a new one"
+            if self._known_id:
+                hint = f"there was one; if it was deleted for good: reg trust reset {self._known_id}"
+            raise NotFoundError(f"there is no registry in {self.url}", hint)
+        identity = read_identity(stored[0], self.url)
+        if self._known_id not in (None, identity["id"]):
+            raise other_registry(self.url, identity["id"], str(self._known_id))
+        return identity
+
+    def check_exists(self) -> None:
+        """Read which registry this is. NotFoundError if there is none."""
+        _ = self.registry_id
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        plain = {BlobKey(digest).path: digest for digest in digests}
+        present = self.store.has(plain)
+        absent = [digest for path, digest in plain.items() if path not in present]
+        return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
+
+    def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
+        """The keys of blobs other than their plain keys."""
+        keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
+        return sorted(keys[path] for path in self.store.has(keys)) if keys else []
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        stream = self.store.open(BlobKey(digest).path, start)
+        for key in self._elsewhere([digest]) if stream is None else ():
+            stream = stream or self.store.open(key.path, start)
+        if stream is None:
+            raise MissingBlobError(digest, self.url)
+        return stream
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        """Open a stream over the blob under exactly this key. MissingBlobError if there is none."""
+        stream = self.store.open(key.path)
+        if stream is None:
+            raise MissingBlobError(key.digest, self.url)
+        return stream
+
+    def blob_url(self, digest: Digest) -> str:
+        return f"{self.url.partition('?')[0].rstrip('/')}/{BlobKey(digest).path}"
+
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        before = (cached.data, cached.token) if cached else None
+        stored = self.store.get(index_path(name), before)
+        return cached if stored is before else IndexFile(*stored) if stored else None
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self.store.get(path, cached)
+
+    def names(self) -> Iterator[str]:
+        return iter(sorted(self.index_tokens()))
+
+    def index_tokens(self) -> dict[str, str]:
+        files = (file for file in self.store.list("index/") if file.size is not None)
+        return {name: file.token for file in files if (name := model_of(file.path)) is not None}
+
+    def files(self) -> Iterator[TreeFile]:
+        """List every file of the tree except `local/`, which belongs to this machine. UnlistedError if it cannot list."""
+        return self.store.list("")
+
+    @contextmanager
+    def push(self) -> Iterator[Push]:
+        """Begin a unit of work. The registry's id is read first: writes must reach the right registry."""
+        check_writer(self.identity, self.url)
+        yield ObjectPush(self.store)
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        """Replace a small file if its token is the expected one (None: absent), durably; False if it is not."""
+        check_writer(self.identity, self.url)
+        return self.store.swap(path, data, expected)
+
+    def confirm(self, name: str) -> None:
+        """Make the present index of a model durable, also if another process wrote it. An object store did so already."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; missing ones are ignored. When this returns, no delete is under way any more."""
+        self.store.delete(paths)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        """Leave a note, visible to every reader of notes after this returns."""
+        self.store.swap(note_path(kind, note), data, None)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        """Every note of a kind that was left before this was called and is not removed meanwhile."""
+        prefix = note_path(kind, "")
+        names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
+        contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
+        return {name: value[0] for name, value in contents if value is not None}
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        """Remove a note; nothing happens if it is gone."""
+        self.store.delete([note_path(kind, note)])
+
+    def is_alive(self, note: str) -> bool | None:
+        """True if the process that left a note still runs; None if the store cannot know. False is certain."""
+        return None
+
+
+def create_registry(
+    store: ObjectStore, registry_id: str | None = None, mirror: bool = False
+) -> RegistryStore:
+    """Open the registry in a store, or make an empty one, which may be a mirror of that with this id."""
+    if store.get("registry.json") is None:
+        store.swap("registry.json", new_identity(registry_id, mirror), None)
+    return RegistryStore(store)
+
+
+def open_registry(
+    store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> RegistryStore:
+    """Open the registry in a store; `create` makes one if there is nothing. InputError if something else is there."""
+    if create and store.get("registry.json") is None:
+        if not store.is_empty() and store.get("registry.json") is None:
+            raise InputError(
+                f"{store.url} is not a registry and not empty",
+                "name a registry, or a place with nothing below it",
+            )
+        return create_registry(store, mirror_of, mirror_of is not None)
+    registry = RegistryStore(store, known_id)
+    registry.check_exists()
+    return registry
+
+
+def memory_remote(
+    registry_id: str | None = None, url: str = "memory:", mirror: bool = False
+) -> RegistryStore:
+    """A fresh registry in memory, which may be a mirror of that with this id."""
+    return create_registry(MemoryStore(url), registry_id, mirror)
+
+
+class ObjectPush(Push):
+    """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.id = secrets.token_hex(8)
+        self._store = store
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        keys = {digest: usable_key(digest, self.condemned) for digest in digests}
+        paths = {key.path: digest for digest, key in keys.items() if key not in self.damaged}
+        return {paths[path] for path in self._store.has(paths)}
+
+    def put(self, source: BinaryIO, expected: Digest | None = None, length: int = 0) -> tuple[Digest, int]:
+        """See `Push.put`; `length` as in `HashingReader`."""
+        if expected is None or (key := usable_key(expected, self.condemned)) in self.damaged:
+            return self._put_spooled(source, expected)
+        checked = HashingReader(source, expected, length)
+        self._store.create(key.path, cast(BinaryIO, checked))
+        return expected, checked.size
+
+    def _put_spooled(
+        self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
+        """The bytes are known before anything is sent."""
+        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
+            digest, size = streams.pump(source, spool, hasher=hasher)
+            if expected is not None:
+                streams.check(digest, expected, f"blob {expected}")
+            spool.seek(0)
+            key = usable_key(digest, self.condemned)
+            if key in self.damaged:
+                self._store.delete([key.path])
+                self.damaged -= {key}
+            self._store.create(key.path, cast(BinaryIO, spool))
+        return digest, size
+
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
+        with path.open("rb") as source:
+            return self._put_spooled(source, None, hasher)
+
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
+        with open_at(0) as stream:
+            return self.put(stream, digest, size)[1]
+
+    def flush(self) -> None:
+        """Blobs are up already."""
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        if not self._store.swap(index_path(name), index, expected):
+            raise LostRaceError(f"the index of {name} changed meanwhile")

@@ -7,12 +7,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import check_stop
 from onnxreg.schema.core.digest import PIECE_BYTES, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class Hasher(Protocol):
+    """The part of a `hashlib.sha256()` object that is used here."""
+
+    def update(self, data: memoryview, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
 
 
 class Sink(Protocol):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from onnxreg.registry.log.contents import Reference
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.net.requests import reading
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, Push
+from onnxreg.registry.store.requests import reading
 from onnxreg.registry.store.streams import Sink, check, metered, pump
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Descriptor, Digest

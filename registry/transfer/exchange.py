@@ -13,7 +13,7 @@ from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, files
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader, RegistryStore
 from onnxreg.registry.transfer.blobs import Arrival, BlobMover
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, merge

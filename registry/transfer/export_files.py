@@ -27,10 +27,10 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import read_manifest
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.versions import Release, read_version
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.scratch import staging, temporary
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
+from onnxreg.registry.store.staging import staging, temporary
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.blobs import copy_verified

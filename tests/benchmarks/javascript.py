@@ -18,7 +18,7 @@ from benchmarks.demo_exports import VERSIONS as EXPORTS
 from benchmarks.demo_exports import exported
 from benchmarks.measure import Row, Run, pairs, row, run
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.query.requirements import Query
 
 DRIVER = Path(__file__).with_suffix(".mjs")

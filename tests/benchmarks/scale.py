@@ -25,7 +25,7 @@ NAME = grow.model_name(0)
 QUERY = """
 import sys, time
 from pathlib import Path
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.query.expression import parse
 started, used = time.perf_counter(), time.process_time()

@@ -25,7 +25,7 @@ Prepare = Callable[[Path, Path], object]
 """Makes a good tree hostile, given its root and the place outside that must stay as it is."""
 
 INDEX = "index/acme/pii.jsonl"
-LOCK = "local/locks/acme~pii.lock"
+LOCK = "local/locks/index~acme~pii.jsonl.lock"
 SCRATCH = "local/tmp/0123456789abcdef"
 
 READING: tuple[tuple[str, ...], ...] = (

@@ -2,7 +2,7 @@
 
 class TestMine(ObjectContract):
     @pytest.fixture
-    def remote(self): return ObjectRegistry.create(MyObjectStore(...))
+    def remote(self): return create_registry(MyObjectStore(...))
 """
 
 import secrets
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
@@ -173,7 +172,7 @@ class StoreContract:
 class ObjectContract(StoreContract):
     """The obligations of an `ObjectStore` too; `remote` is the registry over it."""
 
-    def test_objects_are_read_as_soon_as_they_are_written(self, remote: ObjectRegistry) -> None:
+    def test_objects_are_read_as_soon_as_they_are_written(self, remote: RegistryStore) -> None:
         for number in range(8):
             key, data = f"gc/trial-read/{number}", secrets.token_bytes(100)
             assert remote.store.get(key) is None and not remote.store.has([key])
@@ -184,7 +183,7 @@ class ObjectContract(StoreContract):
             assert (remote.store.get(key) or (b"",))[0] == data[::-1]
             assert not remote.store.swap(key, b"stale", current[1])
 
-    def test_objects_are_listed_as_soon_as_they_are_written(self, remote: ObjectRegistry) -> None:
+    def test_objects_are_listed_as_soon_as_they_are_written(self, remote: RegistryStore) -> None:
         for number in range(8):
             key = f"gc/trial-list/{number}"
             remote.store.create(key, BytesIO(b"listed"))
@@ -192,7 +191,7 @@ class ObjectContract(StoreContract):
             remote.store.delete([key])
             assert list(remote.store.list("gc/trial-list/")) == []
 
-    def test_a_large_object_comes_back(self, remote: ObjectRegistry) -> None:
+    def test_a_large_object_comes_back(self, remote: RegistryStore) -> None:
         data = secrets.token_bytes(12 * 2**20 + 1)
         assert remote.store.create("gc/trial-large", BytesIO(data))
         for start in (0, 1, 2**20, len(data) - 1, len(data)):
@@ -202,7 +201,7 @@ class ObjectContract(StoreContract):
                 assert stream.read() == data[start:]
         assert remote.store.open("gc/trial-absent") is None
 
-    def test_deleted_objects_are_gone_at_once(self, remote: ObjectRegistry) -> None:
+    def test_deleted_objects_are_gone_at_once(self, remote: RegistryStore) -> None:
         keys = [f"gc/trial-delete/{number}" for number in range(20)]
         for key in keys:
             remote.store.create(key, BytesIO(b"deleted"))

@@ -12,7 +12,8 @@ from support.crash.invariants import ViolationError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS
 from support.sampling import sampled
 
-from onnxreg.registry.store.directory.directory import DirectoryPush, DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryPush, DirectoryRegistry
+from onnxreg.registry.store.layout import index_path
 
 Files = Iterable[tuple[Path, Path]]
 
@@ -82,7 +83,7 @@ def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> N
 
 def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) -> None:
     def publish(self: Any, name: str, index: bytes, expected: str | None) -> None:
-        self._registry.swap_index(name, index, expected, self.directory)
+        self._registry.store.swap_from(self.directory, index_path(name), index, expected)
         self.flush()
 
     workload = next(workload for workload in WORKLOADS if workload.name == "second add")

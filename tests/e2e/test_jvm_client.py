@@ -21,7 +21,7 @@ from support.servers.web_client import Call
 from onnxreg.converters.runtime.run import self_test
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 
 NAME = "acme/pii"
 LARGE = 20_000_000

@@ -16,7 +16,7 @@ from support.servers import static
 from support.servers.faults import proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 
 NAME = "acme/pii"
 KILLS = 100

@@ -12,7 +12,7 @@ from support.registries.for_devices import publish
 from support.servers import client_package
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = Path(__file__).with_name("service_worker.mjs")

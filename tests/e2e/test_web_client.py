@@ -24,7 +24,7 @@ from support.exports import export_android
 from support.servers.faults import Proxy, at, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.manifest.draft import Draft
 
 Publish = Callable[[int], Path]

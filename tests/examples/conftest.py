@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 
 
 @pytest.fixture

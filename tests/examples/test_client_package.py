@@ -18,7 +18,7 @@ from support.servers.client_package import CLIENT, REPOSITORY, TOOLS
 from support.servers.regserve import running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.query.device import presets
 
 JSC = shutil.which("jsc")

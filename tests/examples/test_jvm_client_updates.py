@@ -24,7 +24,7 @@ from support.servers.web_client import Call, driven
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.resolution import contracts_of
 from onnxreg.registry.log.delta_log import publish_deltas
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta

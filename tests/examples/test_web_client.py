@@ -17,7 +17,7 @@ from support.servers.faults import Proxy, at, proxy
 from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
 
 NODE = shutil.which("node")

@@ -17,7 +17,7 @@ from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core import canonical

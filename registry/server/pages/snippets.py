@@ -10,7 +10,7 @@ from shlex import join, quote
 from typing import NamedTuple
 from urllib.parse import quote as url_quote
 
-from onnxreg.registry.store.net.http_rules import variable
+from onnxreg.registry.store.requests import variable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.formats.hub_layout import LayoutFile, pipeline_tag
 from onnxreg.schema.manifest.manifest import Artifact, Manifest

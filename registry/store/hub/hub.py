@@ -30,8 +30,6 @@ from typing import BinaryIO
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.directory.incoming import StagedBlobs
-from onnxreg.registry.store.directory.scratch import temporary
 from onnxreg.registry.store.hub import presentation
 from onnxreg.registry.store.hub.hub_client import (
     IDENTITY,
@@ -55,9 +53,16 @@ from onnxreg.registry.store.layout import (
     new_identity,
     usable_key,
 )
-from onnxreg.registry.store.net.requests import MAX_PAUSE_SECONDS, UnansweredError
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import IndexFile, ObjectStore, Push, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    ObjectStore,
+    Push,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+)
+from onnxreg.registry.store.requests import MAX_PAUSE_SECONDS, UnansweredError
+from onnxreg.registry.store.staging import StagedBlobs, temporary
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
@@ -179,8 +184,8 @@ class HubStore(ObjectStore):
         return (entry for entry in entries if entry.path not in others)
 
 
-class HubRegistry(ObjectRegistry):
-    """The registry in a repository; for `known_id` see `ObjectRegistry`."""
+class HubRegistry(RegistryStore):
+    """The registry in a repository; for `known_id` see `RegistryStore`."""
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         self.commits = HubStore(hub)
@@ -217,7 +222,7 @@ class HubRegistry(ObjectRegistry):
             super().remove_note(kind, note)
 
     @contextmanager
-    def push(self) -> Iterator["HubPush"]:  # type: ignore[override]
+    def push(self) -> Iterator["HubPush"]:
         check_writer(self.identity, self.url)
         with temporary() as directory:
             yield HubPush(self.commits, directory, self._shown)
@@ -326,7 +331,7 @@ def open_hub(
         registry.commits.refresh()
     except NoRepositoryError:
         hub.create()
-    identity = new_identity(mirror_of, **({"mirror": True} if mirror_of else {}))
+    identity = new_identity(mirror_of, mirror_of is not None)
 
     def decide(at: CommitSnapshot, _: bool) -> list[Operation]:
         if at.read(IDENTITY) is not None:

@@ -43,11 +43,11 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     logging,
 )
 
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import NOTE, BlobKey
-from onnxreg.registry.store.net import http_rules, requests
-from onnxreg.registry.store.net.requests import RefusedError, UnansweredError, retrying
 from onnxreg.registry.store.protocol import TreeFile
+from onnxreg.registry.store.requests import RefusedError, UnansweredError, retrying
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
@@ -284,7 +284,7 @@ class HubClient:
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
             raise HostError(
                 f"{operation}: {self.url}: {_one_line(error)}",
-                f"check SSL_CERT_FILE and {http_rules.proxy_variables()}",
+                f"check SSL_CERT_FILE and {requests.proxy_variables()}",
             ) from error
         if _check_redirect not in (hooks := client.event_hooks)["response"]:
             client.event_hooks = {**hooks, "response": [*hooks["response"], _check_redirect]}
@@ -310,10 +310,10 @@ class HubClient:
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             words = _one_line(error.server_message or "the Hub refuses")[:200]
-            hint = http_rules.later(pause(error)) if _is_passing(error) else self._files.hint(status)
+            hint = requests.later(pause(error)) if _is_passing(error) else self._files.hint(status)
             return RemoteError(f"{label}: {words} ({status})", hint)
         if isinstance(error, httpx2.HTTPError | ConnectionError | TimeoutError):
-            hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {http_rules.proxy_variables()}"
+            hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {requests.proxy_variables()}"
             return RemoteError(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
         if isinstance(error, OSError):
             return HostError(
@@ -325,7 +325,7 @@ class HubClient:
 def _check_redirect(response: httpx2.Response) -> None:
     """RemoteError if an answer redirects to a forbidden place."""
     if response.has_redirect_location:
-        http_rules.target(str(response.request.url), response.headers["Location"])
+        requests.target(str(response.request.url), response.headers["Location"])
 
 
 def _is_passing(error: Exception) -> bool:
@@ -339,7 +339,7 @@ def _is_passing(error: Exception) -> bool:
 
 def pause(error: BaseException | None) -> float:
     """The seconds that the Hub wants to be left alone after an error."""
-    return http_rules.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
+    return requests.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
 
 
 def _one_line(error: object) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 
 Reg = Callable[..., Any]

@@ -24,7 +24,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest

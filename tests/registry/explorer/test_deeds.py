@@ -21,8 +21,7 @@ from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher, read_log
-from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
@@ -51,7 +50,7 @@ def manifest(version: str) -> bytes:
     return draft.manifest({"model.onnx": file}).encode()
 
 
-def add(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
+def add(ours: RegistryStore, theirs: RegistryStore, version: str) -> None:
     document = manifest(version)
     event = Publish(
         **stamp(NAME), version=Version.parse(version), manifest=Digest.of(document), size=len(document)
@@ -69,31 +68,31 @@ def add(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
         commit(ours, push, NAME, change)
 
 
-def drop(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
+def drop(ours: RegistryStore, theirs: RegistryStore, version: str) -> None:
     Decisions(ours).drop(Ref(NAME, version), lambda found: Version.parse(version) in versions(theirs))
 
 
-def attest(ours: ObjectRegistry, theirs: ObjectRegistry, version: str, state: str) -> None:
+def attest(ours: RegistryStore, theirs: RegistryStore, version: str, state: str) -> None:
     statement = canonical.encode({"state": state})
     Decisions(ours).attest(Ref(NAME, version), statement, "text/plain", None, (Digest.of(SHARED), state))
 
 
-def push(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
+def push(ours: RegistryStore, theirs: RegistryStore, version: str) -> None:
     exchange(ours, theirs, ExchangeRequest(NAME, [Version.parse(version)]))
     if verdict(ours, version) == "refused":
         assert verdict(theirs, version) == "refused"
 
 
-def verdict(remote: ObjectRegistry, version: str) -> str | None:
+def verdict(remote: RegistryStore, version: str) -> str | None:
     log = read_log(remote, NAME)
     return log.state.verdicts(log.find(Ref(NAME, version)).entry).get(Digest.of(SHARED))
 
 
-def versions(remote: ObjectRegistry) -> set[Version]:
+def versions(remote: RegistryStore) -> set[Version]:
     return set(load_own(remote, NAME).versions)
 
 
-Deed = Callable[[ObjectRegistry, ObjectRegistry], None]
+Deed = Callable[[RegistryStore, RegistryStore], None]
 
 
 def deeds() -> Iterator[tuple[str, Deed]]:
@@ -115,7 +114,7 @@ class History:
 
     def after(self, side: int, name: str, deed: Deed) -> "History | None":
         """None if the deed is refused, or changes nothing."""
-        remotes = [ObjectRegistry(holding(contents)) for contents in self.contents]
+        remotes = [RegistryStore(holding(contents)) for contents in self.contents]
         done = (*self.done, f"{'one' if side == 0 else 'two'}: {name}")
         with determined(" ".join(done)):
             try:
@@ -138,7 +137,7 @@ class History:
         data = contents.get(f"index/{NAME}.jsonl")
         if data is None or (before is not None and before.index == Digest.of(data)):
             return before
-        remote = ObjectRegistry(holding(contents))
+        remote = RegistryStore(holding(contents))
         ledger = load_own(remote, NAME)
         seen = remote.registry_id, NAME, data, remote.url, fetcher(remote)
         try:

@@ -13,7 +13,7 @@ from support.trust.attack_operations import attack
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.enforce import ChannelGate, read_policies
 from onnxreg.registry.gates.promotion import copy_policies, set_policy
-from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

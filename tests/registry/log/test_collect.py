@@ -16,11 +16,9 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import RegistryStore, TreeFile
+from onnxreg.registry.store.protocol import RegistryStore, TreeFile, memory_remote
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.compare.manifests import diff
@@ -57,7 +55,7 @@ def test_without_a_registry_document_nothing_is_collected() -> None:
     """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
     remote = memory_remote()
     digest = stray(remote)
-    known = ObjectRegistry(remote.store, remote.registry_id)
+    known = RegistryStore(remote.store, remote.registry_id)
     remote.store.delete(["registry.json"])
     with pytest.raises(NotFoundError, match="there is no registry"):
         collect(known)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry.log.commit import announced
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import Kind
 from onnxreg.registry.store.protocol import Push
 from onnxreg.schema.core.errors import RemoteError

@@ -17,7 +17,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.space import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.archive_reader import open_archive
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror

@@ -6,9 +6,9 @@ import pytest
 from conformance.contract import put
 
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 

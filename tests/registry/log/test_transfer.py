@@ -11,7 +11,7 @@ from support.registries import owner
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest

@@ -16,8 +16,7 @@ from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import TransferResult, exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines

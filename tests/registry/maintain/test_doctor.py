@@ -12,9 +12,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.doctor import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.read.remotes import remotes_file
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft

@@ -12,7 +12,7 @@ from support.registries import owner
 
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.repair import RepairResult, repair
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest

@@ -14,7 +14,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.publish import add as publishing
 from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import Release
-from onnxreg.registry.store.directory.directory import DirectoryPush
+from onnxreg.registry.store.directory import DirectoryPush
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import PIECE_BYTES, Digest

@@ -24,7 +24,7 @@ from onnxreg.registry.search import catalog, table_export
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
 from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.ref import Ref, Version
@@ -338,7 +338,7 @@ def test_a_model_of_many_versions_is_in_pieces(
 ASKER = """
 import sys
 from pathlib import Path
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.search.catalogs import LocalCatalog
 catalog = LocalCatalog(DirectoryRegistry.open(Path(sys.argv[1]))).refresh(artifacts=True)
 print(len(catalog.readable()), len(list(catalog.query())), catalog.damages())

@@ -15,7 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.errors import RegError
 

@@ -17,7 +17,7 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server import api
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft

@@ -22,7 +22,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.http import http_remote
-from onnxreg.registry.store.net.http_rules import SameOrigin, variable
+from onnxreg.registry.store.requests import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 TOKEN = "correct-horse_battery.staple=="

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 from conformance.contract import StoreContract
 
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 
 
 class TestMemory(StoreContract):

@@ -13,7 +13,7 @@ from support.sampling import sampled
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RegError

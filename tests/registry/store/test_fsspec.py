@@ -15,8 +15,7 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import fsspec_store
 from onnxreg.registry.store.fsspec_store import FileStore
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore, open_registry
 from onnxreg.schema.core.errors import InputError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -36,22 +35,22 @@ def directory(root: Path, single_writer: bool = True) -> FileStore:
 class TestInMemory(StoreContract):
     @pytest.fixture
     def remote(self) -> RegistryStore:
-        return ObjectRegistry.open(memory(), create=True)
+        return open_registry(memory(), create=True)
 
 
 class TestRenaming(StoreContract):
     @pytest.fixture
     def remote(self, tmp_path: Path) -> RegistryStore:
-        return ObjectRegistry.open(directory(tmp_path / "there"), create=True)
+        return open_registry(directory(tmp_path / "there"), create=True)
 
 
 def test_nothing_is_written_without_the_promise(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="two writers would lose") as error:
-        ObjectRegistry.open(directory(tmp_path / "there", single_writer=False), create=True)
+        open_registry(directory(tmp_path / "there", single_writer=False), create=True)
     assert error.value.hint.endswith("?single_writer=yes")
     assert not (tmp_path / "there").exists()
-    put(ObjectRegistry.open(directory(tmp_path / "there"), create=True), b"blob")
-    reader = ObjectRegistry.open(directory(tmp_path / "there", single_writer=False), create=False)
+    put(open_registry(directory(tmp_path / "there"), create=True), b"blob")
+    reader = open_registry(directory(tmp_path / "there", single_writer=False), create=False)
     assert reader.read_index("m") is not None
     with pytest.raises(RemoteError, match="two writers would lose"):
         put(reader, b"other")
@@ -59,7 +58,7 @@ def test_nothing_is_written_without_the_promise(tmp_path: Path) -> None:
 
 def test_errors_of_a_driver_become_one_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = directory(tmp_path / "there")
-    ObjectRegistry.open(store, create=True)
+    open_registry(store, create=True)
 
     def fail(*_: Any, **__: Any) -> None:
         raise LookupError("the driver is confused")
@@ -73,7 +72,7 @@ def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "photo.jpg").write_bytes(b"x")
     with pytest.raises(InputError, match="not empty"):
-        ObjectRegistry.open(directory(tmp_path / "there"), create=True)
+        open_registry(directory(tmp_path / "there"), create=True)
 
 
 def test_push_collect_verify_pull(
@@ -84,7 +83,7 @@ def test_push_collect_verify_pull(
     monkeypatch.setattr(fsspec_store, "PROTOCOLS", ("local",))
     registry.add(make_draft())
     registry.push("acme/pii", f"{url}?single_writer=yes")
-    remote = ObjectRegistry.open(directory(tmp_path / "there"), create=False)
+    remote = open_registry(directory(tmp_path / "there"), create=False)
     with remote.push() as push:
         push.put_file(Path(__file__))
     assert len(collect(remote, patience=0).freed) == 1

@@ -13,7 +13,7 @@ from support.servers.faults import Proxy, at, proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient, OciTarget
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.support import parallel

@@ -31,9 +31,9 @@ from onnxreg.registry.store.hub import hub_client, presentation
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
 from onnxreg.registry.store.hub.hub_client import CommitSnapshot, parse_url
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.digest import Digest

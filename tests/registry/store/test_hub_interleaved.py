@@ -23,8 +23,8 @@ from onnxreg.registry.store.hub import hub as commits
 from onnxreg.registry.store.hub.hub import HubPush, HubRegistry
 from onnxreg.registry.store.hub.hub_client import CommitSnapshot, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
-from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.protocol import TreeFile
+from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.ref import Version

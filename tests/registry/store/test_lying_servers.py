@@ -15,10 +15,10 @@ from support.servers.faults import LIES, Proxy, proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import Release
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store import requests
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import requests
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -295,13 +295,13 @@ def test_a_redirect_is_held_to_the_rules(
     ],
 )
 def test_allowed_targets_of_a_redirect(url: str, location: str, allowed: bool) -> None:
-    from onnxreg.registry.store.net import http_rules
+    from onnxreg.registry.store import requests
 
     if allowed:
-        assert http_rules.target(url, location).startswith("http")
+        assert requests.target(url, location).startswith("http")
     else:
         with pytest.raises(RemoteError, match="redirects"):
-            http_rules.target(url, location)
+            requests.target(url, location)
 
 
 def test_a_served_registry_is_what_it_was(tmp_path: Path, site: Proxy) -> None:

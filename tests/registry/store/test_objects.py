@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from conformance.contract import put
 
-from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import cas_faults, prove
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
 from onnxreg.schema.core.errors import HostError, RemoteError
 
 
@@ -74,7 +73,7 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     store = MemoryStore()
     identity = json.loads(memory_remote().store.get("registry.json")[0])  # type: ignore[index]
     store.objects["registry.json"] = json.dumps(identity | {"min_writer": 99}).encode()
-    remote = ObjectRegistry(store, identity["id"])
+    remote = RegistryStore(store, identity["id"])
     with pytest.raises(HostError, match="newer"):
         put(remote, b"blob")
     with pytest.raises(HostError, match="newer"):

@@ -11,8 +11,8 @@ from support.servers import hub, static
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.http import http_remote
-from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import RemoteError

@@ -21,9 +21,8 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import Release
-from onnxreg.registry.store.directory import directory, incoming
+from onnxreg.registry.store import directory, requests, staging
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.bounds import MAX_PIECES
@@ -120,7 +119,7 @@ def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Releas
 KILLED = """
 import sys
 from onnxreg.registry import Registry
-from onnxreg.registry.store.directory import directory
+from onnxreg.registry.store import directory
 directory.MIN_RESUMABLE_BYTES = 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
@@ -249,7 +248,7 @@ def test_a_complete_unpublished_file_is_not_fetched_again(
     site.plan = lambda method, path: "error" if blob_path(made.digest) in path else None
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    other.store.make_scratch()
+    other.store.store.make_scratch()
     arriving(other, weights).parent.mkdir(exist_ok=True)
     arriving(other, weights).write_bytes(random.Random(1).randbytes(SIZE))
     site.plan = lambda method, path: None
@@ -309,9 +308,9 @@ def test_a_source_that_is_damaged_is_given_up(
 def test_two_pulls_at_once_do_not_share_a_file(
     other: Registry, site: Proxy, made: Release, weights: Digest
 ) -> None:
-    held = incoming.PartialDownload.take(other.store.root, weights, other.store.disk)
+    held = staging.PartialDownload.take(other.store.root, weights, other.store.disk)
     assert held is not None
-    assert incoming.PartialDownload.take(other.store.root, weights, other.store.disk) is None
+    assert staging.PartialDownload.take(other.store.root, weights, other.store.disk) is None
     other.pull("acme/large", site.url)
     assert is_intact(other, made)
     held.release()
@@ -323,7 +322,7 @@ def test_a_collection_clears_what_nobody_goes_on_with(
     site.plan = cut(blob_path(weights), "reset")
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    held = incoming.PartialDownload.take(other.store.root, weights, other.store.disk)
+    held = staging.PartialDownload.take(other.store.root, weights, other.store.disk)
     assert held is not None
     owner.gc(other)
     assert arriving(other, weights).exists()

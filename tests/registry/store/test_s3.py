@@ -18,10 +18,9 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store import bucket
+from onnxreg.registry.store import bucket, requests
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError

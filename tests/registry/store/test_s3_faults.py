@@ -17,9 +17,9 @@ from support.servers.faults import FAULTS, Proxy, at
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import Release
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.net import requests
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft

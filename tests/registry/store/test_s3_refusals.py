@@ -12,10 +12,10 @@ from support.servers.faults import Proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import Release
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import blob_path, keys_of, new_identity
-from onnxreg.registry.store.net import requests
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft
 

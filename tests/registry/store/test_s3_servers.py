@@ -21,9 +21,9 @@ from support.servers import s3servers
 from support.servers.faults import proxy
 
 from onnxreg.registry import Registry
+from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError

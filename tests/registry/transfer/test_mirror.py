@@ -16,11 +16,10 @@ from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.contents import references
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store import requests
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.memory import memory_remote
-from onnxreg.registry.store.net import requests
-from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
+from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, memory_remote
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest

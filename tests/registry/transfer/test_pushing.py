@@ -11,7 +11,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import memory_remote
 from onnxreg.registry.transfer.exchange import SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.errors import (

@@ -21,10 +21,16 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.store.archive_reader import open_archive
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.memory import MemoryStore, memory_remote
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    MemoryStore,
+    ReaderWrapper,
+    RegistryReader,
+    RegistryStore,
+    memory_remote,
+)
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from onnxreg.registry.store.memory import MemoryStore
+from onnxreg.registry.store.protocol import MemoryStore
 from support.explorer.replay import Contents, Fixed, Paused, Replay, ViolationError, determined, holding
 
 Run = Callable[[Any], Hashable]

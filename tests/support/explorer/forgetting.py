@@ -13,8 +13,7 @@ from onnxreg.registry.log import collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import BlobKey, Kind
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import IndexFile, Push
+from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore
 from onnxreg.registry.transfer import exchange
 from support.explorer.explorer import Run
 from support.explorer.scenarios import pusher
@@ -41,7 +40,7 @@ def forgetful_pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
     return run
 
 
-class ForgetfulRemote(ObjectRegistry):
+class ForgetfulRemote(RegistryStore):
     """For a collection: what it condemned, which pushes it has to settle, and what it will delete are all it knows.
 
     Which logs it read before it condemned decides only which manifests it reads again afterwards; `heads` are the

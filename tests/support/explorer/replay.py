@@ -12,8 +12,7 @@ from io import BytesIO
 from typing import Any, BinaryIO
 from unittest.mock import patch
 
-from onnxreg.registry.store.memory import MemoryStore
-from onnxreg.registry.store.protocol import TreeFile
+from onnxreg.registry.store.protocol import MemoryStore, TreeFile
 
 Contents = Mapping[str, bytes]
 Answer = Hashable

@@ -16,9 +16,13 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import ObjectStore
+from onnxreg.registry.store.protocol import (
+    MemoryStore,
+    ObjectStore,
+    RegistryStore,
+    create_registry,
+    memory_remote,
+)
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
@@ -44,7 +48,7 @@ def manifest(name: str, data: bytes = SHARED) -> bytes:
     return draft.manifest({"model.onnx": file}).encode()
 
 
-def publish(remote: ObjectRegistry, name: str, version: str, data: bytes = SHARED) -> None:
+def publish(remote: RegistryStore, name: str, version: str, data: bytes = SHARED) -> None:
     """Publish a version made of one file."""
     document = manifest(name, data)
     event = Publish(
@@ -61,7 +65,7 @@ def publish(remote: ObjectRegistry, name: str, version: str, data: bytes = SHARE
         commit(remote, push, name, change)
 
 
-def expire(remote: ObjectRegistry, name: str, version: str) -> None:
+def expire(remote: RegistryStore, name: str, version: str) -> None:
     """Give up the file of a version."""
     event = Expire(**stamp(name), version=Version.parse(version), manifest=Digest.of(manifest(name)))
 
@@ -74,7 +78,7 @@ def expire(remote: ObjectRegistry, name: str, version: str) -> None:
 
 
 @cache
-def origin() -> ObjectRegistry:
+def origin() -> RegistryStore:
     """Where pushes come from: it has version 1.0.0 of three models."""
     with determined("origin"):
         remote = memory_remote(THERE)
@@ -89,7 +93,7 @@ def pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
     def run(store: ObjectStore) -> Hashable:
         with patch.object(committing, "MAX_COMMIT_TRIES", tries):
             try:
-                exchange(origin(), ObjectRegistry(store), ExchangeRequest(name, [Version.parse("1.0.0")]))
+                exchange(origin(), RegistryStore(store), ExchangeRequest(name, [Version.parse("1.0.0")]))
             except LostRaceError:
                 return "gave up", name
         return "pushed", name
@@ -103,7 +107,7 @@ def puller(name: str, version: str) -> Run:
     def run(store: ObjectStore) -> Hashable:
         ours = memory_remote("c" * 32)
         try:
-            exchange(ObjectRegistry(store), ours, ExchangeRequest(name, [Version.parse(version)]))
+            exchange(RegistryStore(store), ours, ExchangeRequest(name, [Version.parse(version)]))
         except NotFoundError as error:
             return "not found" if " is expired" in error.message else "not there yet", name, version
         right = all(read_blob(ours, Digest.of(data)) == data for data in (SHARED, manifest(name)))
@@ -114,13 +118,13 @@ def puller(name: str, version: str) -> Run:
 
 def collector(store: ObjectStore) -> Hashable:
     """Deletes what nothing refers to, without patience for pushes."""
-    collect(ObjectRegistry(store), patience=0)
+    collect(RegistryStore(store), patience=0)
     return ("collected",)
 
 
 def retention(store: ObjectStore) -> Hashable:
     """Gives up all but the newest version, then deletes what nothing refers to."""
-    remote = ObjectRegistry(store)
+    remote = RegistryStore(store)
     Decisions(remote).expire(1)
     collect(remote, patience=0)
     return ("collected",)
@@ -128,7 +132,7 @@ def retention(store: ObjectStore) -> Hashable:
 
 def dropper(store: ObjectStore) -> Hashable:
     """Takes a version back that never left the registry."""
-    Decisions(ObjectRegistry(store)).drop(Ref.parse("a:2.0.0"), lambda found: False)
+    Decisions(RegistryStore(store)).drop(Ref.parse("a:2.0.0"), lambda found: False)
     return ("dropped",)
 
 
@@ -240,9 +244,9 @@ def recovers(store: MemoryStore) -> None:
 # Where it starts.
 
 
-def empty() -> tuple[MemoryStore, ObjectRegistry]:
+def empty() -> tuple[MemoryStore, RegistryStore]:
     store = MemoryStore()
-    return store, ObjectRegistry.create(store, HERE)
+    return store, create_registry(store, HERE)
 
 
 def garbage() -> MemoryStore:

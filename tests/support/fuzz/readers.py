@@ -20,7 +20,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import Log, read_manifest, read_segment
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.remotes import Remotes, remotes_file
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.trust.signatures import RecordedStatement

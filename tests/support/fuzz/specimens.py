@@ -7,9 +7,7 @@ from typing import Any
 
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
-from onnxreg.registry.store.memory import MemoryStore
-from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
@@ -48,7 +46,7 @@ def remote(files: Tree) -> RegistryStore:
     """The registry that a tree of files is; writing to it leaves the tree as it is."""
     store = MemoryStore()
     store.objects = dict(files)
-    return ObjectRegistry(store)
+    return RegistryStore(store)
 
 
 def empty(identity: str) -> Tree:

@@ -25,11 +25,16 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.memory import MemoryStore
-from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
-from onnxreg.registry.store.protocol import RegistryReader, TreeFile
+from onnxreg.registry.store.protocol import (
+    MemoryStore,
+    RegistryReader,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+    create_registry,
+)
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import mirror
@@ -238,7 +243,7 @@ def _push(
     """The cost of a push of every version of the model, once for each value of `PROFILED`, and what a bucket has then."""
     assert profiled == PROFILED
     store = CountingStore()
-    remote = ObjectRegistry.create(store)
+    remote = create_registry(store)
     with tempfile.TemporaryDirectory(dir=stock()) as directory:
         registry = copy_of(make, size, Path(directory) / "home")
         versions = every_version(registry.store)
@@ -249,7 +254,7 @@ def _push(
 
 def pull_blobs(size: int, root: Path) -> Counts:
     store, other = CountingStore(_push(make_blobs, size, PROFILED)[1]), Registry(root / "other")
-    remote = ObjectRegistry(store)
+    remote = RegistryStore(store)
     versions = every_version(remote)
     store.requests = store.received = store.sent = 0
     with counted(other.store.root) as found:
@@ -307,7 +312,7 @@ def push_newest(size: int, root: Path) -> Counts:
     store = CountingStore(_push(make_whole_versions, size, PROFILED)[1])
     version = add(registry, seed="next")
     with counted(registry.store.root) as found:
-        exchange(registry.store, ObjectRegistry(store), ExchangeRequest(NAME, [version]))
+        exchange(registry.store, RegistryStore(store), ExchangeRequest(NAME, [version]))
     return found | store.counts()
 
 
@@ -370,14 +375,14 @@ def mirror_again(size: int, root: Path) -> Counts:
 
 
 @cache
-def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, ObjectRegistry, CountingStore]:
+def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, RegistryStore, CountingStore]:
     """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source, the bucket's registry and the bucket."""
     assert profiled == PROFILED
     registry, store = (
         copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home"),
         CountingStore(),
     )
-    remote = ObjectRegistry.create(store, registry.id, mirror=True)
+    remote = create_registry(store, registry.id, mirror=True)
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == size
     return found | store.counts(), registry, remote, store
@@ -399,7 +404,7 @@ def push_to_one(size: int, root: Path) -> Counts:
 def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
     """So many machines at once, each with a version of its own."""
     store = CountingStore()
-    ObjectRegistry.create(store)
+    create_registry(store)
     machines = [Registry(root / str(number)) for number in range(size)]
     for number, registry in enumerate(machines):
         with registry.workspace() as workspace:
@@ -409,7 +414,7 @@ def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
     def push(number: int) -> None:
         begun.wait()
         wish = ExchangeRequest(name(number), [Version(1, number, 0)])
-        exchange(machines[number].store, ObjectRegistry(store), wish)
+        exchange(machines[number].store, RegistryStore(store), wish)
 
     threads = [threading.Thread(target=push, args=(number,)) for number in range(size)]
     store.requests = store.sent = store.received = 0

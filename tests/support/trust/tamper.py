@@ -13,7 +13,7 @@ from typing import Any
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.signing import PrivateKey
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.log.logline import LogLine
 
 Line = dict[str, Any]

@@ -1,0 +1,400 @@
+"""A registry in a local directory, written durably and by any number of processes at once.
+
+Beside the tree that every store keeps, `local/` belongs to this machine: scratch space, locks, remotes, tracking
+copies. It is never published.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from onnxreg.registry.store.layout import (
+    BlobKey,
+    Kind,
+    check_writer,
+    index_path,
+    is_system_path,
+    keys_of,
+    new_identity,
+    note_path,
+    usable_key,
+)
+from onnxreg.registry.store.protocol import ObjectStore, Push, RegistryStore, StoredObject, TreeFile
+from onnxreg.registry.store.staging import (
+    PartialDownload,
+    StagedBlobs,
+    clear_partial,
+    exclusive,
+    is_held,
+    staging,
+)
+from onnxreg.registry.support.disk import (
+    Disk,
+    host_errors,
+    is_regular,
+    open_regular,
+    path_text,
+    read_all,
+    refuse_unlisted,
+    set_mode,
+    share,
+)
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, NotFoundError
+
+MIN_RESUMABLE_BYTES = 2**20
+"""Blobs with fewer bytes are fetched anew as a whole."""
+
+
+class DirectoryStore(ObjectStore):
+    """The files below `root`, which is reached through a `disk`. A token is the SHA-256 of a file's bytes."""
+
+    def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
+        self.root = root
+        self.disk = disk
+        self.url = url or path_text(root)
+
+    def open_file(self, key: str) -> BinaryIO:
+        """Open a regular file of the tree. FileNotFoundError if it is absent."""
+        return open_regular(self.root / key)
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        stream = self.open(key)
+        if stream is None:
+            return None
+        with host_errors(f"reading {key} of {self.url}"), stream:
+            data = read_all(stream, key, MAX_DOCUMENT_BYTES)
+        return data, Digest.of(data).hex
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        with host_errors(f"reading {key} of {self.url}"):
+            try:
+                stream = self.open_file(key)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        stream.seek(start)
+        return stream
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        with host_errors(f"looking for files in {self.url}"):
+            return {key for key in keys if is_regular(self.root / key)}
+
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        """List what is below a folder, except `local/` and what a system puts there; a link or a device has no size."""
+        root, files = str(self.root), []
+        with host_errors(f"listing {self.url}"):
+            for directory, folders, names in os.walk(self.root / prefix, onerror=refuse_unlisted):
+                below = f"{directory[len(root) + 1 :]}/".lstrip("/")
+                folders[:] = [
+                    name for name in folders if below + name != "local" and not is_system_path(name)
+                ]
+                odd = [
+                    name for name in folders if name.endswith(".jsonl") or Path(directory, name).is_symlink()
+                ]
+                for name in (*names, *odd):
+                    with suppress(FileNotFoundError):  # it was deleted meanwhile
+                        status = os.lstat(f"{directory}/{name}")
+                        size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                        files.append(TreeFile(below + name, size))
+        return iter(sorted(files))
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        with self.staging() as scratch:
+            return self.swap_from(scratch, key, data, expected)
+
+    def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
+        """See `swap`; under a lock of the file's own. `scratch` is a directory of `staging`."""
+        lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
+        with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
+            current = self.get(key)
+            if (current[1] if current else None) != expected:
+                return False
+            self.replace(scratch, key, data)
+            return True
+
+    def replace(self, scratch: Path, key: str, data: bytes) -> None:
+        """Replace one small file, atomically and durably."""
+        target = self.root / key
+        self.refuse_link(target.parent)
+        self.disk.write_all([(self.write(scratch, data), target)], self.root, shared=True)
+
+    def write(self, scratch: Path, data: bytes) -> Path:
+        """Write a new file into a scratch directory."""
+        temporary = scratch / os.urandom(8).hex()
+        with self.disk.create(temporary) as file:
+            file.write(data)
+        return temporary
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files. Before blobs all logs become durable: a power cut must not bring back one that refers to them."""
+        key_list, index = list(keys), self.root / "index"
+        folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
+        with host_errors(f"deleting files of {self.url}"):
+            if folders:
+                self.sync([*(sorted(index.iterdir()) if index.is_dir() else []), index, self.root])
+            for key in key_list:
+                self.refuse_link((self.root / key).parent)
+                self.disk.unlink(self.root / key)
+            self.sync(sorted(folders))
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        """Make the names in those of these directories that exist durable."""
+        for path in paths:
+            if path.is_dir():
+                self.disk.sync_directory(path)
+
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError if the path goes through a link below the root; the path to the root is its owner's choice."""
+        for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
+            if ancestor.is_symlink():
+                raise IntegrityError(
+                    f"{ancestor.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                    "somebody else may have prepared it: look at it before you write there",
+                )
+
+    def make_scratch(self) -> None:
+        """Make the scratch directory, in a tree whose directories are its own: a link would redirect writes."""
+        for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
+            self.refuse_link(self.root / part)
+        with host_errors(f"writing to {self.root}"):
+            for part in ("tmp", "locks"):
+                self.disk.make_directory(self.root / "local" / part, self.root)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
+        self.make_scratch()
+        with ExitStack() as stack:
+            with host_errors(f"writing to {self.root}"):
+                directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
+                set_mode(directory, 0o700)
+            yield directory
+
+
+class DirectoryRegistry(RegistryStore):
+    """A registry below `root`, which is reached through a `disk`. `open` an existing one, or `create` one."""
+
+    store: DirectoryStore
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
+        self.scratch = root / "local" / "tmp"
+        super().__init__(DirectoryStore(root, self.disk))
+
+    @classmethod
+    def open(cls, root: Path, disk: Disk | None = None) -> Self:
+        """Open an existing registry. NotFoundError if there is none; HostError if its layout is newer than this build."""
+        registry = cls(root, disk)
+        registry.check_exists()
+        return registry
+
+    @classmethod
+    def create(
+        cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
+    ) -> "DirectoryRegistry":
+        """Open the registry, or make an empty one, which may be a mirror of the registry with this id.
+
+        InputError if the directory holds something else.
+        """
+        registry = cls(root, disk)
+        if not registry.is_there:
+            with host_errors(f"making a registry in {root}"):
+                registry.check_not_foreign()
+                registry.store.make_scratch()
+                with exclusive(root / "local" / "locks" / "registry.lock"):
+                    if not registry.is_there:
+                        registry.check_not_foreign()
+                        identity = new_identity(mirror_of, mirror_of is not None)
+                        registry.write_file("registry.json", identity)
+        registry.check_exists()
+        return registry
+
+    def check_not_foreign(self) -> None:
+        """InputError if the directory holds something else than a registry that somebody makes just now."""
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"{self.root} is a file", "name a directory")
+        names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+        names = {name for name in names if not is_system_path(name)}
+        if "registry.json" not in names and names - {"local"}:
+            raise InputError(
+                f"{self.root} is not a registry and not empty",
+                "name a registry, or a directory that is empty or does not exist yet",
+            )
+
+    @property
+    def location(self) -> str:
+        """The path in full."""
+        return os.path.abspath(self.root)  # noqa: PTH100
+
+    @property
+    def is_there(self) -> bool:
+        """True if there is a registry yet."""
+        return (self.root / "registry.json").exists()
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other users may write to the scratch space, and so change a file before it is stored."""
+        if os.name != "posix":
+            return False
+        folders = [path.stat() for path in (self.root, self.scratch.parent, self.scratch)]
+        return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
+
+    def blob_path(self, digest: Digest) -> Path:
+        """The file under the first key that has the blob; the path of the plain key if it is absent."""
+        paths = [self.root / key.path for key in keys_of(digest)]
+        return next(filter(is_regular, paths), paths[0])
+
+    def blob_url(self, digest: Digest) -> str:
+        return self.blob_path(digest).absolute().as_uri()
+
+    def read_local(self, name: str) -> bytes | None:
+        """Read a small file below `local/`; None if there is none."""
+        stored = self.store.get(f"local/{name}")
+        return stored[0] if stored else None
+
+    def write_local(self, name: str, data: bytes) -> None:
+        """Replace a small file below `local/`, atomically and durably."""
+        self.write_file(f"local/{name}", data)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replace one small file of the tree or of `local/`, atomically and durably."""
+        with host_errors(f"writing {path} of {self.root}"), self.store.staging() as scratch:
+            self.store.replace(scratch, path, data)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A directory for one command's unfinished files, in a registry that this build may write or that is to be made."""
+        if self.is_there:
+            check_writer(self.identity, self.url)
+        with self.store.staging() as directory:
+            yield directory
+
+    @contextmanager
+    def push(self) -> Iterator["DirectoryPush"]:
+        with host_errors(f"writing to {self.root}"), self.staging() as directory:
+            push = DirectoryPush(self, directory)
+            try:
+                yield push
+            except BaseException:
+                with suppress(Exception):
+                    push.keep_fetched()
+                raise
+            finally:
+                push.release()
+
+    def confirm(self, name: str) -> None:
+        with host_errors(f"writing to {self.url}"):
+            for directory in Path(index_path(name)).parents:
+                self.disk.sync_directory(self.root / directory)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        path = self.root / note_path(kind, note)
+        with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
+            self.store.refuse_link(path.parent)
+            self.disk.make_directory(path.parent, self.root)
+            temporary = self.store.write(self.scratch / note.partition("-")[0], data)
+            share(temporary, path)
+            self.disk.rename(temporary, path)
+
+    def is_alive(self, note: str) -> bool | None:
+        with host_errors(f"looking at the locks of {self.url}"):
+            return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
+
+    def clear_partial(self) -> int:
+        """Remove partial downloads, except those of running pulls; returns their size in bytes."""
+        return clear_partial(self.root, self.disk)
+
+
+class DirectoryPush(StagedBlobs, Push):
+    """One command's unfinished blobs in a staging directory."""
+
+    def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
+        super().__init__(directory, registry.url, registry.disk)
+        self.id = directory.name
+        self._registry = registry
+        self._placed: set[BlobKey] = set()
+        self._relied: set[BlobKey] = set()
+        self._partial: dict[Digest, PartialDownload] = {}
+        self._fetched: set[Digest] = set()
+
+    def keep_fetched(self) -> None:
+        """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
+        with self._lock:
+            arrivals = self._fetched & self._staged.keys()
+            paths = {digest: self._staged.pop(digest) for digest in arrivals}
+        self._give_names({usable_key(digest, self.condemned): path for digest, path in paths.items()})
+
+    def release(self) -> None:
+        """Release the partial downloads that this push did not finish."""
+        for partial in self._partial.values():
+            partial.release()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
+        super().avoid(condemned)
+        for key in sorted(self._placed & self.condemned):
+            self._placed.remove(key)
+            with suppress(NotFoundError), self._registry.open_key(key) as source:
+                self.put(source, key.digest)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        with self._lock:
+            staged = set(self._staged)
+        return {digest for digest in digests if digest in staged or self._is_present(digest)}
+
+    def _is_present(self, digest: Digest) -> bool:
+        """Look under every key that is not condemned: an earlier attempt may have avoided the plain one."""
+        usable = [key for key in keys_of(digest) if key not in self.condemned]
+        present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
+        if present is None or not self.damaged.isdisjoint(usable):
+            return False
+        self._relied.add(present)
+        return True
+
+    def local_file(self, digest: Digest) -> Path | None:
+        present = self._registry.blob_path(digest)
+        return self._staged.get(digest) or (present if is_regular(present) else None)
+
+    def fetch(
+        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
+    ) -> int:
+        with self._lock:
+            self._fetched.add(digest)
+            partial = self._partial.get(digest)
+        with host_errors(f"writing a blob to {self._url}"):
+            if partial is None and size >= MIN_RESUMABLE_BYTES:
+                partial = PartialDownload.take(self._registry.root, digest, self._disk)
+            if partial is None:
+                with open_at(0) as stream:
+                    return self.put(stream, digest)[1]
+            with self._lock:
+                self._partial[digest] = partial
+            count = partial.fill(digest, size, open_at)
+        self._keep(partial.path, digest)
+        return count
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        self.flush()
+        if not self._registry.store.swap_from(self.directory, index_path(name), index, expected):
+            raise LostRaceError(f"the index of {name} changed meanwhile")
+
+    def flush(self) -> None:
+        with host_errors(f"writing to {self._url}"):
+            keys = {usable_key(digest, self.condemned): path for digest, path in self._staged.items()}
+            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
+            self._give_names(keys, relied)
+            self._placed.update(keys)
+
+    def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
+        """Make staged blobs durable under their final names, and those that were there already under theirs."""
+        root = self._registry.root
+        targets = [(path, root / key.path) for key, path in staged.items()]
+        for directory in {target.parent for _, target in targets}:
+            self._registry.store.refuse_link(directory)
+        self._disk.write_all(targets, root, [root / key.path for key in relied], shared=True)

@@ -1,0 +1,412 @@
+"""Requests to servers: their errors and retries, time limits, streams that go on after a broken connection, and the rules
+for redirects, headers and tokens.
+
+A server may be silent for `REG_READ_TIMEOUT` seconds. It has `REG_READ_DEADLINE` seconds for one file, in all its reads and
+tries (`reading`): a server that sends a byte a second never lets a socket time out. It says when to come back by
+`Retry-After`, in seconds or as a date, or by `RateLimit`.
+
+A redirect never leads from TLS to plain HTTP, from the internet into a private network or to this machine, to
+another scheme (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed
+address is a secret. The bearer token of `REG_TOKEN_<HOST>` goes to that host only, over TLS or to this machine
+itself; no redirect takes it along.
+"""
+
+import io
+import os
+import random
+import re
+import socket
+import ssl
+import string
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http.client import HTTPMessage
+from ipaddress import IPv6Address, ip_address
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+from onnxreg.registry.support import environment, parallel
+from onnxreg.schema.core.errors import InputError, RemoteError
+
+LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
+MAX_TRIES = 8
+MAX_SILENT_TRIES = 2
+"""Tries of them that may end because the server was silent."""
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
+"""Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS."""
+MAX_PAUSE_SECONDS = 300
+"""The longest pause that a server may ask for; if it asks for a longer one, the error says until when."""
+PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+READ_BYTES = 2**16
+Result = TypeVar("Result")
+_read_end: ContextVar[float | None] = ContextVar("read_end", default=None)
+"""The monotonic time at which the present read ends."""
+
+
+class RefusedError(RemoteError):
+    """The server answered, and refused. `reason` is a code of the service's own, if there is one."""
+
+    def __init__(
+        self, message: str, status: int, hint: str, headers: Message | None = None, reason: str = ""
+    ) -> None:
+        self.headers = headers or Message()
+        self.pause = pause_seconds(self.headers)
+        super().__init__(message, later(self.pause) if status in PASSING_STATUS else hint)
+        self.status = status
+        self.reason = reason
+
+
+class UnansweredError(RemoteError):
+    """No answer came, or none that can be understood. What was asked for may have been done all the same."""
+
+
+def unanswered(message: str, error: BaseException) -> RemoteError:
+    """The error of a request that got no answer: UnansweredError if the next try may get one."""
+    if is_final(error):
+        return RemoteError(message, f"check the certificate (SSL_CERT_FILE) and {proxy_variables()}")
+    return UnansweredError(message, "check the network and the URL")
+
+
+def is_final(error: BaseException) -> bool:
+    """True for a request that the same command can never make: of TLS and certificates, or refused by a proxy."""
+    return any(
+        isinstance(cause, FileNotFoundError | ssl.SSLCertVerificationError)
+        or (type(cause) is ssl.SSLError and "MAC" not in str(cause.reason))
+        or "Tunnel connection failed: 4" in str(cause)
+        for cause in _causes(error)
+    )
+
+
+def is_passing(error: Exception) -> bool:
+    """True if a request that failed so may succeed the next time."""
+    return isinstance(error, UnansweredError) or (
+        isinstance(error, RefusedError) and error.status in PASSING_STATUS
+    )
+
+
+def retrying(
+    attempt: Callable[[], Result],
+    passing: Callable[[Exception], bool] = is_passing,
+    pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
+) -> Result:
+    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is `passing`.
+
+    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try. A read ends
+    with its time: see `reading`.
+    """
+    silent = 0
+    for number in range(1, MAX_TRIES):
+        try:
+            return attempt()
+        except Exception as error:
+            silent += any(isinstance(cause, TimeoutError) for cause in _causes(error))
+            least = pause(error)
+            if silent >= MAX_SILENT_TRIES or _is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
+                raise
+            wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)
+            parallel.sleep(least + random.uniform(0, wait))
+    return attempt()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that led to it."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            return
+        yield cause
+        reason = getattr(cause, "reason", None)
+        cause = reason if isinstance(reason, BaseException) else cause.__cause__ or cause.__context__
+
+
+def setting(name: str) -> float:
+    """A limit as the environment says, in seconds; infinite for 0. InputError if it is not a number, or is negative."""
+    text = environment.read(name) or ""
+    try:
+        value = float(text) if text else LIMITS[name]
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{name} is {text[:40]!r}", "set it to a number; 0 means no limit")
+    return value or float("inf")
+
+
+def timeout() -> float | None:
+    """The seconds of silence after which a server counts as gone; None for no limit."""
+    limit = setting("REG_READ_TIMEOUT")
+    return limit if limit < float("inf") else None
+
+
+def deadline() -> float:
+    """The monotonic time at which a read that begins now must be over. A read within a read is part of it."""
+    end = _read_end.get()
+    return time.monotonic() + setting("REG_READ_DEADLINE") if end is None else end
+
+
+@contextmanager
+def reading(end: float | None = None) -> Iterator[None]:
+    """Hold what is read within, such as one file in all its tries, to a deadline."""
+    token = _read_end.set(deadline() if end is None else end)
+    try:
+        yield
+    finally:
+        _read_end.reset(token)
+
+
+def _is_over() -> bool:
+    return (_read_end.get() or float("inf")) <= time.monotonic()
+
+
+def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass on the blocks of an answer. TimeoutError if the present read has no time left (see `reading`)."""
+    for block in blocks:
+        parallel.check_stop()
+        if _is_over():
+            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
+        yield block
+
+
+class ObjectAnswer(NamedTuple):
+    """An answer with an object from an offset on. `tag` identifies its content; empty if that is not known."""
+
+    blocks: Iterator[bytes]
+    tag: str
+    close: Callable[[], object] = lambda: None
+
+
+class ObjectStream(io.RawIOBase):
+    """An object from an offset on. If the connection breaks, the rest of that very object is requested.
+
+    Args:
+        begin: requests the object from an offset on; with a tag that is not empty, of the object with that tag.
+        ask: calls a function, again after a passing failure.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[int, str], ObjectAnswer],
+        ask: Callable[[Callable[[], bytes]], bytes],
+        start: int,
+    ) -> None:
+        self._begin, self._ask, self._offset = begin, ask, start
+        self._end = deadline()
+        self._answer: ObjectAnswer | None = None
+        self._tag, self._block = "", memoryview(b"")
+
+    def opened(self) -> BinaryIO:
+        """Request the object. RefusedError if it is absent."""
+        self._advance(lambda answer: b"")
+        return cast(BinaryIO, io.BufferedReader(self, READ_BYTES))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            self._block = memoryview(self._advance(lambda answer: next(metered(answer.blocks), b"")))
+        count = min(len(buffer), len(self._block))
+        buffer[:count] = self._block[:count]
+        self._block = self._block[count:]
+        self._offset += count
+        return count
+
+    def _advance(self, read: Callable[[ObjectAnswer], bytes]) -> bytes:
+        def attempt() -> bytes:
+            try:
+                if self._answer is None:
+                    self._answer = self._begin(self._offset, self._tag)
+                    self._tag = self._answer.tag
+                return read(self._answer)
+            except BaseException:
+                self._drop()
+                raise
+
+        with reading(self._end):
+            return self._ask(attempt)
+
+    def _drop(self) -> None:
+        if self._answer is not None:
+            self._answer.close()
+        self._answer = None
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+
+MAX_HOPS = 10
+
+
+def target(url: str, location: str | None) -> str:
+    """The URL to which a request for `url` is redirected. RemoteError if it must not be followed."""
+    source = urlsplit(url)
+    try:
+        encoded = quote(location or "", encoding="iso-8859-1", safe=string.punctuation)
+        destination = urlsplit(urljoin(url, encoded))
+        port = destination.port
+    except ValueError:
+        raise _refused(source, "to a malformed URL") from None
+    if not location or not destination.hostname or (port is not None and not port):
+        raise _refused(source, "without a URL to go on to")
+    if destination.scheme not in ("http", "https"):
+        raise _refused(source, f"to a {destination.scheme[:20]}: URL")
+    if destination.username is not None or destination.password is not None:
+        raise _refused(source, "to a URL with credentials in it")
+    if destination.scheme == "http" and (source.scheme == "https" or not is_loopback(destination.hostname)):
+        raise _refused(source, f"to plain http:// at {destination.hostname}")
+    if not is_private(destination.hostname) or is_private(source.hostname or ""):
+        return destination.geturl()
+    raise _refused(source, f"into a private network, to {destination.hostname}")
+
+
+def _refused(source: SplitResult, reason: str) -> RemoteError:
+    source_text = f"{source.scheme}://{source.netloc.rpartition('@')[2]}{source.path}"
+    return RemoteError(
+        f"{source_text} redirects {reason}", "this is not followed; check the URL of the registry"
+    )
+
+
+def proxy_variables() -> str:
+    """The variables of the environment that name a proxy."""
+    names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
+    return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
+
+
+def is_loopback(host: str) -> bool:
+    """True if a host, by its name alone, is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_private(host: str) -> bool:
+    """True if a host is in a private network or is this machine.
+
+    A name that cannot be resolved here is not.
+    """
+    try:
+        addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return False
+    return any(_is_inside(address.partition("%")[0]) for address in addresses)
+
+
+def _is_inside(address: str) -> bool:
+    parsed = ip_address(address)
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return not parsed.is_global
+
+
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,1000}"')
+_LENGTH = re.compile(r"[0-9]{1,19}")
+
+
+def content_range(text: str) -> tuple[int, int, int | None]:
+    """First byte, end and whole size of `bytes FIRST-LAST/SIZE`; the size of `bytes FIRST-LAST/*` is None."""
+    match = _RANGE.fullmatch(text)
+    first, last = (int(match[1]), int(match[2])) if match else (1, 0)
+    size = int(match[3]) if match and match[3] != "*" else None
+    if not first <= last < (last + 1 if size is None else size):
+        raise ValueError(f"Content-Range is {text[:60]!r}")
+    return first, last + 1, size
+
+
+def entity_tag(headers: Mapping[str, str] | Message) -> str:
+    """The ETag, which is sent back later; empty if the answer has none that can be."""
+    text = headers.get("ETag") or ""
+    return text if _TAG.fullmatch(text) else ""
+
+
+def check_framing(headers: Message) -> None:
+    """Check the framing of the body. ValueError if its end is not clear, or if it is compressed without a request."""
+    lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
+    packed = headers.get("Content-Encoding", "identity").strip().lower()
+    if packed not in ("", "identity"):
+        raise ValueError(f"Content-Encoding is {packed[:20]!r}, which was not asked for")
+
+
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
+"""`RateLimit` of a client that has nothing left, by the newest and by the older drafts of its standard."""
+
+
+def pause_seconds(headers: Mapping[str, str] | Message) -> float:
+    """The seconds for which a server wants no more requests; 0 if it does not say."""
+    fields = {name.lower(): str(value).strip() for name, value in headers.items()}
+    retry_after = fields.get("retry-after", "")
+    if _SECONDS.fullmatch(retry_after):
+        return int(retry_after)
+    with suppress(ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    quota = _NO_QUOTA.search(fields.get("ratelimit", ""))
+    return int(quota[1]) if quota else 0.0
+
+
+def later(pause: float) -> str:
+    """The hint for a request that may succeed later."""
+    if not pause:
+        return "run the command again later"
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() + pause))
+    return f"the server wants no requests until {moment}; run the command again then"
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""A bearer token as RFC 6750 defines it."""
+
+
+def variable(url: str) -> str:
+    """The variable for the host of a URL: in capitals, `-` as two underscores, `.` and the `:` of a port as one."""
+    host = urlsplit(url).netloc.upper()
+    return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
+
+
+def bearer(url: str) -> dict[str, str]:
+    """The header for requests to a URL, empty if no token is set. InputError, without the token, for a malformed one."""
+    name = variable(url)
+    token = (environment.read(name) or "").strip()
+    if not token:
+        return {}
+    if not _TOKEN.fullmatch(token):
+        raise InputError(f"{name} holds no bearer token", "it has only letters, digits and -._~+/=")
+    return {"Authorization": f"Bearer {token}"}
+
+
+class SameOrigin(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect that keeps the rules, and takes the token along only if it stays within the server."""
+
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> Any:
+        hops: int = getattr(req, "hops", 0)
+        try:
+            if hops >= MAX_HOPS:
+                raise _refused(urlsplit(req.full_url), f"more than {MAX_HOPS} times")
+            url = target(req.full_url, headers.get("Location"))
+        except RemoteError:
+            fp.close()
+            raise
+        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)  # an HTTPError reads fp
+        fp.close()
+        redirected.hops = hops + 1
+        redirected.remove_header("Proxy-authorization")  # the next host may be reached without the proxy
+        token: Any = req.unredirected_hdrs.get("Authorization")
+        if token and _origin(redirected.full_url) == _origin(req.full_url):
+            redirected.add_unredirected_header("Authorization", token)
+        return self.parent.open(redirected, timeout=req.timeout)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts: SplitResult = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
