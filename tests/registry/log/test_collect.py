@@ -69,7 +69,7 @@ def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled:
     statement = stray(remote, b"a statement")
     remote.add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
     Decisions(remote).attest(Ref("acme/pii", "0.1.0"), b"a statement", "text/plain")
-    remote.delete([BlobKey(statement)])
+    remote.delete([BlobKey(statement).path])
     assert read_blob(remote, statement) == b"a statement"
     assert not verify(remote).damages
 
@@ -275,7 +275,7 @@ def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry, tmp_p
     remote.add_note("condemned", stalled, BlobKey(weights).path.encode())
     exchange(filled.store, remote, ExchangeRequest("acme/pii", [filled.find("acme/pii:0.1.0").version]))
     assert BlobKey(weights, 1) in blob_keys(remote)
-    remote.delete([BlobKey(weights)])
+    remote.delete([BlobKey(weights).path])
     assert remote.has([weights]) and remote.open_blob(weights).read()
     other = Registry(tmp_path / "reader")
     exchange(remote, other.store, ExchangeRequest("acme/pii", [filled.find("acme/pii:0.1.0").version]))
@@ -356,7 +356,7 @@ def test_a_version_that_expires_during_a_verification_is_not_damage(filled: Regi
 def test_a_blob_that_is_lost_during_a_verification_is_damage(filled: Registry) -> None:
     store = Interrupted(filled.store.root)
     manifest = load(filled.store, "acme/pii").versions[Version.parse("0.1.0")].manifest
-    store.between = lambda: store.delete([BlobKey(manifest)])
+    store.between = lambda: store.delete([BlobKey(manifest).path])
     assert {damage.digest for damage in verify(store).damages} == {manifest}
 
 

@@ -345,7 +345,7 @@ def test_a_condemnation_in_the_meantime_is_a_lost_race(hub: Hub, remote: HubRegi
         assert push.has([Digest.of(b"old"), Digest.of(b"unrelated")]) == {Digest.of(b"unrelated")}
         push.put(BytesIO(b"old"))
         push.publish("n", b"1\n", None)
-        collector.delete([BlobKey(Digest.of(b"old"))])
+        collector.delete([BlobKey(Digest.of(b"old")).path])
         collector.remove_note("condemned", other.id)
     assert read_blob(open_hub(URL), Digest.of(b"old")) == b"old"
     assert f"{BlobKey(Digest.of(b'old')).path}.1" in hub.files(REPO)

@@ -42,7 +42,7 @@ class TestSeaweedFS(ObjectContract):
     def test_a_batch_is_deleted(self, remote: RegistryStore) -> None:
         blobs = [b"%d" % number for number in range(20)]
         put(remote, *blobs)
-        remote.delete([BlobKey(Digest.of(blob)) for blob in [*blobs, b"absent"]])
+        remote.delete([BlobKey(Digest.of(blob)).path for blob in [*blobs, b"absent"]])
         assert remote.has(map(Digest.of, blobs)) == set()
 
 

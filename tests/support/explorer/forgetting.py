@@ -12,7 +12,7 @@ from unittest.mock import patch
 from onnxreg.registry.log import collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.layout import BlobKey, Kind
+from onnxreg.registry.store.layout import Kind
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore
 from onnxreg.registry.transfer import exchange
 from support.explorer.explorer import Run
@@ -89,8 +89,8 @@ class ForgetfulRemote(RegistryStore):
             del self._intents[note]
             self.mark("settled one")
 
-    def delete(self, keys: Iterable[BlobKey]) -> None:
-        doomed = list(keys)
+    def delete(self, paths: Iterable[str]) -> None:
+        doomed = list(paths)
         self._forget("delete", *doomed)
         super().delete(doomed)
 

@@ -37,7 +37,7 @@ NEEDED = """\
                 if digests or log.blobs:
 """
 DELETE = """\
-        remote.delete(doomed)
+        remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
 """
 SETTLE = """\
