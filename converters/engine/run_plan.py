@@ -17,9 +17,9 @@ from onnxreg.converters.engine.steps import StepNode, file_name
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.source.toolchain import tools

@@ -19,9 +19,10 @@ import numpy as np
 from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TaskEvaluator
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools import causal_model, samples, torch_model
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
+from onnxreg.converters.passes.tools import causal_model, samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError, why
 from onnxreg.schema.core.progress import count_cores
@@ -122,7 +123,7 @@ def parent_runner(
     A run raises ConversionError if the source does not take its inputs.
     """
     if isinstance(start, TorchModel):
-        with torch_model.runner(start) as run:
+        with conversion.runner(start) as run:
             yield Runner(_checked(run), _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():
         with causal_model.torch_runner(start, trust_remote_code) as run:

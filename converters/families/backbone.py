@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.families.family_plan import FamilyPlan
-from onnxreg.converters.passes.tools import torch_model
-from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.checkpoint import IMAGES, load_model
 from onnxreg.converters.tasks.image_classification import subject_of
@@ -66,7 +66,7 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
                 raise InputError(f"{name} holds NaN or infinity")
         subject = subject_of(module, shape, names)
         feed = {name: tensor.numpy() for name, tensor in subject.inputs.items()}
-        outputs = torch_model.run(subject, [feed])[0]
+        outputs = conversion.run(subject, [feed])[0]
         for name in names:
             if outputs[name].ndim != 2 or len(outputs[name]) != len(feed[INPUT]):
                 raise InputError(

@@ -25,11 +25,11 @@ from onnxreg.converters.families.detector import (
 from onnxreg.converters.families.family_plan import DOCUMENT, TASK, FamilyPlan
 from onnxreg.converters.families.heads import Head, head_graph, member_of, plain, read_heads
 from onnxreg.converters.onnx.facts import inspect_onnx
-from onnxreg.converters.passes import base
+from onnxreg.converters.passes import base, conversion
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import graph, model_file, samples, torch_model
+from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import npz
 from onnxreg.converters.runtime.sessions import load_session
@@ -151,12 +151,12 @@ def make_family(
             return list(_write(name, role, model, feeds, expected, step, paths[name], document, workspace))
 
     progress.step("exporting the backbone")
-    conversion = OnnxConversion(use_dynamo_exporter="auto", target_opset=document.opset)
+    export = OnnxConversion(use_dynamo_exporter="auto", target_opset=document.opset)
     with _named(BACKBONE):
-        exported, step = base.run(BACKBONE, conversion, backbone.subject)
+        exported, step = base.run(BACKBONE, export, backbone.subject)
     images = document.evaluation and _images(plan, backbone)
     feeds = samples.draw(exported) if images is None else ({INPUT: images},)
-    expected = torch_model.run(backbone.subject, feeds)
+    expected = conversion.run(backbone.subject, feeds)
     trunks = write(BACKBONE, BACKBONE, exported, feeds, expected, step)
     embedders = {
         file.precision: Embedder(

@@ -1,35 +1,160 @@
-"""`OnnxConversion`: a PyTorch module to an ONNX graph."""
+"""`OnnxConversion`: a PyTorch module to an ONNX graph by either exporter of PyTorch, without traces of the machine."""
 
-from collections.abc import Mapping
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import graph, samples, torch_model
-from onnxreg.converters.passes.tools.torch_model import (
-    Export,
-    TorchModel,
-    export_dynamo,
-    export_torchscript,
-    names_a_directory,
-)
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.converters.onnx.quiet import quiet, quiet_logger
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes.base import Facts, Pass, PassParams
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.schema.core.errors import ConversionError, InputError, why
 
-EXPORTERS: dict[bool, tuple[str, Export]] = {
-    False: ("torchscript", export_torchscript),
-    True: ("dynamo", export_dynamo),
-}
 OLDEST, NEWEST = 7, 23
 """The opsets of PyTorch's TorchScript exporter."""
 MAX_DYNAMO_OPSET = 26
 """The newest one that ONNX Runtime 1.31 loads; the other exporter converts to any that ONNX has, from 18 on."""
-
 TOLERANCE = 1e-3
 """The largest distance from the module that `auto` accepts, in parts of an output's largest value."""
+AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
+CHANGE = 1e-5
+"""The distance of two runs of one input, in parts of the largest value, that is more than rounding."""
+Run = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+EXPORTERS = {False: "torchscript", True: "dynamo"}
+"""The names of the exporters, by whether they are that of `torch.export`."""
+
+_lock = threading.RLock()
 
 
-class ConversionParams(base.PassParams, title="Params"):
+@dataclass(frozen=True)
+class TorchModel:
+    """A torch module with example tensors for its inputs, which it takes by keyword, in order.
+
+    `outputs` are the names of what it gives: attributes or keys of a result that has these, else a tensor or the
+    first members of a tuple, in order. `axes` are the dynamic axes of inputs and outputs by name; absent, each has
+    `AXES`.
+    """
+
+    module: Any
+    inputs: Mapping[str, Any]
+    outputs: tuple[str, ...] = ("logits",)
+    axes: Mapping[str, Mapping[int, str]] | None = None
+
+    def axes_of(self, name: str) -> dict[int, str]:
+        return dict(AXES if self.axes is None else self.axes.get(name, {}))
+
+    def one_row(self) -> "TorchModel":
+        """The same with examples of batch 1."""
+        inputs = self.inputs.items()
+        rows = {name: value[:1] if self.axes_of(name).get(0) == "batch" else value for name, value in inputs}
+        return replace(self, inputs=rows)
+
+
+def traceable(subject: TorchModel) -> Any:
+    """A module of positional tensors in, a tuple of tensors (or the only one) out: what exporters keep as it is."""
+    import torch
+
+    names, module = list(subject.inputs), subject.module
+    takes_return_dict = (
+        hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
+    )
+    options = {"return_dict": True} if takes_return_dict else {}
+
+    class Traceable(torch.nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *tensors: Any) -> Any:
+            result = self.model(**dict(zip(names, tensors, strict=True)), **options)
+            chosen = _outputs_of(result, subject.outputs)
+            return chosen[0] if len(chosen) == 1 else chosen
+
+    return Traceable(module).train(module.training)
+
+
+def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    if isinstance(result, Mapping) and all(name in result for name in names):
+        return tuple(result[name] for name in names)
+    if all(hasattr(result, name) for name in names):
+        return tuple(getattr(result, name) for name in names)
+    several = result if isinstance(result, tuple | list) else (result,)
+    if len(several) < len(names):
+        raise ConversionError(f"the module gives {len(several)} outputs, not {', '.join(names)}")
+    return tuple(several[: len(names)])
+
+
+@contextmanager
+def runner(subject: TorchModel) -> Iterator[Run]:
+    """Run the module, in its evaluation mode and on one thread, for one mapping of numpy arrays after the other.
+
+    Arrays are given in the types of the examples; floats come back as float32. Mode and thread count are put back at the exit.
+    """
+    import torch
+
+    module, training = subject.module, subject.module.training
+    evaluated = traceable(subject).eval()
+    types = {name: tensor.dtype for name, tensor in subject.inputs.items()}
+
+    def run(feed: Mapping[str, Any]) -> dict[str, Any]:
+        with torch.inference_mode():
+            result = evaluated(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
+        tensors = result if isinstance(result, tuple) else (result,)
+        arrays = ((tensor.float() if tensor.is_floating_point() else tensor).numpy() for tensor in tensors)
+        return dict(zip(subject.outputs, arrays, strict=True))
+
+    try:
+        with one_torch_thread():
+            yield run
+    finally:
+        module.train(training)
+
+
+def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The outputs of the module for numpy arrays by input name (`runner`).
+
+    The largest of several is run first and last: a module may change when it runs (BigBird's attention, for good,
+    with the first short row), and what it gives then is not what was trained.
+
+    Raises ConversionError if the module does not run on them, or changes.
+    """
+    import numpy as np
+
+    if not feeds:
+        return []
+    largest = max(range(len(feeds)), key=lambda index: max(array.size for array in feeds[index].values()))
+    try:
+        with runner(subject) as run_one:
+            first = run_one(feeds[largest])
+            results = [first if index == largest else run_one(feed) for index, feed in enumerate(feeds)]
+            last = first if len(feeds) == 1 else run_one(feeds[largest])
+    except Exception as error:
+        raise ConversionError(f"the module does not run on sample inputs: {why(error)}") from error
+    for name, array in first.items():
+        scale = float(np.abs(array).max(initial=1.0, where=np.isfinite(array)))
+        if not np.allclose(array, last[name], rtol=0.0, atol=CHANGE * scale, equal_nan=True):
+            shape = list(next(iter(feeds[largest].values())).shape)
+            raise ConversionError(
+                f"the module changes when it runs: {name} for an input of the shape {shape} is another after inputs "
+                "of other sizes",
+                "its forward must leave it as it is; if it switches by length (BigBird), a smaller --max-seq-length keeps "
+                "it in one form",
+            )
+    return results
+
+
+class ConversionParams(PassParams, title="Params"):
     target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
     use_dynamo_exporter: bool | Literal["auto"] = False
     dynamic: bool = True
@@ -43,7 +168,7 @@ class ConversionParams(base.PassParams, title="Params"):
         return self
 
 
-class OnnxConversion(base.Pass[TorchModel, Any]):
+class OnnxConversion(Pass[TorchModel, Any]):
     """Export with `torch.onnx.export`.
 
     The TorchScript exporter is the default: with eager attention its graphs of BERT-class encoders are what
@@ -57,12 +182,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     id = "OnnxConversion"
     version = 4
     takes = "module"
-
     Params = ConversionParams
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-        self._taken: dict[str, str] = {}
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
@@ -73,30 +193,46 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                 "do_constant_folding: false goes with use_dynamo_exporter: false",
             )
 
-    def observe(self, subject: TorchModel) -> Mapping[str, Any]:
+    def observe(self, subject: TorchModel) -> Facts:
         return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
 
     def apply(self, subject: TorchModel) -> Any:
         exporter = self.params.use_dynamo_exporter
         if exporter == "auto":
             return self._choose(subject)
-        self._taken = {"exporter": EXPORTERS[exporter][0]}
-        return self._export(subject, EXPORTERS[exporter][1])
+        self._taken = {"exporter": EXPORTERS[exporter]}
+        return self._export(subject, exporter)
 
-    def _export(self, subject: TorchModel, export: Export) -> Any:
+    def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
         params = self.params
-        given = subject if params.dynamic else subject.one_row()
-        return export(given, params.target_opset, params.dynamic, params.do_constant_folding)
+        example = subject if params.dynamic else subject.one_row()
+        return export(example, params.target_opset, is_dynamo, params.dynamic, params.do_constant_folding)
 
-    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
-        opset = graph.default_opset(after)
-        if opset != self.params.target_opset:
-            refused = _reasons(self._taken)
+    def _choose(self, subject: TorchModel) -> Any:
+        """The graph of the first exporter that agrees with the module; ConversionError if none does."""
+        refused: dict[str, str] = {}
+        for is_dynamo, name in EXPORTERS.items():
+            try:
+                exported = self._export(subject, is_dynamo)
+                distance = agreement(subject, exported)
+            except ConversionError as error:
+                refused[name] = error.message
+                continue
+            if distance <= TOLERANCE:
+                reasons = {f"{other}_refused": reason for other, reason in refused.items()}
+                self._taken = {"exporter": name, **reasons}
+                return exported
+            refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
+        summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise ConversionError(f"no exporter agrees with the module: {summary}")
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        opset, requested = graph.default_opset(after), self.params.target_opset
+        if opset != requested:
             raise ConversionError(
-                f"asked for opset {self.params.target_opset}, the exporter gave {opset}"
-                + (refused and f"; {refused}"),
+                f"asked for opset {requested}, the exporter gave {opset}",
                 "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
-                f"OnnxOpVersionConversion with target_opset: {self.params.target_opset}",
+                f"OnnxOpVersionConversion with target_opset: {requested}",
             )
         for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
             if (names := [value.name for value in values]) != before[side]:
@@ -107,27 +243,8 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                     else f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}",
                     "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
                 )
-        if folder := names_a_directory(after):
-            raise ConversionError(f"the exporter wrote a path of this machine into the graph: .../{folder}")
+        _refuse_directories(after)
         return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
-
-    def _choose(self, subject: TorchModel) -> Any:
-        """The graph of the first exporter that agrees with the module; ConversionError if none does."""
-        refused: dict[str, str] = {}
-        for name, export in EXPORTERS.values():
-            try:
-                exported = self._export(subject, export)
-                distance = agreement(subject, exported)
-            except ConversionError as error:
-                refused[f"{name}_refused"] = error.message
-                continue
-            if distance <= TOLERANCE:
-                self._taken = {"exporter": name, **refused}
-                return exported
-            refused[f"{name}_refused"] = (
-                f"its graph is {distance:.3g} from the module on samples of another size"
-            )
-        raise ConversionError(f"no exporter agrees with the module: {_reasons(refused)}")
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
@@ -136,13 +253,127 @@ def agreement(subject: TorchModel, exported: Any) -> float:
     Raises ConversionError if either does not run, or gives NaN.
     """
     feeds = samples.draw(exported)
-    expected = torch_model.run(subject, feeds)
+    expected = run(subject, feeds)
     outputs = samples.all_outputs(exported, feeds, "the exported graph")
     return samples.relative_distance(expected, outputs, "the exported graph", floor=1.0)
 
 
-def _reasons(taken: Mapping[str, str]) -> str:
-    """Why exporters were refused."""
-    return "; ".join(
-        f"{name.removesuffix('_refused')}: {why}" for name, why in taken.items() if name.endswith("_refused")
-    )
+def _refuse_directories(exported: Any) -> None:
+    """Raise ConversionError if a graph names a directory of this machine outside its weights."""
+    import torch
+
+    text = without_weights(exported).SerializeToString()
+    for folder in (Path(os.path.expanduser("~")), Path.cwd(), Path(torch.__file__).parents[1]):  # noqa: PTH111
+        if len(folder.parts) > 1 and str(folder).encode() in text:
+            raise ConversionError(
+                f"the exporter wrote a path of this machine into the graph: .../{folder.name}"
+            )
+
+
+def export(subject: TorchModel, opset: int, is_dynamo: bool, is_dynamic: bool, folds: bool = True) -> Any:
+    """The graph that `torch.onnx.export` makes (`onnx.ModelProto`); axes of outputs that are not dynamic have their size.
+
+    Tracing is the default: its graphs of encoders are what the fusions of ONNX Runtime were made for. What `torch.export`
+    (`is_dynamo`) writes about the machine and the source code is dropped.
+
+    Raises HostError if onnxscript, which `torch.export` needs, is not installed.
+    """
+    import torch
+
+    if is_dynamo:
+        require("onnxscript")
+        shapes = {"tensors": tuple(map(subject.axes_of, subject.inputs))} if is_dynamic else None
+        options: dict[str, Any] = {"dynamic_shapes": shapes, "verbose": False}
+    else:
+        axes = {name: subject.axes_of(name) for name in (*subject.inputs, *subject.outputs)}
+        options = {"dynamic_axes": axes if is_dynamic else None, "do_constant_folding": folds}
+    with model_file.scratch() as directory:
+        path = directory / "model.onnx"
+        try:
+            with (
+                quiet(),
+                quiet_logger("torch.onnx"),
+                quiet_logger("onnxscript"),
+                _without_graphs(),
+                one_torch_thread(),
+                sorted_sets(subject.module),
+                torch.no_grad(),
+            ):
+                program = torch.onnx.export(
+                    traceable(subject),
+                    tuple(subject.inputs.values()),
+                    None if is_dynamo else str(path),
+                    dynamo=is_dynamo,
+                    opset_version=opset,
+                    input_names=list(subject.inputs),
+                    output_names=list(subject.outputs),
+                    **options,
+                )
+                if program is not None:
+                    program.save(str(path), external_data=True)
+        except Exception as error:
+            refuse_missing(error, "PyTorch's exporter")
+            cause: BaseException = error
+            while cause.__cause__ is not None:  # the dynamo exporter wraps it in an explanation of its own
+                cause = cause.__cause__
+            raise ConversionError(
+                f"PyTorch could not export the model: {why(cause, 300)}",
+                "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
+            ) from error
+        exported = model_file.load(path)
+    exported.producer_version = exported.producer_version.partition("+")[0]
+    unknown = [
+        (value.name, index, dim)
+        for value in exported.graph.output
+        for index, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+    ]
+    if unknown:
+        outputs = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
+        for name, index, dim in unknown:
+            dim.dim_value = outputs[name].shape[index]
+    if is_dynamo:
+        model_file.clear_metadata(exported)
+    return exported
+
+
+class SortedSet(set[Any]):
+    """A set whose texts come in sorted order; Python's order of texts differs from process to process."""
+
+    def __iter__(self) -> Iterator[Any]:
+        items = list(super().__iter__())
+        return iter(sorted(items) if all(isinstance(item, str) for item in items) else items)
+
+
+@contextmanager
+def sorted_sets(module: Any) -> Iterator[None]:
+    """Inside, `set(...)` is a `SortedSet` in the code of a torch module and its parts, PyTorch's own left out.
+
+    Tracing numbers values in the order of calls, and models such as ModernBERT call a part once for each of
+    `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals are not reached.
+    """
+    names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
+    own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}
+    with _lock, ExitStack() as undo:
+        for source in (sys.modules[name] for name in sorted(own & sys.modules.keys())):
+            if "set" not in vars(source):
+                source.__dict__["set"] = SortedSet
+                undo.callback(delattr, source, "set")
+        yield
+
+
+@contextmanager
+def _without_graphs() -> Iterator[None]:
+    """Inside, PyTorch's exporter does not print a whole graph to stdout when it fails.
+
+    Its question whether it was asked to (torch 2.13, `setup_onnx_logging`) is always true; the function is private.
+    """
+    import torch
+
+    name = "_jit_onnx_log"
+    log = getattr(torch._C, name, None)
+    setattr(torch._C, name, lambda *parts: None)
+    try:
+        yield
+    finally:
+        setattr(torch._C, name, log)

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from onnxreg.converters.passes.tools import samples, torch_model
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import require
@@ -191,7 +192,7 @@ class ImageClassification(Task):
             several = images if len(images) > 1 else np.concatenate([images, images])
             starts = range(0, len(several), MAX_BATCH_IMAGES)
             feeds += [{options.input_name: several[start : start + MAX_BATCH_IMAGES]} for start in starts]
-        expected = torch_model.run(subject, feeds)
+        expected = conversion.run(subject, feeds)
         values = images[:1].size + sum(array.size for array in expected[0].values())
         sample = Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {})
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import PositiveInt
 
-from onnxreg.converters.passes.tools import torch_model
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part
@@ -96,7 +96,7 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
     """Run a module on feeds; return the sample."""
     axes = {name: subject.axes_of(name) for name in subject.outputs}
     per_token = frozenset(name for name, axis_names in axes.items() if axis_names.get(1) == "sequence")
-    expected = torch_model.run(subject, feeds)
+    expected = conversion.run(subject, feeds)
     vectors = (array.shape[2:] for name, array in expected[0].items() if name in per_token)
     width = max((math.prod(shape) for shape in vectors), default=1)
     return Sample(feeds, expected, per_token, golden.feeds_of(feeds, width))

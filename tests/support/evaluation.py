@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.tasks.task import ExportSubject, Sample
 
 

@@ -15,9 +15,9 @@ from support.progress import RecordedSteps
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
-from onnxreg.converters.passes.tools import torch_model
+from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.run import self_test
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint
@@ -218,7 +218,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
         load_checkpoint(str(source), "x", TOKENS).model,
         {name: torch.from_numpy(array) for name, array in feeds[0].items()},
     )
-    sample = Sample(feeds, torch_model.run(module, feeds), frozenset({"logits"}))
+    sample = Sample(feeds, conversion.run(module, feeds), frozenset({"logits"}))
     expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
     assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from support.sampling import sampled
 
+from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.conversion import OnnxConversion, agreement
-from onnxreg.converters.passes.tools import torch_model
-from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel, agreement
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
 
@@ -230,9 +229,9 @@ def test_a_module_that_changes_when_it_runs_is_noticed() -> None:
 
     rows = [{name: torch.ones(1, length).long().numpy() for name in inputs()} for length in (2, 8, 6)]
     with pytest.raises(ConversionError, match="changes when it runs"):
-        torch_model.run(TorchModel(Switching(), inputs()), rows)
+        conversion.run(TorchModel(Switching(), inputs()), rows)
     fresh = TorchModel(Switching(), inputs())
-    assert [result["logits"].shape for result in torch_model.run(fresh, rows[1:])] == [(1, 8, 3), (1, 6, 3)]
+    assert [result["logits"].shape for result in conversion.run(fresh, rows[1:])] == [(1, 8, 3), (1, 6, 3)]
 
 
 @pytest.mark.parametrize("lost", ["attention_mask", "input_ids"])

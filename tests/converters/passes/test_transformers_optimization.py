@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_passes import (
     DynamicToFixedShape,
@@ -17,7 +17,6 @@ from onnxreg.converters.passes.graph_passes import (
 )
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.quantization import OnnxBlockWiseRtnQuantization, OnnxDynamicQuantization
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.schema.core.errors import InputError
 
 

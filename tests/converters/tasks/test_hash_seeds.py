@@ -12,7 +12,7 @@ import torch
 from support.tasks import architectures
 from support.tasks import vision_architectures as vision
 
-from onnxreg.converters.passes.tools.torch_model import sorted_sets
+from onnxreg.converters.passes.conversion import sorted_sets
 
 CHILD = Path(__file__).parents[2] / "support" / "tasks" / "export_digests.py"
 QUICK = tuple(f"{name}:feature-extraction" for name in ("ModernBERT", "BERT", "DeBERTa-v3"))
