@@ -11,7 +11,6 @@ from onnxreg.converters.engine.steps import StepNode
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.causal_model import sample_steps
 from onnxreg.converters.passes.tools.samples import Feed
@@ -111,7 +110,7 @@ class StepResult:
         if self.ancestors:
             return measure.run(self.ancestors[-1].main, self.runs.feeds)
         start = self.source.subject.start
-        run = conversion.run if isinstance(start, TorchModel) else measure.run
+        run = conversion.run if isinstance(start, conversion.TorchModel) else measure.run
         return run(start, self.runs.feeds)
 
     def compare(self, is_bounded: bool) -> None:

@@ -20,7 +20,6 @@ from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TaskEvalua
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools import causal_model, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
@@ -116,13 +115,13 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
+    """Run the source itself: a `conversion.TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
 
     Padding of a graph of fixed shapes is cut off its outputs `per_token`.
 
     A run raises ConversionError if the source does not take its inputs.
     """
-    if isinstance(start, TorchModel):
+    if isinstance(start, conversion.TorchModel):
         with conversion.runner(start) as run:
             yield Runner(_checked(run), _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():

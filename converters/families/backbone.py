@@ -10,7 +10,6 @@ from typing import Any
 
 from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.tasks import code, torch_weights
 from onnxreg.converters.tasks.checkpoint import IMAGES, load_model
 from onnxreg.converters.tasks.image_classification import subject_of
@@ -28,7 +27,7 @@ class LoadedBackbone:
     `model_type` is the name in transformers, None if a factory made the module.
     """
 
-    subject: TorchModel
+    subject: conversion.TorchModel
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
     width: int

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.scrub import scrub
@@ -242,7 +241,7 @@ def subject_of(
     outputs: Sequence[str] = (),
     input_name: str = "input",
     fixed_batch: bool = False,
-) -> TorchModel:
+) -> conversion.TorchModel:
     """Wrap a module, in evaluation mode and float32, to take an image by name and give a tuple of tensors.
 
     Args:
@@ -298,7 +297,7 @@ def subject_of(
             return tuple(tensors(self.module(*image.values())).values())
 
     axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
-    return TorchModel(Named().eval(), {input_name: example}, names, axes)
+    return conversion.TorchModel(Named().eval(), {input_name: example}, names, axes)
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:
