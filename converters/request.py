@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,18 +40,9 @@ COMMON_OPTIONS = (*EVALUATION_OPTIONS, "certify", *SEARCH_OPTIONS, "scales_from"
 """The options of every kind of export."""
 ON_BY_DEFAULT = ("int8", "rewrite")
 """The options that a person can only turn off."""
-ANDROID_OPTIONS = (
-    "int8",
-    "int8_embeddings",
-    "rewrite",
-    "max_seq_length",
-    "min_gold_chars",
-    "min_parent_recall",
-)
+ANDROID_OPTIONS = (*ON_BY_DEFAULT, "int8_embeddings", "max_seq_length", "min_gold_chars", "min_parent_recall")
 OPTIONS = (*TASK_OPTIONS, *RECIPE_OPTIONS, *ANDROID_OPTIONS, *COMMON_OPTIONS)
 """The options of all kinds of exports that are built in."""
-
-
 NEW_OBJECTS = 10_000
 """Objects after which Python looks for cycles among the newest; from 10,000 to never, the difference is 2 %."""
 
@@ -115,14 +106,11 @@ class ExportRequest:
         if document is not None and document.is_family:
             return self._plan_family(document)
         recipe, directory, promises = self._read(document)
-        trusted, label = self.trust_remote_code, "" if document is None else document.path.name
+        label = "" if document is None else document.path.name
         plan = plan_export(
-            recipe, self.source, self.name, directory, trusted, promises, label, self._consent()
+            *(recipe, self.source, self.name, directory, self.trust_remote_code, promises, label),
+            allow_code=self._consent(),
         )
-        if self.profile is not None:
-            from onnxreg.converters.profiles import profile_catalog
-
-            plan = replace(plan, package=profile_catalog.find(self.profile).package)
         if recipe.search is not None:
             from onnxreg.converters.search.search import check_search
 
@@ -142,14 +130,12 @@ class ExportRequest:
         hub = None
         with suppress(RegError):  # another kind of source
             hub = hub_id(start)
-        return self.name or recipe.name or (None if hub is None else hub.lower())
+        return self.name or recipe.name or (hub and hub.lower())
 
     def _document(self) -> "RecipeDocument | None":
-        if self.recipe is None:
-            return None
         from onnxreg.converters.engine.read_recipe import RecipeDocument
 
-        return RecipeDocument.read(self.recipe)
+        return None if self.recipe is None else RecipeDocument.read(self.recipe)
 
     def _consent(self) -> "Consent":
         from onnxreg.converters.tasks.code import Consent
@@ -159,18 +145,19 @@ class ExportRequest:
     def _plan_family(self, document: "RecipeDocument") -> "FamilyPlan":
         from onnxreg.converters.families.family_plan import plan_family, read_family
 
-        foreign = [*map(flag, self.options), *(["--trust-remote-code"] if self.trust_remote_code else [])]
-        if self.source is not None:
-            foreign = ["SOURCE"]
+        given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
+        foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]
         if foreign:
-            raise InputError(
-                f"{foreign[0]} does not go with a family", "its document names its checkpoints and its limits"
-            )
+            hint = "its document names its checkpoints and its limits"
+            raise InputError(f"{foreign[0]} does not go with a family", hint)
         return plan_family(read_family(document, self.name), document.path.parent, self._consent())
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, ProfilePromises]":
         """The recipe with all options, the base of its relative paths, and what its profile promises."""
         from onnxreg.converters.engine.plan import ProfilePromises
+        from onnxreg.converters.profiles import profile_catalog
+        from onnxreg.converters.profiles.task_profiles import task_recipe
+        from onnxreg.converters.source.toolchain import require
 
         directory, promises = Path(), ProfilePromises()
         if document is not None:
@@ -178,83 +165,66 @@ class ExportRequest:
             recipe, directory = document.recipe(), document.path.parent
             recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
         elif self.task is not None:
-            from onnxreg.converters.profiles.task_profiles import task_recipe
-
             recipe = task_recipe(self.task, **self._own("a task", TASK_OPTIONS))
         else:
-            from onnxreg.converters.profiles import profile_catalog
-            from onnxreg.converters.source.toolchain import require
-
-            assert self.profile is not None, "one of three is given"
-            profile = profile_catalog.find(self.profile)
+            promises = profile = profile_catalog.find(str(self.profile))
             own = self._own(f"the profile {self.profile}", profile.option_names())
             require(*profile.modules)
-            directory, promises = profile.directory, profile.contract({}, None)
-            recipe = profile.recipe_for(
-                own, self.options.get("eval_suite"), bool(self.options.get("certify"))
-            )
+            directory, suite = profile.document.parent, self.options.get("eval_suite")
+            recipe = profile.recipe_for(own, suite, bool(self.options.get("certify")))
         return recipe.model_copy(update=self._changes(recipe)), directory, promises
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
         """The options that only this kind of export has. InputError for one that it does not have."""
-        for key in self.options:
-            if key not in (*names, *COMMON_OPTIONS):
-                raise InputError(
-                    f"{flag(key)[:80]} is not an option of {kind}",
-                    f"it has {', '.join(map(flag, (*names, *COMMON_OPTIONS)))}",
-                )
+        names_here = (*names, *COMMON_OPTIONS)
+        if foreign := next((key for key in self.options if key not in names_here), None):
+            raise InputError(
+                f"{flag(foreign)[:80]} is not an option of {kind}",
+                f"it has {', '.join(map(flag, names_here))}",
+            )
         return {key: _plain(value) for key, value in self.options.items() if key in names}
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
         """The keys of a recipe that the common options change."""
+        from onnxreg.converters.engine.steps import with_scales
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: _plain(self.options[key]) for key in COMMON_OPTIONS if self.options.get(key)}
-        stated = {key: given[key] for key in STATEMENTS if key in given}
-        ModelStatements.from_json(stated, "an option")
-        changes: dict[str, Any] = dict(stated)
-        judging = {key: given[key] for key in EVALUATION_OPTIONS if key in given}
-        if judging:
-            own = {} if recipe.evaluation is None else recipe.evaluation.to_json()
+        changes: dict[str, Any] = {key: given[key] for key in STATEMENTS if key in given}
+        ModelStatements.from_json(changes, "an option")
+        evaluation = recipe.evaluation
+        if judging := {key: given[key] for key in EVALUATION_OPTIONS if key in given}:
+            own = {} if evaluation is None else evaluation.to_json()
             suite = judging.pop("eval_suite", own.get("suite"))
             if suite is None:
-                raise InputError(
-                    f"{flag(next(iter(judging)))} is of an evaluation, and no suite is named",
-                    "name a suite: --eval-suite FILE",
-                )
+                about = f"{flag(next(iter(judging)))} is of an evaluation, and no suite is named"
+                raise InputError(about, "name a suite: --eval-suite FILE")
             value = {**own, **judging, "suite": suite}
-            changes["evaluation"] = EvaluationRequest.from_json(value, "the evaluation")
-        search = {key: given[option] for option, key in SEARCH_OPTIONS.items() if option in given}
-        if search and "certify" not in given:
-            option = next(option for option in SEARCH_OPTIONS if option in given)
-            raise InputError(f"{flag(option)} is about a search, and none was asked for", "add --certify")
+            changes["evaluation"] = evaluation = EvaluationRequest.from_json(value, "the evaluation")
+        searching = [option for option in SEARCH_OPTIONS if option in given]
         if "certify" in given:
-            if changes.get("evaluation", recipe.evaluation) is None:
-                raise InputError(
-                    "a search needs a suite to choose on, and none is named",
-                    "name a suite: --eval-suite FILE",
-                )
-            changes["search"] = SearchRequest.from_json({**_search_start(recipe), **search}, "the search")
-        if "scales_from" in given:
-            if "certify" in given:
+            if evaluation is None:
+                about = "a search needs a suite to choose on, and none is named"
+                raise InputError(about, "name a suite: --eval-suite FILE")
+            if "scales_from" in given:
                 raise InputError(
                     "--scales-from and --certify contradict each other: a search quantizes by itself",
                     "leave one out, or write a candidate with `scales_from` in a recipe",
                 )
-            from onnxreg.converters.engine.steps import with_scales
-
+            start: Mapping[str, Any] = {"input": recipe.steps[0].name}
+            if recipe.search is not None:
+                start = recipe.search.to_json()
+            elif recipe.outputs:
+                first = recipe.outputs[0]
+                start = {"input": first.step, "output": first.path or f"{first.step}.onnx"}
+            value = {**start, **{SEARCH_OPTIONS[option]: given[option] for option in searching}}
+            changes["search"] = SearchRequest.from_json(value, "the search")
+        elif searching:
+            about = f"{flag(searching[0])} is about a search, and none was asked for"
+            raise InputError(about, "add --certify")
+        elif "scales_from" in given:
             changes["steps"] = with_scales(recipe.steps, given["scales_from"])
         return changes
-
-
-def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
-    """The step that a search begins with, and the path of its result: the recipe's own, else its first output."""
-    if recipe.search is not None:
-        return recipe.search.to_json()
-    if not recipe.outputs:
-        return {"input": recipe.steps[0].name}
-    first = recipe.outputs[0]
-    return {"input": first.step, "output": first.path or f"{first.step}.onnx"}
 
 
 def _plain(value: Any) -> Any:
@@ -273,25 +243,19 @@ def run(
     Raises HostError if the plan builds a decoder that takes more memory than is free, and what `execute`,
     `run_with_search` and `export_family` raise.
     """
+    from onnxreg.converters.engine.latency import measure
     from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.families.export_family import export_family
+    from onnxreg.converters.search.search import run_with_search
 
     if not isinstance(plan, ExportPlan):
-        from onnxreg.converters.families.export_family import export_family
-
         return export_family(plan, workspace, progress)
-    from onnxreg.converters.engine.run_plan import execute
-
     check_memory(plan)
-    if plan.recipe.search is None:
-        draft = execute(plan, workspace, cache, progress)
-    else:
-        from onnxreg.converters.search.search import run_with_search
-
-        draft = run_with_search(plan, workspace, cache, progress)
+    make = execute if plan.recipe.search is None else run_with_search
+    draft = make(plan, workspace, cache, progress)
     if plan.recipe.benchmark is None:
         return draft, None
-    from onnxreg.converters.engine.latency import measure
-
     progress.step("timing what was made")
     return draft, measure(draft, plan.recipe.benchmark)
 

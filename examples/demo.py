@@ -27,6 +27,7 @@ VERSIONS = ("0.1.0", "0.2.0")
 DEVICE = "ort-android-1.23"
 SUITES = ("heldout.jsonl", "confirm.jsonl")
 NO_CANDIDATE = 7
+CERTIFICATE = "certificates/model_int8.onnx.json"
 """The exit status of an export that could not be made as asked for."""
 CANDIDATES = ("int8-int8-embeddings", "weights8-32-int8-embeddings", "weights8-32-fp16-embeddings", "fp16")
 """One of each kind, the weights in the finest blocks."""
@@ -114,22 +115,21 @@ def summary(stage: Path) -> None:
         for artifact in registry.get(f"{NAME}:{version}").manifest.artifacts:
             size = f"{artifact.own_size / 1e6:.1f}"
             table.add_row(version, artifact.path, size, artifact.certification.state)
-    console.print("\n", table, recall(stage / f"export-{VERSIONS[-1]}" / "recall_delta.json"))
+    console.print("\n", table, recall(stage / f"export-{VERSIONS[-1]}" / CERTIFICATE))
 
 
-def recall(report: Path) -> Table:
-    """Held-out character recall by label: the full-precision checkpoint, the INT8 file, and the loss."""
-    document = json.loads(report.read_text())
-    names = ("label", "gold spans", "checkpoint", "INT8", "loss")
-    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (limit of the loss: {document['limit']})"
+def recall(certificate: Path) -> Table:
+    """Held-out character recall of the INT8 file by label, and the largest loss against the checkpoint."""
+    document = json.loads(certificate.read_text())
+    (metric,) = document["metrics"]
+    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (largest loss {metric['loss']}, limit {metric['limit']})"
     table = Table(
-        *(Column(name, justify="left" if name == "label" else "right") for name in names), title=title
+        "label", Column("gold spans", justify="right"), Column("INT8", justify="right"), title=title
     )
-    for label, row in document["per_label"].items():
-        spans, before, after = row["gold_span_count"], row["fp_recall"], row["int8_recall"]
-        if spans == 0:
-            continue
-        table.add_row(label, str(spans), f"{before:.4f}", f"{after:.4f}", f"{before - after:+.5f}")
+    for check in document["checks"]:
+        _, _, label = check["name"].partition("/")
+        if label and check["samples"]:
+            table.add_row(label, str(check["samples"]), f"{check['value']:.4f}")
     return table
 
 

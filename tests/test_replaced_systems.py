@@ -31,15 +31,6 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "OpenMed",
-        "config.json and openmed-onnx.json mirror the verdict, also an unknown one",
-        (
-            "converters/android/test_android_evaluation.py::test_certified",
-            "converters/android/test_android_evaluation.py::test_refused",
-            "converters/android/test_android_evaluation.py::test_unknown",
-        ),
-    ),
-    (
-        "OpenMed",
         "an INT8 that OpenMed itself refused stays refused",
         ("converters/importers/test_openmed.py::test_a_claimed_refusal_stays_one",),
     ),

@@ -66,19 +66,17 @@ def command(
     checks, fields: [{name, recorded, rebuilt}]}.
     """
     with needs("export", "reg rebuild"):
-        from onnxreg.converters.rebuild import Materials, parent_digests, rebuild
+        from onnxreg.converters.rebuild import Materials, rebuild
 
         registry = session.open()
         published = registry.get(ref)
         label = str(published.ref)
         with registry.scratch() as workspace, session.steps() as progress:
-            digests = parent_digests(published.manifest, label)
-            present = registry.store.has(digests.values())
-            parents = {
-                name: registry.store.blob_path(item) for name, item in digests.items() if item in present
-            }
-            files = {**parents, **_named(data or ())}
-            materials = Materials(source, eval_suite, trust_remote_code, files, allow_code or ())
+            store, files, allowed = registry.store, _named(data or ()), allow_code or ()
+            materials = Materials(
+                *(source, eval_suite, trust_remote_code, files, allowed),
+                stored=lambda digest: store.blob_path(digest) if store.has({digest}) else None,
+            )
             draft = rebuild(published.manifest, label, materials, workspace, progress)
             comparison = _compare(registry, published, draft)
     document = {"ref": label, "manifest": str(published.digest), **comparison.to_json()}

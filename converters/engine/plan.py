@@ -21,13 +21,11 @@ from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.evaluate import EvaluationPlan
-    from onnxreg.converters.evaluation.metric import JudgedArtifact
 
 
 @dataclass(frozen=True)
@@ -41,16 +39,9 @@ class ProfileOutput:
 
 
 class ProfilePromises:
-    """The promises of a profile: by default none. A subclass makes some; the recipe's `profile` finds it.
+    """The promises of a profile: by default none. A subclass makes some, and comes from `package`."""
 
-    `keeps_source` is True if `finish` needs the loaded source; else its memory is freed before.
-    """
-
-    keeps_source = False
-
-    def key(self) -> Mapping[str, Any]:
-        """Return further facts that shape the draft."""
-        return {}
+    package: str | None = None
 
     def check_source(self, source: LocatedSource) -> None:
         """Raise InputError for a source that no graph of the profile can be made of."""
@@ -61,12 +52,6 @@ class ProfilePromises:
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
         """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
-
-    def finish(
-        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: "Mapping[str, JudgedArtifact]"
-    ) -> Draft:
-        """Complete a draft. `judged` are the artifacts that an evaluation judged, by path."""
-        return draft
 
 
 @dataclass(frozen=True)
@@ -84,7 +69,7 @@ class ExportPlan:
     """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the
     recipe's; `start` is the source as the user named it.
 
-    `evaluation` judges outputs on a suite, `package` is that of the profile. `search` records the search that led to this plan; `file_names` are
+    `evaluation` judges outputs on a suite. `search` records the search that led to this plan; `file_names` are
     those of steps that are not published here.
     """
 
@@ -98,7 +83,6 @@ class ExportPlan:
     directory: Path
     start: str
     evaluation: "EvaluationPlan | None" = None
-    package: str | None = None
     search: Mapping[str, Any] | None = None
     file_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -130,10 +114,9 @@ class ExportPlan:
             "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
-            "contract": dict(self.promises.key()),
             "packages": {
                 **packages,
-                **package_versions([*self.source.packages, *filter(None, [self.package])]),
+                **package_versions([*self.source.packages, *filter(None, [self.promises.package])]),
             },
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),

@@ -2,11 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache, link_or_copy
@@ -29,9 +28,6 @@ from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.parts import Step
-
-if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.metric import JudgedArtifact
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
 """The working directory of an execution in its workspace, and the note of a step beside its files in the cache."""
@@ -64,13 +60,11 @@ def execute(
     progress.step("describing what was made")
     subject = execution.source.subject
     draft = draft_of(plan, subject, results, workspace)
-    judged: Mapping[str, JudgedArtifact] = {}
     if plan.evaluation is not None:
         from onnxreg.converters.evaluation.evaluate import evaluate
 
         trusted, key = plan.task.trust_remote_code, {"subject": plan.subject_key()}
-        draft, judged = evaluate(plan.evaluation, draft, subject, trusted, progress, cache, key)
-    draft = plan.promises.finish(draft, subject, workspace, judged)
+        draft, _ = evaluate(plan.evaluation, draft, subject, trusted, progress, cache, key)
     shutil.rmtree(scratch)
     return draft
 
@@ -107,7 +101,7 @@ class _Execution:
         progress: Progress,
     ) -> None:
         self._plan, self._directory, self._cache, self._progress = plan, scratch / "steps", cache, progress
-        keeps_source = subject is not None or plan.promises.keeps_source or plan.evaluation is not None
+        keeps_source = subject is not None or plan.evaluation is not None
         if subject is None:
             progress.step("loading the source")
         self.source = LoadedSource(subject or load_subject(plan, scratch / "subject"))

@@ -1,7 +1,6 @@
 """Recipes that come with the program, and those of other packages (entry points).
 
-`profile_catalog` finds a `Profile` by name, `task_profiles` makes the built-in recipe of each task; the
-android profile has a package of its own.
+`profile_catalog` finds a `Profile` by name, the android one too; `task_profiles` makes the built-in recipe of each task.
 
 Start with `profile_catalog.py`.
 """

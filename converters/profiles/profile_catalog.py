@@ -1,48 +1,48 @@
-"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`."""
+"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`.
 
-from collections.abc import Callable, Mapping
+The android profile makes of a trained token classifier the files that mobile kits load: docs/android.md.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from onnxreg.converters.android import android_recipe
-from onnxreg.converters.android.android_profile import AndroidPromises
-from onnxreg.converters.engine.plan import ProfilePromises
+from pydantic import Field, StrictBool, StrictFloat, StrictInt
+
+from onnxreg.converters.engine.plan import ProfileOutput, ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
+from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.source.toolchain import PlugIns
+from onnxreg.converters.tasks.checkpoint import SAVE_TOKENIZER, has_tokenizer
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource
+from onnxreg.schema.core.document import WrittenDocument
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+INT8 = "model_int8.onnx"
+PROVIDERS = ["NNAPI", "XNNPACK"]
 
 
 @dataclass(frozen=True)
-class Profile:
-    """A recipe by name, and what it promises beyond.
+class Profile(ProfilePromises):
+    """A recipe by name; a subclass makes promises beyond it.
 
-    `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
-    if there was one. `name` and `package` are set by `find`: an entry point's, and the distribution that it is in.
-    `modules` are those that an export needs.
+    `name` and `package` are set by `find`: an entry point's, and the distribution that it is in. `modules` are those that
+    an export needs.
     """
 
     document: Path
-    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = lambda parameters, suite: (
-        ProfilePromises()
-    )
     name: str | None = None
     package: str | None = None
     modules: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def directory(self) -> Path:
-        """The base of the recipe's relative paths."""
-        return self.document.parent
 
     def option_names(self) -> tuple[str, ...]:
         """The options of the profile itself; by default, as any recipe has, the weights of a source that is code."""
         return ("checkpoint",)
 
-    def recipe_for(
-        self, options: Mapping[str, Any], suite: Path | None = None, is_search: bool = False
-    ) -> RecipeFile:
+    def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
         """The recipe with the options of a person or a job file; `suite` and the search are added by the caller."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
@@ -57,24 +57,91 @@ class Profile:
         return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
-class AndroidProfile(Profile):
-    """The android profile, whose options change its steps."""
+class AndroidOptions(WrittenDocument):
+    """The options of the profile. `max_seq_length` is in tokens; the last two are those of the gate G4."""
 
-    modules = android_recipe.MODULES
-    directory = Path()
+    int8: StrictBool = True
+    int8_embeddings: StrictBool = False
+    rewrite: StrictBool = True
+    max_seq_length: Annotated[StrictInt, Field(ge=1)] = 512
+    min_gold_chars: StrictInt = 200
+    min_parent_recall: StrictFloat = 0.5
+
+
+class AndroidProfile(Profile):
+    """The android profile: its options change the steps, and it promises the tensor contract of mobile kits."""
+
+    modules = ("torch", "transformers", "onnx", "onnxruntime")
 
     def option_names(self) -> tuple[str, ...]:
-        return tuple(android_recipe.AndroidOptions.model_fields)
+        return tuple(AndroidOptions.model_fields)
 
-    def recipe_for(
-        self, options: Mapping[str, Any], suite: Path | None = None, is_search: bool = False
-    ) -> RecipeFile:
-        return android_recipe.recipe_of(options, suite, is_search)
+    def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
+        """The recipe with these options; a suite judges the INT8 file, by OpenMed's names of labels.
 
+        Raises InputError for an option that there is not, of another type, or that contradicts another one.
+        """
+        chosen = AndroidOptions.from_json(options, "an option of the profile android")
+        if chosen.int8_embeddings and not chosen.int8:
+            raise InputError(
+                "quantized embeddings are of the INT8 file, which is left out",
+                "leave out --int8-embeddings or --no-int8",
+            )
+        if is_search and (chosen.int8_embeddings or not chosen.int8):
+            raise InputError(
+                "a search makes the INT8 file by itself",
+                "leave out --int8-embeddings and --no-int8, or --certify",
+            )
+        value = read_document(self.document)
+        steps = {step["name"]: step for step in value["steps"]}
+        value["options"]["max_seq_length"] = chosen.max_seq_length
+        if suite is not None:
+            settings = chosen.model_dump(include={"min_gold_chars", "min_parent_recall"})
+            metrics = [{"metric": "character_recall", "settings": settings}]
+            value["evaluation"] = {
+                "suite": str(suite.absolute()),
+                "metrics": metrics,
+                "label_names": "openmed",
+            }
+        if chosen.int8_embeddings:
+            steps["int8"]["params"]["op_types_to_quantize"].append("Gather")
+        if not chosen.int8 or is_search:
+            del steps["int8"]
+            value["outputs"] = [output for output in value["outputs"] if output["step"] != "int8"]
+            value["checks"] = [check for check in value["checks"] if check["output"] != INT8]
+        if not chosen.rewrite:
+            del steps["mobile-safe"]
+            for item in (*steps.values(), *value["outputs"]):
+                item.update({key: "fp32" for key in ("input", "step") if item.get(key) == "mobile-safe"})
+        if is_search and suite is not None:
+            start = {"input": "mobile-safe" if chosen.rewrite else "fp32", "output": "model.onnx"}
+            checks = [{"metric": "argmax_agreement", "min": 0.5}]
+            value["search"] = {**start, "format": "onnx-int8", "checks": checks}
+        return RecipeFile.from_json({**value, "steps": list(steps.values())}, self.document.name)
 
-BUILT_IN: Mapping[str, Profile] = {
-    "android": AndroidProfile(android_recipe.DOCUMENT, lambda parameters, suite: AndroidPromises())
-}
+    def check_source(self, source: LocatedSource) -> None:
+        if not has_tokenizer(source.location):
+            raise InputError("a phone reads texts, and the checkpoint has no tokenizer", SAVE_TOKENIZER)
+
+    def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
+        check_contract(output.facts, output.path, len(subject.fields["labels"]))
+
+    def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
+        unsupported, warnings = android_warnings(output.facts.operator_names)
+        metadata = {
+            "profile": "android",
+            "execution_providers": PROVIDERS,
+            "unsupported_ops": list(unsupported),
+            "warnings": list(warnings),
+        }
+        tables = [step.result["embeddings"] for step in output.steps if "embeddings" in step.result]
+        check = {"name": "embeddings", "metric": "min_row_cosine", "verdict": "info"}
+        checks = [
+            {**check, "samples": item["tables_quantized"], "value": item["min_row_cosine"]}
+            for item in tables[:1]
+            if output.path == INT8
+        ]
+        return {"metadata": metadata, "checks": checks}
 
 
 def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
@@ -83,5 +150,6 @@ def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
     return replace(profile, name=entry.name, package=None if entry.dist is None else entry.dist.name)
 
 
+BUILT_IN: Mapping[str, Profile] = {"android": AndroidProfile(Path(__file__).with_name("android.yaml"))}
 CATALOG = PlugIns("onnxreg.profiles", "a profile", BUILT_IN, _accept)
 find, names = CATALOG.find, CATALOG.names

@@ -41,5 +41,4 @@ def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None
     assert not found & {
         *HEAVY,
         "onnxreg.converters.evaluation.metrics",
-        "onnxreg.converters.android.android_profile",
     }

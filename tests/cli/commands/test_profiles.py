@@ -23,14 +23,13 @@ steps: [{name: fp32, pass: OnnxConversion}]
 MODULE = """
 from pathlib import Path
 from onnxreg.converters.profiles.profile_catalog import Profile
-from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.schema.core.errors import ConversionError
-class Broken(ProfilePromises):
+class Broken(Profile):
     def check(self, output, subject):
         raise ConversionError(f"{output.path} breaks what the watch promises")
 DOCUMENT = Path(__file__).with_name("watch.yaml")
 PLAIN = Profile(DOCUMENT)
-STRICT = Profile(DOCUMENT, lambda parameters, suite: Broken())
+STRICT = Broken(DOCUMENT)
 """
 
 

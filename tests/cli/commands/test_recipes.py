@@ -498,9 +498,9 @@ def test_a_recipe_with_data_is_rebuilt_from_the_same_data_alone(reg: Reg, here: 
     for words, said in {
         (): "--data int8=PATH",
         both[:2]: "--data options.data=PATH",
-        (*both[:2], "--data", "options.data=others.npz"): "the data options.data are not those",
-        ("--data", "int8=others.npz", *both[2:]): "the data int8 are not those",
-        (*both, "--data", "fp16=rows.npz"): "without data called fp16",
+        (*both[:2], "--data", "options.data=others.npz"): "options.data is not what",
+        ("--data", "int8=others.npz", *both[2:]): "int8 is not what",
+        (*both, "--data", "fp16=rows.npz"): "without fp16",
         ("--data", "int8"): "--data takes NAME=PATH",
         ("--data", "int8=nowhere.npz", *both[2:]): "no file exists at",
     }.items():

@@ -106,7 +106,7 @@ def test_it_is_rebuilt_from_the_registry_or_from_the_same_file_alone(reg: Reg, h
     model.doc_string = "other bytes"
     onnx.save(model, "parent.onnx")
     refused = rebuild("--data", "int8=parent.onnx")
-    assert (refused.status, "the data int8 are not those" in refused.err) == (2, True), refused.err
+    assert (refused.status, "int8 is not what" in refused.err) == (2, True), refused.err
 
 
 def test_an_equal_request_is_recognised_and_one_with_another_parent_is_not(reg: Reg, here: Path) -> None:

@@ -17,7 +17,6 @@ Make = Callable[..., Path]
 SAID = {"B-NAME": "w20", "I-NAME": "w21", "B-DATE": "w30", "I-DATE": "w31"}
 FAINT = ("w40", "w41", "w42", "w43")
 """Words that the checkpoint calls a name by a hair's breadth, which INT8 does not see."""
-MIRRORED = {"certified", "quant_recall_delta", "quantization", "recall_delta_path"}
 CLEAR = [["the patient", "NAME:w20 w21", "was seen on", "DATE:w30 w31", "."]] * 40
 """NAME and DATE have 40 x 7 characters each."""
 HAZY = [["the patient", f"NAME:{word}", "was seen by Dr"] for word in FAINT] * 10
@@ -82,8 +81,6 @@ def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
 def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
     """What holds in every state; returns the manifest's JSON."""
     found = manifest_of(draft)
-    (report,) = [file for file in found.files if file.role == "report"]
-    assert report.path == "recall_delta.json"
     for artifact in found.artifacts:
         metadata = artifact.metadata.to_json()
         assert [spec["name"] for spec in metadata["inputs"]][:2] == ["input_ids", "attention_mask"]
@@ -100,7 +97,10 @@ def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
     (int8,) = [artifact for artifact in found.artifacts if artifact.path == "model_int8.onnx"]
     evidence = int8.certification.evidence
     assert evidence is not None and int8.certification.rule == "G4/interval"
-    assert (evidence.artifact, evidence.report) == (int8.digest, report.digest)
+    assert (evidence.artifact, evidence.report) == (
+        int8.digest,
+        certificates["certificates/model_int8.onnx.json"].digest,
+    )
     assert evidence.suite == Digest.of(suite.read_bytes())
     assert found.source is not None and evidence.parent == found.source.digest
     for path in draft.paths():
@@ -114,24 +114,10 @@ def int8_of(value: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def check_mirrors(draft: Draft, value: dict[str, Any], certified: bool, loss: float) -> None:
-    """config.json, the manifest and the INT8 artifact tell the same."""
-    config = json.loads((draft.root / "config.json").read_text())
-    quantization = value["quantization"]
-    assert config["_onnx_quantization"] == config["quantization"] == quantization
-    assert quantization["output"] == "model_int8.onnx"
-    for place in (value, config, quantization, int8_of(value)["metadata"]):
-        assert place["certified"] is certified
-        assert place["quant_recall_delta"] == pytest.approx(loss)
-        assert place["recall_delta_path"] == "recall_delta.json"
-    assert quantization["certification_limit"] == int8_of(value)["metadata"]["certification_limit"] == 0.005
-
-
 def test_certified(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
     draft = evaluate(CLEAR)
     value = check_bound(draft, tmp_path / "suite.jsonl")
     assert int8_of(value)["certification"]["state"] == "certified"
-    check_mirrors(draft, value, certified=True, loss=0.0)
     recalls = {check["name"]: check["value"] for check in int8_of(value)["checks"]}
     assert recalls["character_recall/NAME"] == recalls["character_recall/DATE"] == 1.0
 
@@ -139,11 +125,9 @@ def test_certified(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
 def test_refused(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
     draft = evaluate([*CLEAR, *HAZY])
     value = check_bound(draft, tmp_path / "suite.jsonl")
-    report = json.loads((draft.root / "recall_delta.json").read_text())
-    assert report["per_label"]["NAME"]["fp_recall"] == report["per_label"]["DATE"]["int8_recall"] == 1.0
     certification = int8_of(value)["certification"]
     assert certification["state"] == "refused" and certification["reasons"][0].startswith("NAME loses")
-    check_mirrors(draft, value, certified=False, loss=report["per_label"]["NAME"]["delta"])
+    assert certificate(draft)["loss"] > 0.005
 
 
 @pytest.mark.parametrize(
@@ -160,10 +144,6 @@ def test_unknown(
     draft = evaluate(texts, **options)
     value = check_bound(draft, tmp_path / "suite.jsonl")
     assert int8_of(value)["certification"]["state"] == "unknown"
-    config = json.loads((draft.root / "config.json").read_text())
-    assert (value["certified"], value["recall_delta_path"]) == (False, "recall_delta.json")
-    assert (config["certified"], config["recall_delta_path"]) == (False, "recall_delta.json")
-    assert int8_of(value)["metadata"]["certified"] is False
 
 
 @pytest.mark.more
@@ -171,14 +151,13 @@ def test_random_weights_are_not_certified(evaluate: Callable[..., Draft], bert: 
     draft = evaluate(CLEAR, source=bert)
     value = check_bound(draft, tmp_path / "suite.jsonl")
     assert int8_of(value)["certification"]["state"] == "unknown"
-    assert value["certified"] is False
 
 
 def test_without_a_suite_nothing_was_evaluated(tagger: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     found = manifest_of(export_android(str(tagger), tmp_path / "w", name="acme/x"))
     assert {artifact.certification.reasons for artifact in found.artifacts} == {("not evaluated",)}
-    assert not any(file.role == "report" for file in found.files)
+    assert not any(file.role == "certificate" for file in found.files)
 
 
 def test_windows_are_as_long_as_what_is_published(evaluate: Callable[..., Draft], tagger: Path) -> None:
@@ -251,9 +230,6 @@ def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(
     assert record["state"] == state
     floors = {"min_gold_chars": 200, "min_parent_recall": 0.5}
     assert record["settings"] == floors | settings
-    report = json.loads((draft.root / "recall_delta.json").read_text())
-    for key in ("label_map", "excluded_labels"):
-        assert report.get(key) == settings.get(key)
     assert any("CITY" in reason for reason in record["reasons"])
 
 

@@ -1,7 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +11,13 @@ import torch
 import transformers
 from support.evaluation import subject_of
 
-from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.evaluation.evaluate import evaluate, plan_evaluation
-from onnxreg.converters.evaluation.metrics import MinimumEvidence
-from onnxreg.converters.evaluation.openmed_report import write_report
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 from onnxreg.schema.manifest.manifest import Check, Source
 
+CERTIFICATE = "certificates/model_int8.onnx.json"
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
 SENTENCES = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]
 GOOD = [SENTENCES[number % 2] for number in range(100)]
@@ -32,12 +30,9 @@ def certify(
     candidate: Callable[..., Path],
     write_suite: Callable[..., Path],
     workspace: Path,
-    base: dict[str, Any],
 ) -> "Callable[..., RecallEvaluation]":
     def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> "RecallEvaluation":
-        return certify_int8(
-            write_suite(texts), checkpoint(parent), candidate(child), workspace, base, **floors
-        )
+        return certify_int8(write_suite(texts), checkpoint(parent), candidate(child), workspace, **floors)
 
     return run
 
@@ -48,104 +43,56 @@ class RecallEvaluation:
 
     verdict: Verdict
     checks: list[dict[str, Any]]
-    manifest_fields: dict[str, Any]
-    config_fields: dict[str, Any]
+    certificate: dict[str, Any]
+
+    @property
+    def metric(self) -> dict[str, Any]:
+        (record,) = self.certificate["metrics"]
+        return dict(record)
 
 
 def certify_int8(
-    suite: Path,
-    parent: Any,
-    candidate: Path,
-    workspace: Path,
-    quantization: dict[str, Any],
-    max_length: int = 512,
-    **floors: Any,
+    suite: Path, parent: Any, candidate: Path, workspace: Path, max_length: int = 512, **floors: Any
 ) -> RecallEvaluation:
     """Judge a file as the android profile does."""
     shutil.copy(candidate, workspace / "model_int8.onnx")
-    request = EvaluationRequest.from_json(evaluation_of(str(suite), MinimumEvidence(**floors)))
+    metrics = [{"metric": "character_recall", "settings": floors}]
+    value = {"suite": str(suite), "metrics": metrics, "label_names": "openmed"}
+    request = EvaluationRequest.from_json(value)
     plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
     draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
-    subject = subject_of(parent, max_length)
-    draft, judged = evaluate(plan, draft, subject)
+    draft, _ = evaluate(plan, draft, subject_of(parent, max_length))
     (artifact,) = draft.artifacts
-    mirrored = write_report(
-        judged["model_int8.onnx"], artifact.verdict, subject.origin, workspace, quantization
-    )
-    verdict = replace(artifact.verdict, report="recall_delta.json")
-    return RecallEvaluation(verdict, artifact.fields["checks"], mirrored.manifest, mirrored.config)
+    certificate = json.loads((workspace / CERTIFICATE).read_bytes())
+    return RecallEvaluation(artifact.verdict, artifact.fields["checks"], certificate)
 
 
-def read(workspace: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((workspace / "recall_delta.json").read_bytes())
-    return value
-
-
-def test_equal_models_are_certified(
-    certify: Callable[..., RecallEvaluation], workspace: Path, base: dict[str, Any]
-) -> None:
+def test_equal_models_are_certified(certify: Callable[..., RecallEvaluation], workspace: Path) -> None:
     done = certify(GOOD)
     assert (done.verdict.state, done.verdict.rule, done.verdict.report) == (
         "certified",
         "G4/interval",
-        "recall_delta.json",
+        CERTIFICATE,
     )
     assert done.verdict.suite == Digest.of((workspace.parent / "suite.jsonl").read_bytes())
     written = {path.relative_to(workspace).as_posix() for path in workspace.rglob("*") if path.is_file()}
-    assert written == {"model_int8.onnx", "recall_delta.json", "certificates/model_int8.onnx.json"}
-    quantization = base | {
-        "certification_limit": 0.005,
-        "certified": True,
-        "format": "onnx-int8",
-        "quant_recall_delta": 0.0,
-        "recall_delta_path": "recall_delta.json",
-    }
-    assert done.manifest_fields == {
-        "quant_recall_delta": 0.0,
-        "certified": True,
-        "recall_delta_path": "recall_delta.json",
-        "quantization": quantization,
-        "certification": {
-            "gate": "G4",
-            "limit": 0.005,
-            "metric": "character_recall",
-            "report_path": "recall_delta.json",
-        },
-    }
-    assert done.config_fields == {
-        "quant_recall_delta": 0.0,
-        "certified": True,
-        "recall_delta_path": "recall_delta.json",
-        "quantization": quantization,
-        "_onnx_quantization": quantization,
-    }
+    assert written == {"model_int8.onnx", CERTIFICATE}
+    assert (done.metric["loss"], done.metric["limit"], done.certificate["state"]) == (0.0, 0.005, "certified")
 
 
-def test_a_loss_is_refused_and_still_written(
-    certify: Callable[..., RecallEvaluation], workspace: Path
-) -> None:
+def test_a_loss_is_refused_and_still_written(certify: Callable[..., RecallEvaluation]) -> None:
     done = certify(GOOD, child=TRUTH | {"Bo": "O", "Cy": "B-CITY"})
-    assert done.verdict.state == "refused"
+    assert done.verdict.state == done.certificate["state"] == "refused"
     assert done.verdict.reasons[0].startswith("NAME loses 0.4 of its recall")
-    assert done.manifest_fields["certified"] is done.config_fields["certified"] is False
-    assert done.manifest_fields["quant_recall_delta"] == done.config_fields["quant_recall_delta"] == 0.4
-    report = read(workspace)
-    assert report["certified"] is report["delta"]["passed"] is False
-    assert report["quant_recall_delta"] == report["delta"]["max_delta"] == 0.4
-    assert report["delta"]["offending_labels"] == {"NAME": {"delta": 0.4, "limit": 0.005}}
-    assert report["per_label"]["NAME"]["int8_recall"] == 0.6
-    assert report["gold_char_count_by_label"] == {"NAME": 500, "CITY": 600}
-    assert report["gold_span_count_by_label"] == {"NAME": 200, "CITY": 100}
+    assert done.metric["loss"] == 0.4
+    figures = {check["name"]: (check["value"], check["samples"]) for check in done.checks}
+    assert figures["character_recall/NAME"] == (0.6, 200)
+    assert figures["character_recall/CITY"][1] == 100
 
 
-def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
-    certify: Callable[..., RecallEvaluation], workspace: Path
-) -> None:
+def test_a_gain_does_not_make_up_for_a_loss(certify: Callable[..., RecallEvaluation]) -> None:
     done = certify(GOOD, parent=TRUTH | {"York": "O"}, child=TRUTH | {"Bo": "O"})
     assert done.verdict.state == "refused"
-    city = read(workspace)["per_label"]["CITY"]
-    assert city["signed_delta"] == pytest.approx(-5 / 12)
-    assert city["delta"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -155,9 +102,9 @@ def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
         (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
         (["<SSN:Ada> meets <EMAIL:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
         (GOOD[:20], TRUTH, {}, "NAME has 100 gold characters, 200 are needed"),
-        (GOOD, TRUTH, {"gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
+        (GOOD, TRUTH, {"min_gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
         (GOOD, {}, {}, "finds too little of NAME"),
-        (GOOD, TRUTH | {"Bo": "O"}, {"parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
+        (GOOD, TRUTH | {"Bo": "O"}, {"min_parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
         (
             GOOD,
             dict.fromkeys(["[UNK]", "meets", "in", "and", *TRUTH], "I-NAME"),
@@ -180,7 +127,6 @@ def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
 )
 def test_nothing_is_certified_without_evidence(
     certify: Callable[..., RecallEvaluation],
-    workspace: Path,
     texts: list[str],
     parent: Any,
     floors: Any,
@@ -189,15 +135,8 @@ def test_nothing_is_certified_without_evidence(
     done = certify(texts, parent, parent, **floors)
     assert done.verdict.state == "unknown"
     assert any(reason in given for given in done.verdict.reasons)
-    shared = {"certified": False, "recall_delta_path": "recall_delta.json"}
-    for fields in (done.manifest_fields, done.config_fields, done.manifest_fields["quantization"]):
-        assert fields.items() >= shared.items() and "quant_recall_delta" not in fields
-    assert done.manifest_fields["certification"]["state"] == "unknown"
     assert {check["verdict"] for check in done.checks if check["name"] == "quant_recall_delta"} == {"unknown"}
-    report = read(workspace)
-    assert report["state"] == "unknown" and report["certified"] is False
-    assert report["quant_recall_delta"] is report["delta"]["max_delta"] is None
-    assert report["delta"]["source"] == "missing_evidence"
+    assert done.certificate["state"] == "unknown"
 
 
 def test_checks_say_what_was_measured_on_what(certify: Callable[..., RecallEvaluation]) -> None:
@@ -212,13 +151,12 @@ def test_checks_say_what_was_measured_on_what(certify: Callable[..., RecallEvalu
     assert checks[-1].interval == (1.0, 1.0)
 
 
-def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
+def test_the_certificate_and_the_verdict_hold_no_word_of_the_suite(
     certify: Callable[..., RecallEvaluation], workspace: Path
 ) -> None:
     for child in (TRUTH, TRUTH | {"Bo": "O"}, {}):
         done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
-        certificate = (workspace / "certificates/model_int8.onnx.json").read_text()
-        published = (workspace / "recall_delta.json").read_text() + certificate + repr(done)
+        published = (workspace / CERTIFICATE).read_text() + repr(done)
         for secret in (
             "Ada",
             "Oslo",
@@ -231,45 +169,15 @@ def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
             "offset",
         ):
             assert secret not in published
-        assert "generated_at" not in read(workspace)
 
 
-def test_the_report_keeps_the_keys_that_openmed_writes(
-    certify: Callable[..., RecallEvaluation], workspace: Path
-) -> None:
-    certify(GOOD)
-    report = read(workspace)
-    assert report.keys() >= {
-        *(
-            "schema_version",
-            "source_model_id",
-            "format",
-            "artifact",
-            "quantization",
-            "fixture_count",
-            "metric",
-        ),
-        *("gold_span_count_by_label", "gold_char_count_by_label", "limit", "certified", "quant_recall_delta"),
-        *("per_label", "fp_parent_per_label_recall", "candidate_per_label_recall", "delta", "report_path"),
-    }
-    assert report["per_label"]["NAME"].keys() >= {
-        *("fp_recall", "int8_recall", "delta", "gold_span_count", "gold_char_count")
-    }
-    assert report["delta"].keys() == {
-        *("format", "quantized", "passed", "limit", "max_delta", "per_label_delta", "offending_labels"),
-        *("labels_evaluated", "source", "blocking_format"),
-    }
-    assert report["artifact"]["int8_model_path"] == "model_int8.onnx"
-    assert report["source_digest"] == str(Digest.of(b"weights"))
-
-
-def test_the_report_is_the_same_bytes_again(
+def test_the_certificate_is_the_same_bytes_again(
     certify: Callable[..., RecallEvaluation], workspace: Path
 ) -> None:
     certify(GOOD, child=TRUTH | {"Bo": "O"})
-    first = (workspace / "recall_delta.json").read_bytes()
+    first = (workspace / CERTIFICATE).read_bytes()
     certify(GOOD, child=TRUTH | {"Bo": "O"})
-    assert (workspace / "recall_delta.json").read_bytes() == first
+    assert (workspace / CERTIFICATE).read_bytes() == first
     assert first.endswith(b"}\n")
 
 
@@ -290,7 +198,7 @@ def test_texts_are_cut_to_what_is_published(
     parent.model.forward = seen
     suite = write_suite([" ".join([SENTENCES[0]] * 20)] * 2)
     for size in (16, 64):
-        certify_int8(suite, parent, candidate(), workspace, {}, max_length=size)
+        certify_int8(suite, parent, candidate(), workspace, max_length=size)
         assert longest == size
 
 
@@ -326,7 +234,7 @@ def test_a_random_model_is_not_certified_against_itself(
         "<NAME:Ada> meets Bo in Oslo and <NAME:Cy> in Rome",
         "New York and Rome <NAME:Bo> meets Ada",
     ] * 60
-    done = certify_int8(write_suite(texts), parent, path, workspace, {})
+    done = certify_int8(write_suite(texts), parent, path, workspace)
     assert done.verdict.state == "unknown"
 
 

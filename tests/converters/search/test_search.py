@@ -12,13 +12,13 @@ import pytest
 from support.docs.nets import write_mlp
 from support.registries.drafts import manifest_of
 
-from onnxreg.converters.android.android_recipe import recipe_of
 from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.metrics import MeanCosine
+from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search.search import WeightBytes, check_search, library, run_with_search
 from onnxreg.converters.source.source_files import digest_file
@@ -164,7 +164,7 @@ def test_rebuild_repeats_the_path_of_the_winner(
     assert published.recipe is not None
     parameters = {**published.recipe.parameters, "search": ["int8"]}
     recipe = published.recipe.model_copy(update={"parameters": parameters})
-    with pytest.raises(IntegrityError, match=r"the search of acme/x:1 cannot be read"):
+    with pytest.raises(IntegrityError, match=r"the recipe of acme/x:1: its search"):
         rebuild(
             published.model_copy(update={"recipe": recipe}),
             "acme/x:1",
@@ -544,4 +544,4 @@ def test_the_plan_knows_every_file_of_a_search(
 @pytest.mark.parametrize("options", [{"int8": False}, {"int8_embeddings": True}])
 def test_the_profile_refuses_int8_options_beside_a_search(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a search makes the INT8 file by itself"):
-        recipe_of(options, is_search=True)
+        find("android").recipe_for(options, None, is_search=True)

@@ -227,9 +227,8 @@ def test_a_phone_needs_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> Non
     for file in source.glob("tokenizer*"):
         file.unlink()
     profile = profile_catalog.find("android")
-    promises = profile.contract({}, None)
     with pytest.raises(InputError, match="no tokenizer"):
-        plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, promises=promises)
+        plan_export(profile.recipe(), str(source), "a/b", profile.document.parent, promises=profile)
 
 
 def test_texts_of_an_evaluation_need_a_tokenizer(make_checkpoint: Make, tmp_path: Path) -> None:
