@@ -150,19 +150,19 @@ def _with_files(
         )
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
     if options and materials.source is not None:
-        for path in sorted(below(Path(materials.source))) if Path(materials.source).is_dir() else ():
-            if path.is_file() and (name := options.get(str(digest_file(path)))) is not None:
-                files.setdefault(name, path)
+        for file in sorted(below(Path(materials.source))) if Path(materials.source).is_dir() else ():
+            if file.is_file() and (name := options.get(str(digest_file(file)))) is not None:
+                files.setdefault(name, file)
     value = deepcopy({key: item for key, item in recorded.items() if key not in ("source", "name")})
     for name, (owner, key) in _files(value).items():
-        found = files.get(name) or materials.stored(Digest.parse(digests[name]))
-        if found is None:
+        path = files.get(name) or materials.stored(Digest.parse(digests[name]))
+        if path is None:
             option = "--eval-suite FILE" if name == SUITE else f"--data {name}=PATH"
             raise InputError(
                 f"{label} was made with a file that is recorded by digest: {name}, {digests[name]}",
                 f"name that file: {option}",
             )
-        owner[key] = str(found.absolute())
+        owner[key] = str(path.absolute())
     return value
 
 
