@@ -23,7 +23,7 @@ from onnxreg.converters.source.source_files import (
     taking_part,
     weight_files,
 )
-from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.converters.tasks import sentence_files
 from onnxreg.converters.tasks.sentence_files import module_files
 from onnxreg.converters.tasks.task import LocatedSource
@@ -147,8 +147,7 @@ def find_checkpoint(
     """
     patterns = sentence_files.PATTERNS if sentences else sentence_files.MODULE_PATTERNS if modules else ()
     location = locate(source, trust_remote_code, patterns)
-    folder = sentence_files.transformer_folder(location.directory)
-    directory = location.directory / folder
+    directory = location.directory
     config = read_config(directory)
     _refuse_own_code(directory, trust_remote_code)
     architectures = config.get("architectures") or []
@@ -167,9 +166,9 @@ def find_checkpoint(
             OTHER_WAYS.get(task, hint if task is None else f"export it with --task {task}"),
         )
     require_weights(directory)
-    names = [f"{folder}/{name}" if folder else name for name in taking_part(directory, trust_remote_code)]
-    names += sentence_files.present(location.directory) if sentences else []
-    companions = sentence_files.module_files(location.directory) if modules else []
+    names = taking_part(directory, trust_remote_code)
+    names += sentence_files.present(directory) if sentences else []
+    companions = module_files(directory) if modules else []
     return located_source(location, names, companions)
 
 
@@ -189,14 +188,6 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
     return LocatedSource(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
 
 
-def load_checkpoint(
-    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
-) -> LoadedCheckpoint:
-    """Find and load a checkpoint."""
-    require("torch", "transformers")
-    return load_located(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
-
-
 def load_located(
     source: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
 ) -> LoadedCheckpoint:
@@ -208,8 +199,7 @@ def load_located(
     Raises InputError if it is not trained, its tokenizer has no fast form or a token without an embedding, or its labels
     are not numbered.
     """
-    root: Path = source.location
-    directory = root / sentence_files.transformer_folder(root)
+    directory: Path = source.location
     with silent_transformers():
         model = _load_model(directory, head, trust_remote_code)
         tokenizer = load_tokenizer(directory, trust_remote_code) if has_tokenizer(directory) else None
@@ -234,7 +224,7 @@ def load_located(
     published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
-    return LoadedCheckpoint(model, tokenizer, config, labels, published, root)
+    return LoadedCheckpoint(model, tokenizer, config, labels, published, directory)
 
 
 def load_model(directory: Path, head: TaskHead) -> Any:
@@ -261,6 +251,15 @@ def read_config(directory: Path) -> dict[str, Any]:
     return value
 
 
+def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
+    """Yield every text under an `auto_map`, at any depth: `[<repository>--]<module>.<class>`."""
+    if isinstance(value, dict | list):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _code_names(child, is_inside or key == "auto_map")
+    elif is_inside:
+        yield str(value)
+
+
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest covers."""
     if (directory / ADAPTER_CONFIG).is_file():
@@ -269,20 +268,9 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
             "merge it into its model, and save that",
         )
 
-    def code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
-        """Yield every text under an `auto_map`, at any depth: `[<repository>--]<module>.<class>`."""
-        if isinstance(value, dict):
-            for key, child in value.items():
-                yield from code_names(child, is_inside or key == "auto_map")
-        elif isinstance(value, list):
-            for child in value:
-                yield from code_names(child, is_inside)
-        elif is_inside:
-            yield str(value)
-
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
-        names = list(code_names(read_json(path))) if path.is_file() else []
+        names = list(_code_names(read_json(path))) if path.is_file() else []
         if names and not trusted:
             raise InputError(
                 f"the checkpoint wants its own code to run ({name} has an auto_map)",

@@ -6,25 +6,25 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CONFIG, TOKENIZER
+from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
 """Pattern of the Transformer's settings; older versions named them after the model."""
 SETTINGS_FILE = "config_sentence_transformers.json"
-OLD_LAYOUT = tuple(f"0_*/{name}" for name in (CONFIG, *TOKENIZER, "model.safetensors", "pytorch_model.bin"))
-PATTERNS = (MODULES_FILE, f"*{TRANSFORMER_FILES}", SETTINGS_FILE, "*_Pooling/config.json", *OLD_LAYOUT)
+PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json")
 """Patterns of the files to fetch from a hub, for pooling."""
 MODULE_PATTERNS = (*PATTERNS, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
 """Patterns of all files that sentence-transformers reads beside the model itself."""
-
 SUPPORTED = {"max_seq_length", "do_lower_case", "unpad_inputs"}
 EXPECTED = {
     "transformer_task": "feature-extraction",
@@ -40,6 +40,7 @@ NEUTRAL = {
 }
 # fmt: on
 """Arguments of transformers that change no vector."""
+SIZES = {"word_embedding_dimension", "embedding_dimension"}
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 OTHER_POOLING = (
     "to pool in another way, say how in a recipe: task: pooling, options: {mode: mean, normalize: false}"
@@ -48,6 +49,11 @@ OTHER_POOLING = (
 Mode = Literal["mean", "cls", "max", "last"]
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 _KEY = "pooling_mode"
+
+
+class _Module(msgspec.Struct):
+    type: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -70,24 +76,13 @@ class SentenceConfig:
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
 
-def transformer_folder(directory: Path) -> str:
-    """Return the folder of the model in a directory, "" for the directory itself.
-
-    Older versions of sentence-transformers wrote it to `0_Transformer`. Raises InputError for a `modules.json` that
-    cannot be read.
-    """
-    modules = _modules(directory) or ()
-    folders = (path for kind, path in modules if kind == "Transformer" and path)
-    return next((path for path in folders if (directory / path / CONFIG).is_file()), "")
-
-
 def present(directory: Path) -> list[str]:
     """List the files of sentence-transformers about pooling that a checkpoint has, sorted.
 
     Raises InputError for a `modules.json` that cannot be read.
     """
-    names = [MODULES_FILE, SETTINGS_FILE, _pooling_file(_modules(directory)), *_transformer_files(directory)]
-    return sorted(name for name in names if (directory / name).is_file())
+    pooling_file = _pooling_file(_modules(directory))
+    return _existing(directory, [MODULES_FILE, SETTINGS_FILE, pooling_file, *_transformer_files(directory)])
 
 
 def module_files(directory: Path) -> list[str]:
@@ -107,7 +102,7 @@ def module_files(directory: Path) -> list[str]:
                 "save the model again with sentence-transformers of today: weights in a pickle are not published",
             )
         names += [f"{path}/{name}" for name in ("config.json", "model.safetensors") if path]
-    return sorted(name for name in names if (directory / name).is_file())
+    return _existing(directory, names)
 
 
 def read(directory: Path) -> SentenceConfig:
@@ -115,33 +110,28 @@ def read(directory: Path) -> SentenceConfig:
 
     Raises InputError for an unsupported module, pooling or setting, and for malformed files.
     """
-    modules, folder = _modules(directory), directory.resolve()
-    if modules is None and any(path == folder.name for _, path in _modules(folder.parent) or ()):
-        raise InputError(
-            f"{folder.name} is one module of a model of sentence-transformers, and its pooling is beside it",
-            f"export the directory above, which has the {MODULES_FILE}; or {OTHER_POOLING}",
-        )
+    modules = _modules(directory)
     kinds = [kind for kind, _ in modules or () if kind != "Dropout"]
-    if modules is not None and (
-        kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"])
+    if modules is not None and kinds not in (
+        ["Transformer", "Pooling"],
+        ["Transformer", "Pooling", "Normalize"],
     ):
         raise InputError(
             f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
         )
-    pooling_file, file = _pooling_file(modules), next(iter(_transformer_files(directory)), "")
+    pooling_file, files = _pooling_file(modules), _transformer_files(directory)
     pooling, settings = _object(directory / pooling_file), _object(directory / SETTINGS_FILE)
-    transformer = _object(directory / file) if file else {}
+    transformer = _object(directory / files[0]) if files else {}
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
     if default is not None and default not in prompts:
         raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
-    _check(transformer, file, SUPPORTED)
+    _check(transformer, TRANSFORMER_FILES, SUPPORTED)
     _check(settings, SETTINGS_FILE, settings.keys() - {"truncate_dim"})
     modes = {key for key in pooling if key.startswith(_KEY)}
     without_prompts = set() if any(prompts.values()) else {"include_prompt"}
-    sizes = {"word_embedding_dimension", "embedding_dimension"}
-    _check(pooling, pooling_file, {*modes, *without_prompts, *sizes})
+    _check(pooling, pooling_file, {*modes, *without_prompts, *SIZES})
     length = transformer.get("max_seq_length")
     return SentenceConfig(
         _mode(pooling),
@@ -155,28 +145,28 @@ def read(directory: Path) -> SentenceConfig:
 
 def _check(settings: Mapping[str, Any], file: str, supported: set[str]) -> None:
     """Raise InputError, naming the file, for a setting that shapes a vector and is not done."""
-    dotted: dict[str, Any] = {}
-    for key, value in settings.items():
-        dotted |= (
-            {f"{key}.{name}": child for name, child in value.items()}
-            if isinstance(value, dict)
-            else {key: value}
-        )
-    for key, value in dotted.items():
-        name = key.partition(".")[0]
-        is_neutral = name.endswith(("_args", "_kwargs")) and key.rpartition(".")[2] in NEUTRAL
-        is_other_input = name == "modality_config" and key != "modality_config.text"
-        is_off = value in (None, {}, []) or (value is False and key not in EXPECTED)
-        if not (name in supported or is_neutral or is_other_input or is_off or value == EXPECTED.get(key)):
-            raise InputError(
-                f"{key} in {file} is {json.dumps(value)[:100]}, which the task does not do", OTHER_POOLING
-            )
+    for name, value in settings.items():
+        children = value if isinstance(value, dict) else {"": value}
+        for key, child in children.items():
+            dotted = f"{name}.{key}" if key else name
+            is_neutral = name.endswith(("_args", "_kwargs")) and key in NEUTRAL
+            is_other_input = name == "modality_config" and key != "text"
+            is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
+            if not (
+                name in supported or is_neutral or is_other_input or is_off or child == EXPECTED.get(dotted)
+            ):
+                raise InputError(
+                    f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do",
+                    OTHER_POOLING,
+                )
+
+
+def _existing(directory: Path, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if (directory / name).is_file())
 
 
 def _transformer_files(directory: Path) -> list[str]:
-    """List the settings of the Transformer."""
-    folder = directory / transformer_folder(directory)
-    return sorted(path.relative_to(directory).as_posix() for path in folder.glob(TRANSFORMER_FILES))
+    return sorted(path.name for path in directory.glob(TRANSFORMER_FILES))
 
 
 def _modules(directory: Path) -> list[tuple[str, str]] | None:
@@ -184,17 +174,13 @@ def _modules(directory: Path) -> list[tuple[str, str]] | None:
     path = directory / MODULES_FILE
     if not path.is_file():
         return None
-    value = read_json(path)
-    if not isinstance(value, list):
-        raise InputError(f"{MODULES_FILE} of the checkpoint is not a list")
     modules = []
-    for entry in value:
-        kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
-        if not isinstance(kind, str) or not isinstance(folder, str):
-            raise InputError(f"a module in {MODULES_FILE} of the checkpoint has no type and path")
-        if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
-            raise InputError(f"{MODULES_FILE} of the checkpoint names a place outside it: {folder[:80]!r}")
-        modules.append((kind.rpartition(".")[2], folder))
+    for entry in convert(read_json(path), list[_Module], f"{MODULES_FILE} of the checkpoint"):
+        if PurePosixPath(entry.path).is_absolute() or ".." in PurePosixPath(entry.path).parts:
+            raise InputError(
+                f"{MODULES_FILE} of the checkpoint names a place outside it: {entry.path[:80]!r}"
+            )
+        modules.append((entry.type.rpartition(".")[2], entry.path))
     return modules
 
 

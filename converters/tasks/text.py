@@ -163,12 +163,12 @@ class TextTask(Task):
         return find_checkpoint(source, self.head, self.trust_remote_code, modules=self.modules)
 
     def warnings(self, source: LocatedSource) -> Sequence[str]:
-        if _has_tokenizer(source):
+        if has_tokenizer(source.location):
             return ()
         return ("the checkpoint has no tokenizer: the version can be run on tensors only",)
 
     def check_evaluation(self, source: LocatedSource) -> None:
-        if not _has_tokenizer(source):
+        if not has_tokenizer(source.location):
             raise InputError(
                 "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read",
                 SAVE_TOKENIZER,
@@ -325,10 +325,6 @@ class TextGeneration(Task):
         license_name = read_license(source.location)
         fields |= {} if license_name is None else {"license": license_name}
         return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
-
-
-def _has_tokenizer(source: LocatedSource) -> bool:
-    return has_tokenizer(source.location / sentence_files.transformer_folder(source.location))
 
 
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:

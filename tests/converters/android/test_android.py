@@ -12,6 +12,7 @@ import pytest
 import torch
 from support.exports import export_android
 from support.progress import RecordedSteps
+from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
@@ -20,7 +21,7 @@ from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.run import self_test
 from onnxreg.converters.tasks import text
-from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint
+from onnxreg.converters.tasks.checkpoint import TOKENS
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError

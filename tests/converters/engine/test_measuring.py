@@ -122,7 +122,9 @@ def test_values_beyond_a_limit_are_refused(value: dict[str, float], asked: dict[
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
-    from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint
+    from support.tasks.checkpoints import load_checkpoint
+
+    from onnxreg.converters.tasks.checkpoint import TOKENS
 
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
-from onnxreg.converters.tasks.checkpoint import TOKENS, load_checkpoint, load_tokenizer
+from onnxreg.converters.tasks.checkpoint import TOKENS, load_tokenizer
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]

@@ -285,24 +285,3 @@ def test_prompts_that_do_not_count_are_refused(checkpoint: Path) -> None:
     (checkpoint / "config_sentence_transformers.json").write_text('{"prompts": {"query": "find: "}}')
     with pytest.raises(InputError, match="include_prompt"):
         task_catalog.find("pooling")().find(str(checkpoint))
-
-
-def test_the_layout_of_older_versions(encoder: Path, tmp_path: Path) -> None:
-    root = tmp_path / "model"
-    shutil.copytree(encoder, root / "0_Transformer")
-    say(root, {**CONFIG, "pooling_mode_cls_token": True}, ["Transformer", "Pooling", "Normalize"])
-    modules = (root / "modules.json").read_text().replace('"path": ""', '"path": "0_Transformer"')
-    (root / "modules.json").write_text(modules)
-    (root / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
-    assert subject(root, tmp_path / "out").fields["max_sequence_length"] == 12
-    graph = export(root, "pooling")
-    assert isinstance(graph, bytes)
-    feed = feed_of([[1, 1, 1, 1]])
-    states = hidden(root / "0_Transformer", feed)[:, 0]
-    np.testing.assert_allclose(run(graph, feed), states / np.linalg.norm(states), atol=1e-5)
-    with pytest.raises(InputError, match="0_Transformer") as caught:
-        task_catalog.find("pooling")().find(str(root / "0_Transformer"))
-    assert "directory above" in str(caught.value.hint)
-    before = task_catalog.find("pooling")().find(str(root)).digest
-    (root / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 11}')
-    assert task_catalog.find("pooling")().find(str(root)).digest != before
