@@ -59,7 +59,7 @@ class TaskEvaluator(ABC):
     @property
     def tokenizer(self) -> TextTokenizer:
         """The tokenizer of the checkpoint, which cuts texts to the length of the version."""
-        fast = self.subject.loaded.text_reader
+        fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 

@@ -1,11 +1,10 @@
 """The tools that shape exported bytes, by name and version, without anything of the one machine; and plug-ins of other packages."""
 
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,11 +24,7 @@ _CLASSES = {
 """Per family the extensions that pick ONNX Runtime's kernels, the widest first, by their names in Linux."""
 
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
-_KEYS = ("flags", "Features")
-"""Under which /proc/cpuinfo lists them: on x86 and on arm64."""
-
 _CPUINFO = Path("/proc/cpuinfo")
-_Folders = tuple[tuple[str, int], ...]
 
 
 def require(*modules: str) -> None:
@@ -41,22 +36,16 @@ def require(*modules: str) -> None:
 
 def refuse_missing(error: BaseException, purpose: str) -> None:
     """Raise HostError if the lack of a package is behind an error of a library, which it names."""
-    cause, causes = error, [error]
-    while cause.__cause__ is not None and cause.__cause__ not in causes:
-        cause = cause.__cause__
-        causes.append(cause)
-    for cause in causes:
-        if isinstance(cause, ModuleNotFoundError) and cause.name:
-            module = cause.name.partition(".")[0]
-            if module in EXTRA:
-                raise missing_extra(module, "export", purpose) from error
-            raise HostError(
-                f"{purpose} needs {module}, which is not installed", f"pip install {module}"
-            ) from error
-        if type(cause) is ImportError and cause.name is None:
+    cause: BaseException | None = error
+    while cause is not None:
+        module = (getattr(cause, "name", None) or "").partition(".")[0]
+        if isinstance(cause, ModuleNotFoundError) and module in EXTRA:
+            raise missing_extra(module, "export", purpose) from error
+        if isinstance(cause, ModuleNotFoundError) or (type(cause) is ImportError and not module):
             raise HostError(
                 f"{purpose} needs a package: {why(cause, 300)}", "install the package that it names"
             ) from error
+        cause = cause.__cause__
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
@@ -79,34 +68,21 @@ def tools() -> dict[str, str]:
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     """The versions of installed packages; None for one that is not."""
-    folders = _folders()
-    return {name: _version(name, folders) for name in names}
+    return {name: _version(name) for name in names}
 
 
-def distributions() -> Mapping[str, list[str]]:
-    """Map the top-level modules of installed packages to their distributions.
-
-    Reading them takes a quarter of a second, so that is done again only if a folder of `sys.path` changed.
-    """
-    return _distributions(_folders())
-
-
-@lru_cache(maxsize=1)
-def _distributions(folders: _Folders) -> Mapping[str, list[str]]:
-    return packages_distributions()
-
-
-@lru_cache(maxsize=128)
-def _version(name: str, folders: _Folders) -> str | None:
+@cache
+def _version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def _folders() -> _Folders:
-    """The folders of `sys.path`, and when each last changed, in nanoseconds."""
-    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.exists(folder))  # noqa: PTH110, PTH116
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    """Map the top-level modules of installed packages to their distributions, as they were at the first call."""
+    return packages_distributions()
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
@@ -136,7 +112,9 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
     """
     machine = platform.machine().lower()
     family = _NAMES.get(machine, machine)
-    flags = next((value.split() for key, value in _cpu_lines(cpuinfo) if key.startswith(_KEYS)), [])
+    flags = next(
+        (value.split() for key, value in _cpu_lines(cpuinfo) if key.startswith(("flags", "Features"))), []
+    )
     best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
     return f"{family}+{best}" if best else family
 

@@ -27,7 +27,7 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.converters.tasks import sentence_files
 from onnxreg.converters.tasks.sentence_files import module_files
 from onnxreg.converters.tasks.task import LocatedSource
-from onnxreg.converters.tasks.torch_weights import prefix_of, some
+from onnxreg.converters.tasks.torch_weights import some
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
@@ -64,10 +64,6 @@ class TaskHead:
     description: str
     outputs: Mapping[str, tuple[str, ...]]
     labelled: bool = False
-
-    @property
-    def auto_class(self) -> str:
-        return f"AutoModel{self.suffix}"
 
 
 ENCODER = TaskHead("", "encoder", {"last_hidden_state": (BATCH, SEQUENCE)})
@@ -119,13 +115,6 @@ class LoadedCheckpoint:
     labels: tuple[str, ...]
     source: Source
     directory: Path
-
-    @property
-    def text_reader(self) -> Any:
-        """The tokenizer; InputError without one."""
-        if self.tokenizer is None:
-            raise InputError("the checkpoint has no tokenizer, so no text can be read", SAVE_TOKENIZER)
-        return self.tokenizer
 
 
 def find_checkpoint(
@@ -294,7 +283,7 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     import transformers
 
     try:
-        model, report = getattr(transformers, head.auto_class).from_pretrained(
+        model, report = getattr(transformers, f"AutoModel{head.suffix}").from_pretrained(
             directory,
             dtype=torch.float32,
             attn_implementation="eager",
@@ -316,23 +305,9 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     hint = f"export a {head.description} that was saved after it was trained"
     own = (name for name in report["missing_keys"] if head.suffix or name.partition(".")[0] != "pooler")
     if missing := sorted(own):
-        if prefix := prefix_of(report["unexpected_keys"], missing):
-            raise InputError(
-                f"the names of the checkpoint's weights begin with {prefix}, those of the class do not",
-                "save the state dict of the module inside",
-            )
         raise InputError(f"the checkpoint has no values for {some(missing)}", hint)
     if mismatched := sorted(str(entry[0]) for entry in report["mismatched_keys"]):
         raise InputError(f"the checkpoint's shapes differ from its config for {some(mismatched)}", hint)
-    relative = read_config(directory).get("position_embedding_type")
-    if relative in ("relative_key", "relative_key_query") and not any(
-        "distance_embedding" in name for name in model.state_dict()
-    ):
-        raise InputError(
-            f"position_embedding_type in config.json is {relative}, which {type(model).__name__} of this "
-            "transformers does not compute",
-            "export it with transformers 4.57 and Optimum, then reg import the directory",
-        )
     parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
     dropped = sorted(
         name

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.graph_operators import find_schema
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -27,7 +26,6 @@ MAX_GOLDEN_VALUES = 2_000
 """Values of all inputs and outputs of one sample; a graph with more has no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
 """Of drawn runs: outputs of three rows are alike by chance too often."""
-RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
 class OnnxFileOptions(TaskOptions, title="Options"):
@@ -69,10 +67,7 @@ class OnnxFile(Task):
         check_model(model, path)
         with FirstLoader() as loader:
             loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
-        try:
-            session = load_session(path)
-        except ConversionError as error:
-            raise _not_loaded(model, error) from error
+        session = load_session(path)
         feeds = self._feeds(model, path)
         expected = [_outputs(session, feed, path.name) for feed in feeds]
         arrays = (*feeds[0].values(), *expected[0].values())
@@ -119,25 +114,6 @@ def text_files_of(path: Path) -> list[Path]:
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]
-
-
-def _not_loaded(model: Any, error: ConversionError) -> ConversionError:
-    """Return the same error, naming the operators that neither ONNX nor ONNX Runtime defines."""
-    versions = {item.domain: item.version for item in model.opset_import}
-    local = {(function.domain, function.name) for function in model.functions}
-    custom = {
-        f"{node.domain or 'ai.onnx'}:{node.op_type}"[:80]
-        for node in model.graph.node
-        if find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is None
-        and node.domain not in RUNTIME_DOMAINS
-        and (node.domain, node.op_type) not in local
-    }
-    if not custom:
-        return error
-    return ConversionError(
-        f"{error.message}: it has custom operators, {', '.join(sorted(custom)[:6])}",
-        "passes run what they change, and no operator library of others is loaded: replace these operators first",
-    )
 
 
 def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Every task by name."""
 
-import inspect
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.image_classification import ImageClassification
@@ -41,19 +40,15 @@ Those of Optimum (`default`, `*-with-past`, `causal-lm`), of pipelines in transf
 (`sentence-similarity`, `text-ranking`). Two of them mean a vector for each token elsewhere: `embeddings` in
 Transformers.js, whose callers pool it, and `sentence-similarity` in Optimum.
 """
-_OWN = (
-    FeatureExtraction,
-    Pooling,
-    QuestionAnswering,
-    TextClassification,
-    TokenClassification,
-    ImageClassification,
-    TextGeneration,
-    OnnxFile,
-)
 MIN_LIKENESS = 0.7
 """The least likeness of each word to one of a suggested name: `audio-classification` means no `token-classification`."""
-TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
+TASKS: Mapping[str, type[Task]] = {
+    task.id: task
+    for task in (
+        *(FeatureExtraction, Pooling, QuestionAnswering, TextClassification, TokenClassification),
+        *(ImageClassification, TextGeneration, OnnxFile),
+    )
+}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
@@ -76,17 +71,3 @@ def find(name: str, kind: type[Task] = Task) -> type[Task]:
             f"{''.join(near[:1])}one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory",
         )
     return task
-
-
-def table() -> str:
-    """Format every task in Markdown: the first sentence of its docstring, and its options with their defaults."""
-    lines = ["| task | what | options |", "| --- | --- | --- |"]
-    for name, task in TASKS.items():
-        text = " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
-        options = []
-        for option, field in task.Options.model_fields.items():
-            default = None if field.is_required() else field.get_default(call_default_factory=True)
-            words = {True: " yes", False: " no"}[default] if isinstance(default, bool) else f" {default}"
-            options.append(f"`{option}`{'' if default in (None, (), {}) else words}")
-        lines.append(f"| `{name}` | {text} | {', '.join(options)} |")
-    return "\n".join(lines) + "\n"

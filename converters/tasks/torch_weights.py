@@ -1,6 +1,6 @@
 """Load the weights of a torch module from a file that cannot run code; all of them must fit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,6 @@ def load_into(module: Any, path: Path) -> None:
     counts = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
     weights = {**counts, **weights}
     missing = sorted(expected.keys() - weights.keys())
-    if outer := prefix_of(weights, missing):
-        raise InputError(
-            f"{path.name} is not of this module: its names begin with {outer}",
-            "save the state dict of the module inside, or let the factory make the module around it",
-        )
 
     def kind(tensor: Any) -> tuple[object, ...]:
         layout = (tensor.layout, tensor.is_quantized, tensor.is_meta)
@@ -71,14 +66,6 @@ def load_into(module: Any, path: Path) -> None:
                 "the factory must make the module that was trained, with the same arguments",
             )
     module.load_state_dict(weights)
-
-
-def prefix_of(names: Iterable[str], missing: Sequence[str]) -> str | None:
-    """Return the prefix under which all missing names are there; None without one."""
-    for prefix in [name.removesuffix(missing[0]) for name in names if missing and name.endswith(missing[0])]:
-        if prefix.endswith(".") and {prefix + name for name in missing} <= set(names):
-            return prefix
-    return None
 
 
 def some(names: Sequence[str], most: int = 6) -> str:

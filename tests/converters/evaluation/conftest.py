@@ -64,10 +64,6 @@ class Checkpoint:
     labels: tuple[str, ...]
     source: Source
 
-    @property
-    def text_reader(self) -> Any:
-        return self.tokenizer
-
 
 class Lookup(torch.nn.Module):
     """Logits by token id, whatever stands around it."""

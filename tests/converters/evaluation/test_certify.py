@@ -224,7 +224,6 @@ def test_a_random_model_is_not_certified_against_itself(
     parent = SimpleNamespace(
         model=model,
         tokenizer=tokenizer,
-        text_reader=tokenizer,
         labels=("O", "B-NAME", "I-NAME"),
         source=Source(id="acme/random", digest=None),
     )

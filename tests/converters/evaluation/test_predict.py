@@ -85,7 +85,7 @@ def test_the_same_on_any_number_of_threads(
     texts = ["Ada meets Bo in Oslo " * count for count in range(1, 40)]
     labels = ("O", "A", "B", "C", "D")
     evaluator = evaluator_of(
-        SimpleNamespace(model=model, tokenizer=tokenizer, text_reader=tokenizer, labels=labels, source=None),
+        SimpleNamespace(model=model, tokenizer=tokenizer, labels=labels, source=None),
         510,
     )
 

@@ -41,8 +41,8 @@ def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
             ("x needs onnx_ir, which is not installed", missing_extra("", "export", "").hint),
         ),
         (
-            ModuleNotFoundError("No module", name="einops"),
-            ("x needs einops, which is not installed", "pip install einops"),
+            ModuleNotFoundError("No module named 'einops'", name="einops"),
+            ("x needs a package: No module named 'einops'", "install the package that it names"),
         ),
         (
             ImportError("T requires the SentencePiece library"),

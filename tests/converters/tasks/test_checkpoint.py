@@ -157,8 +157,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "distances": (tensor("bert.encoder.layer.0.attention.self.distance_embedding.weight"), "distance_embedding"),
     "a third layer": (tensor("bert.encoder.layer.2.output.dense.weight"), "layer.2.output.dense.weight"),
     "a part of its own": (tensor("crf.transitions"), "crf.transitions"),
-    "relative positions": (keys(position_embedding_type="relative_key_query"), "relative_key_query"),
-    "a prefix": (prefixed, " net.,"),
+    "a prefix": (prefixed, "no values for"),
     "a number of architectures": (keys(architectures=5), "architectures in config.json"),
     "one text of architectures": (keys(architectures="BertForTokenClassification"), "architectures in config.json"),
     "numbers for names": (keys(architectures=[5]), "architectures in config.json"),
@@ -345,6 +344,3 @@ def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) 
         (checkpoint / name).unlink()
     loaded = load_checkpoint(str(checkpoint), "acme/tiny", TOKENS)
     assert loaded.tokenizer is None
-    with pytest.raises(InputError, match="no text can be read") as caught:
-        _ = loaded.text_reader
-    assert "save_pretrained" in str(caught.value.hint)
