@@ -86,10 +86,6 @@ class EvaluationPlan:
 
     def warnings(self) -> list[str]:
         """The reasons for which the suite gives no verdict, or another than was meant."""
-        groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
-        items = (
-            relabel(self.suite.items, self.request.label_map) if self.request.label_map else self.suite.items
-        )
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"
@@ -97,8 +93,21 @@ class EvaluationPlan:
         ]
         for judged in self.metrics:
             with blame_metric(judged.metric.id):
-                messages += judged.metric.warnings(items, groups, judged.settings)
-        return messages
+                messages += judged.metric.warnings(self._items, judged.settings)
+        return [*messages, *self.obstacles()]
+
+    def obstacles(self) -> Iterator[str]:
+        """Yield the reasons for which nothing can be certified on the suite."""
+        groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
+        for judged in self.metrics:
+            with blame_metric(judged.metric.id):
+                yield from judged.metric.obstacles(self._items, groups, judged.settings)
+
+    @property
+    def _items(self) -> Sequence[Any]:
+        """The items with the labels that the request maps their own to."""
+        label_map = self.request.label_map
+        return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
     def name(self, metric: str) -> str:
         """The name of a metric's value in the checks of a manifest."""

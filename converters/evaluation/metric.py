@@ -240,8 +240,12 @@ class Metric(ABC):
         """Facts about a suite that the rule needs, recorded with the verdict."""
         return {}
 
-    def warnings(self, items: Sequence[Any], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the reasons, by the suite alone, for which a verdict is impossible or hangs on a single item."""
+    def warnings(self, items: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the reasons, by the suite alone, for which a verdict hangs on a single item."""
+        return iter(())
+
+    def obstacles(self, items: Sequence[Any], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the reasons, by the suite alone, for which nothing can be certified."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"

@@ -384,22 +384,22 @@ class CharacterRecall(SpanMetric):
             )
         MinimumEvidence.read(settings)
 
-    def warnings(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        least, characters, spans = MinimumEvidence.read(settings).gold_chars, Counter[str](), Counter[str]()
-        for span in (span for item in items for span in item.spans):
-            characters[span.label] += span.end - span.start
-            spans[span.label] += 1
-        unjudged = sorted(label for label, count in characters.items() if count < least)
-        few = sorted(label for label, n in spans.items() if n < MIN_GOLD_SPANS and label not in unjudged)
-        if unjudged:
-            yield (
-                f"the suite has fewer than {least} gold characters of {listing(unjudged)}: what they lose cannot be "
-                "judged, so nothing can be certified"
-            )
-        if few:
+    def warnings(self, items: Sequence[Fixture], settings: Mapping[str, Any]) -> Iterator[str]:
+        spans = Counter(span.label for item in items for span in item.spans)
+        if few := sorted(label for label, count in spans.items() if count < MIN_GOLD_SPANS):
             yield (
                 f"the suite has fewer than {MIN_GOLD_SPANS} gold spans of {listing(few)}: one lost span is a loss of the "
                 "limit, so the verdict may be unclear; --dry-run judges without publishing"
+            )
+
+    def obstacles(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
+        least, characters = MinimumEvidence.read(settings).gold_chars, Counter[str]()
+        for span in (span for item in items for span in item.spans):
+            characters[span.label] += span.end - span.start
+        if few := sorted(label for label, count in characters.items() if count < least):
+            yield (
+                f"the suite has fewer than {least} gold characters of {listing(few)}: what they lose cannot be judged, so "
+                "nothing can be certified"
             )
 
     def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:

@@ -133,10 +133,10 @@ def test_without_a_second_suite_the_groups_are_split_and_the_halves_are_recorded
     assert certificate["metrics"][0]["samples"] == 220
 
 
-def test_a_half_that_is_too_small_certifies_nothing(
+def test_a_half_that_is_too_small_is_refused_before_any_work(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
-    with pytest.raises(ConversionError, match=r"none of 1 candidates passes .*independent items"):
+    with pytest.raises(InputError, match=r"half of the suite to choose on .*150 independent items"):
         search(write_suite("suite.jsonl", count=300), candidates=["fp16"])
 
 
