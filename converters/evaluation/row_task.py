@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.suite import COUNTS_TWICE, Suite, Unique, Word, load, numbered, read_bytes
+from onnxreg.converters.evaluation.suite import Suite, Word, check_unique, load, numbered, read_bytes
 from onnxreg.converters.evaluation.text_tasks import ModelInput, TaskEvaluator, numbers, plain
 from onnxreg.converters.evaluation.tokens import TextTokenizer, load_tokenizer
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
@@ -226,6 +226,8 @@ def _integer(value: Any, name: str, path: Path) -> int | None:
 
 
 def _check_repeated(items: Sequence[LabelledRow], path: Path, kind: str) -> None:
-    unique = Unique(f"the same {kind}", COUNTS_TWICE)
-    for number, item in enumerate(items, start=1):
-        unique.add(item.texts or content(item.feed), f"evaluation suite {path}, {kind} {number}")
+    contents = {
+        f"evaluation suite {path}, {kind} {number}": item.texts or content(item.feed)
+        for number, item in enumerate(items, start=1)
+    }
+    check_unique(contents, f"the same {kind}")

@@ -9,7 +9,7 @@ model as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_
 import codecs
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -116,8 +116,7 @@ class Suite:
 
 
 def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False) -> Suite:
-    """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line, also with a byte order
-    mark.
+    """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line in a `.jsonl` file.
 
     Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, which is
     where it is from: `synthetic` or another word.
@@ -130,54 +129,45 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
     by its contents, for what is malformed.
     """
     data = read_bytes(path)
-    items: list[Any] = []
+    items: dict[str, Any] = {}
+    ids: dict[str, str] = {}
     groups: list[str | int | None] = []
-    ids, contents = Unique("its id", "ids are unique in a suite"), Unique("the same item", COUNTS_TWICE)
     sources: set[bool | None] = set()
     for position, row in _rows(data, path):
-        items.append(read_item(row, position))
+        items[position] = read_item(row, position)
         identity, group = _first(row, ID_KEYS), row.get("group")
         for key, value in (("id", identity), ("group", group)):
             if value is not None and type(value) not in (str, int):
                 raise InputError(f"{position}: `{key}` is neither text nor an integer")
         if identity is not None:
-            ids.add(str(identity), position)
-        if distinct:
-            contents.add(items[-1], position)
+            ids[position] = str(identity)
         groups.append(group)
         metadata = row.get("metadata")
         source = metadata.get("source") if isinstance(metadata, dict) else None
         word = source.strip() if isinstance(source, str) else ""
         sources.add("synthetic" in word.lower() if word else None)
+    check_unique(ids, "its id", "ids are unique in a suite")
+    if distinct:
+        check_unique(items, "the same item")
     synthetic = True if True in sources else False if sources == {False} else None
-    return Suite(Digest.of(data), tuple(items), numbered(groups, path), synthetic)
+    return Suite(Digest.of(data), tuple(items.values()), numbered(groups, path), synthetic)
 
 
-COUNTS_TWICE = "leave one out: an item that counts twice makes an interval too narrow"
-
-
-class Unique:
-    """Values that may each occur once; `name` and `hint` are for the error of a second one."""
-
-    def __init__(self, name: str, hint: str) -> None:
-        self._name, self._hint = name, hint
-        self._positions: dict[Hashable, str] = {}
-
-    def add(self, value: Hashable, position: str) -> None:
-        """Raise InputError if the value was there before."""
-        first = self._positions.setdefault(value, position)
-        if first is not position:
-            raise InputError(
-                f"{position}: {self._name} was used before, at {first.rpartition(', ')[2]}", self._hint
-            )
+def check_unique(
+    values: Mapping[str, Hashable],
+    name: str,
+    hint: str = "leave one out: an item that counts twice makes an interval too narrow",
+) -> None:
+    """Raise InputError for a value that occurs at two positions. `name` says what it is."""
+    first: dict[Hashable, str] = {}
+    for position, value in values.items():
+        if first.setdefault(value, position) is not position:
+            before = first[value].rpartition(", ")[2]
+            raise InputError(f"{position}: {name} was used before, at {before}", hint)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read the file of a suite.
-
-    Raises NotFoundError if it is missing, InputError if it is not a regular file or is too large, HostError if it
-    cannot be read.
-    """
+    """Read the file of a suite; for errors see `read_given`."""
     return read_given(path, "evaluation suite", limit=MAX_BYTES)
 
 
@@ -195,11 +185,8 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each item with the words that name its place."""
-    suite = f"evaluation suite {path}"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError(f"{suite} is UTF-16", "save it as UTF-8")
-    data = data.removeprefix(codecs.BOM_UTF8)
-    if path.suffix.lower() == ".jsonl" or _is_lines(data):
+    suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
+    if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
         rows: Any = ((position, _decode(line, position)) for position, line in lines if line.strip())
     else:
@@ -208,24 +195,13 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(items, list):
             raise InputError(
                 f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
-                "write a list, or one item per line",
+                "write a list, or one item per line in a .jsonl file",
             )
         rows = ((f"{suite}, item {number}", item) for number, item in enumerate(items, start=1))
     for position, row in rows:
         if not isinstance(row, dict):
             raise InputError(f"{position}: not an object")
         yield position, row
-
-
-def _is_lines(data: bytes) -> bool:
-    """Return True if the first of several lines is an object by itself."""
-    first, _, others = data.lstrip().partition(b"\n")
-    if not others.strip():
-        return False
-    try:
-        return isinstance(canonical.decode(first, "", MAX_BYTES), dict)
-    except InputError:
-        return False
 
 
 def _decode(data: bytes, label: str) -> Any:
@@ -254,10 +230,15 @@ def match_labels(
 
     Raises InputError if a person maps to a label that the model does not have, or leaves out one that it has.
     """
-    aliases = _aliases() if request.label_names == "openmed" else {}
+    names = openmed_names() if request.label_names == "openmed" else {}
+    aliases = {_plain(word): name for name, words in names.items() for word in words}
+
+    def canonical_name(label: str) -> str:
+        return _plain(aliases.get(_plain(label), label))
+
     spelled: dict[str, list[str]] = {}
     for label in labels:
-        spelled.setdefault(_canonical(label, aliases), []).append(label)
+        spelled.setdefault(canonical_name(label), []).append(label)
     gold = Counter(span.label for item in items for span in item.spans)
     for name, target in request.label_map.items():
         if target is None and name in labels:
@@ -275,7 +256,7 @@ def match_labels(
                 f"the label map gives {name[:80]} the label {target[:80]}, which the model does not have",
                 suggest(target, labels),
             )
-        same = [target] if name in request.label_map else spelled.get(_canonical(name, aliases), [])
+        same = [target] if name in request.label_map else spelled.get(canonical_name(name), [])
         matched |= {name: same[0]} if len(same) == 1 else {}
     excluded = {name: gold[name] for name in sorted(gold) if request.label_map.get(name, name) is None}
     facts: dict[str, Any] = {"label_map": matched} if matched else {}
@@ -285,37 +266,27 @@ def match_labels(
 
 def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:
     """Give spans the labels of a map; those of None are left out, and two that overlap under one label are one."""
-    return [replace(item, spans=_relabel(item.spans, names)) for item in items]
-
-
-def _relabel(spans: Iterable[TextSpan], names: Mapping[str, str | None]) -> tuple[TextSpan, ...]:
-    renamed = [
-        replace(span, label=label)
-        for span in spans
-        if (label := names.get(span.label, span.label)) is not None
-    ]
-    merged: list[TextSpan] = []
-    for span in sorted(renamed, key=lambda span: (span.label, span.start)):
-        last = merged[-1] if merged else None
-        if last is not None and last.label == span.label and span.start < last.end:
-            merged[-1] = replace(last, end=max(last.end, span.end))
-        else:
-            merged.append(span)
-    return tuple(merged)
+    relabelled = []
+    for item in items:
+        renamed = [
+            replace(span, label=label)
+            for span in item.spans
+            if (label := names.get(span.label, span.label)) is not None
+        ]
+        merged: list[TextSpan] = []
+        for span in sorted(renamed, key=lambda span: (span.label, span.start)):
+            if merged and merged[-1].label == span.label and span.start < merged[-1].end:
+                merged[-1] = replace(merged[-1], end=max(merged[-1].end, span.end))
+            else:
+                merged.append(span)
+        relabelled.append(replace(item, spans=tuple(merged)))
+    return relabelled
 
 
 def openmed_names() -> dict[str, list[str]]:
     """OpenMed's names with their other spellings; a name that is not there has one spelling."""
     value: dict[str, list[str]] = json.loads(Path(__file__).with_name("openmed_labels.json").read_bytes())
     return value
-
-
-def _aliases() -> dict[str, str]:
-    return {_plain(word): name for name, words in openmed_names().items() for word in words}
-
-
-def _canonical(label: str, aliases: Mapping[str, str]) -> str:
-    return _plain(aliases.get(_plain(label), label))
 
 
 def _plain(label: str) -> str:

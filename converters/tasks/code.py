@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -39,11 +39,10 @@ _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 
 @dataclass(frozen=True)
 class Factory:
-    """A function by name in a module of this machine. `paths` is where its imports are looked for first;
-    `is_file` whether it was named by the path of its file.
+    """A function by name in a module of this machine. Its imports are looked for in `paths` first.
 
-    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole
-    package that it is in. An installed function has none.
+    `is_file`: it was named by the path of its file. `files` are the Python files that its digest is over, by their names in
+    it: that of the module, or of the whole package that it is in. An installed function has none.
     """
 
     module: str
@@ -77,25 +76,29 @@ class Factory:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
         digests = {name: digest_file(path) for name, path in self.files.items()}
-        single = next(iter(digests.values())) if len(digests) == 1 else None
-        return Code(name=self.name, digest=single or directory_digest(digests))
+        (*others, one) = digests.values()
+        return Code(name=self.name, digest=directory_digest(digests) if others else one)
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The installed packages that its files import by name, or that it is in; a file that is not Python has none."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
-            try:
-                nodes = list(ast.walk(ast.parse(path.read_bytes())))
-            except (SyntaxError, ValueError, MemoryError, RecursionError):
-                continue
-            for node in nodes:
+            for node in _nodes(path) or ():
                 if isinstance(node, ast.Import):
                     imported |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
                     imported.add(node.module.partition(".")[0])
         installed = distributions()
         return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
+
+
+def _nodes(file: Path) -> list[ast.AST] | None:
+    """The parts of a Python file; None if it is not valid, or nested too deeply."""
+    try:
+        return list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
 
 
 def is_factory(source: str) -> bool:
@@ -123,7 +126,10 @@ def find(source: str, *places: Path) -> Factory:
     top, *_ = names = module.split(".")
     if not all(part.isidentifier() for part in names):
         raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
-    spec = root = PathFinder.find_spec(top, paths) or _installed(top)
+    spec = root = PathFinder.find_spec(top, paths)
+    if spec is None:
+        with suppress(ValueError):
+            spec = root = importlib.util.find_spec(top)
     for depth in range(2, len(names) + 1):
         inside = spec.submodule_search_locations if spec is not None else None
         spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
@@ -160,13 +166,6 @@ def find_recorded(name: str, folder: Path) -> Factory:
     return factory
 
 
-def _installed(top: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(top)
-    except ValueError:
-        return None
-
-
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
 
@@ -189,9 +188,9 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
                 if (path := Path(frame.filename).resolve()) in names
             ]
             reason = (str(error).strip() or "no message").splitlines()[0][:300]
-            where = lines[-1] if lines else ""
+            position = lines[-1] if lines else ""
             raise ConversionError(
-                f"the factory {factory.name} raised {type(error).__name__}{where}: {reason}"
+                f"the factory {factory.name} raised {type(error).__name__}{position}: {reason}"
             ) from error
     if not isinstance(module, torch.nn.Module):
         raise InputError(
@@ -269,11 +268,10 @@ class Consent:
         """
         if source is not None and source == self.source:
             return
-        if factory.label is not None:
-            _check_defined(factory.file, factory.label, factory.function)
         name = description = factory.name
         names = {name}
         if factory.label is not None:
+            _check_defined(factory.file, factory.label, factory.function)
             file, here, folder = factory.file.resolve(), Path(factory.label), Path.cwd()
             names = {factory.label, str(file)}
             names |= {f"{path}:{factory.function}" for path in names}
@@ -282,9 +280,7 @@ class Consent:
                 short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
             name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
         if self.names.isdisjoint(names):
-            text = json.dumps(arguments, default=str) if arguments else ""
-            text = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-            given = f", called with {text}" if text else ""
+            given = f", called with {json.dumps(arguments, default=str)[:MAX_SHOWN]}" if arguments else ""
             raise InputError(
                 f"{description} is code{given}, which runs only if you allow it",
                 f"read it, then pass --allow-code {name}",
@@ -296,14 +292,9 @@ NO_CONSENT = Consent()
 
 def _check_defined(file: Path, label: str, function: str) -> None:
     """Raise InputError, before anything runs, unless a file has a `def` or `class` of this name, and is not nested too deeply."""
-    try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{label} is not valid Python") from error
-    except (MemoryError, RecursionError) as error:
-        raise InputError(
-            f"{label} cannot be parsed: it is nested too deeply", "look at who made it"
-        ) from error
+    nodes = _nodes(file)
+    if nodes is None:
+        raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
     if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == function for node in nodes):
         raise InputError(
             f"{label} does not define {function}, by def or class",

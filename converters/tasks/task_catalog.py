@@ -13,7 +13,7 @@ from onnxreg.converters.tasks.text import (
     TextGeneration,
     TokenClassification,
 )
-from onnxreg.schema.core.errors import InputError, nearest
+from onnxreg.schema.core.errors import InputError, suggest
 
 ALIASES: Mapping[str, str] = {
     alias: task
@@ -40,8 +40,6 @@ Those of Optimum (`default`, `*-with-past`, `causal-lm`), of pipelines in transf
 (`sentence-similarity`, `text-ranking`). Two of them mean a vector for each token elsewhere: `embeddings` in
 Transformers.js, whose callers pool it, and `sentence-similarity` in Optimum.
 """
-MIN_LIKENESS = 0.7
-"""The least likeness of each word to one of a suggested name: `audio-classification` means no `token-classification`."""
 TASKS: Mapping[str, type[Task]] = {
     task.id: task
     for task in (
@@ -54,20 +52,16 @@ TASKS: Mapping[str, type[Task]] = {
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
     """Return the task of a name, its own or an alias; case and underscores do not matter.
 
-    InputError for an unknown one suggests the nearest name of a kind, and lists the tasks of that kind.
+    InputError for an unknown one suggests the nearest name of a kind, or lists the tasks of that kind.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
         tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
-        aliases = [alias for alias, own in ALIASES.items() if own in tasks]
-        near = [
-            f"did you mean {candidate}? "
-            for candidate in nearest(typed, [*tasks, *aliases])
-            if all(nearest(word, candidate.split("-"), MIN_LIKENESS) for word in typed.split("-"))
-        ]
+        names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
+        near = suggest(typed, names, f"one of: {', '.join(tasks)}", least=0.85)
         raise InputError(
             f"no task is called {name[:80]!r}",
-            f"{''.join(near[:1])}one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory",
+            f"{near}; for another, export with Optimum, then reg import the directory",
         )
     return task

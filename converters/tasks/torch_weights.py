@@ -92,18 +92,17 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"{path.name} is not a checkpoint of tensors alone, or it is cut short",
             "copy it again; a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)",
         ) from error
-    wrapped = value if isinstance(value, Mapping) else {}
-    keys = [key for key in (*WRAPPER_KEYS, *AVERAGED_KEYS) if isinstance(wrapped.get(key), Mapping)]
+    weights = value if isinstance(value, Mapping) else {}
+    keys = [key for key in (*WRAPPER_KEYS, *AVERAGED_KEYS) if isinstance(weights.get(key), Mapping)]
     if averages := [key for key in keys[1:] if key in AVERAGED_KEYS]:
         raise InputError(
             f"{path.name} holds weights under {keys[0]}, and an average of them under {averages[0]}",
             f"save the ones to export: torch.save(torch.load({path.name!r})[{averages[0]!r}], 'weights.pth')",
         )
-    weights = wrapped[keys[0]] if keys else wrapped
-    is_named = all(
+    weights = weights[keys[0]] if keys else weights
+    if not weights or not all(
         isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in weights.items()
-    )
-    if not weights or not is_named:
+    ):
         raise InputError(
             f"{path.name} holds no tensors by name alone",
             f"torch.save(module.state_dict(), FILE): at the top, or under {', '.join(WRAPPER_KEYS)}",

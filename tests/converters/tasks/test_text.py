@@ -98,7 +98,7 @@ def test_the_page_lists_every_alias() -> None:
 def test_a_mistyped_name_gets_the_nearest(typed: str, near: str) -> None:
     with pytest.raises(InputError, match=f"no task is called '{typed}'") as caught:
         task_catalog.find(typed, TextTask)
-    assert str(caught.value.hint).startswith(f"did you mean {near}? one of: feature-extraction, pooling, ")
+    assert str(caught.value.hint).startswith(f"did you mean {near}")
 
 
 @pytest.mark.parametrize(
