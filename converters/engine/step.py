@@ -11,8 +11,8 @@ from onnxreg.converters.engine.steps import StepNode
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.model_builder import sample_steps
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.causal_model import sample_steps
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file

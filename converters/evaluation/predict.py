@@ -19,8 +19,8 @@ import numpy as np
 from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TaskEvaluator
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes import conversion
-from onnxreg.converters.passes.tools import causal_model, samples
+from onnxreg.converters.passes import conversion, model_builder
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError, why
@@ -125,8 +125,7 @@ def parent_runner(
         with conversion.runner(start) as run:
             yield Runner(_checked(run), _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():
-        with causal_model.torch_runner(start, trust_remote_code) as run:
-            yield Runner(_checked(run))
+        yield Runner(_checked(model_builder.torch_run(start, trust_remote_code)))
     else:
         yield artifact_runner(start, per_token)
 
@@ -153,13 +152,13 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
-    past = [item for name, item in takes.items() if name.startswith(causal_model.PAST)]
-    head_size = causal_model.settings_of(path).head_size if past else 0
+    past = [item for name, item in takes.items() if name.startswith(model_builder.PAST)]
+    head_size = model_builder.settings_of(path)[1] if past else 0
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
 
     def run(feed: Feed) -> Mapping[str, Any]:
         if past:
-            feed = causal_model.step_inputs(feed["input_ids"], takes.values(), head_size)
+            feed = model_builder.step_inputs(feed["input_ids"], takes.values(), head_size)
         if unknown := sorted(takes.keys() - feed.keys()):
             raise ConversionError(
                 f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"

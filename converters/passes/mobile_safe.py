@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
-from onnxreg.converters.passes import base
+from onnxreg.converters.passes.base import Facts, Pass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError
 
@@ -19,7 +19,7 @@ SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
 """TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
 
 
-class MobileSafeRewrite(base.Pass[Any, Any]):
+class MobileSafeRewrite(Pass[Any, Any]):
     """Replace operators outside the mobile-safe set by equal expressions inside it.
 
     A node without a rewrite, or whose types do not allow one, stays as it is and is reported as `unsupported`.
@@ -33,7 +33,7 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
         if opset is None or opset < 15:
             raise ConversionError(f"MobileSafeRewrite needs opset 15 or later, the graph has {opset}")
 
-    def observe(self, subject: Any) -> Mapping[str, Any]:
+    def observe(self, subject: Any) -> Facts:
         return {"operators": graph.count_operators(subject), "outputs": _outputs(subject)}
 
     def apply(self, subject: Any) -> Any:
@@ -47,7 +47,7 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
         graph.clear_value_info(subject)
         return subject
 
-    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         if _outputs(after) != before["outputs"]:
             raise ConversionError("MobileSafeRewrite changed the outputs of the graph")
         operators = graph.count_operators(after)
@@ -82,7 +82,7 @@ def _rewrite(body: Any, values: Mapping[str, Any]) -> None:
         is_open = any(entry.ref_attr_name for entry in node.attribute)
         rewrite = REWRITES.get(node.op_type) if graph.is_standard(node) and not is_open else None
         emitter = Emitter(node, values, constants)
-        if rewrite is None or rewrite(emitter) is False:
+        if rewrite is None or rewrite(emitter, *node.input) is False:
             nodes.append(node)
             continue
         emitter.nodes[-1].output[0] = node.output[0]
@@ -103,7 +103,7 @@ class Emitter:
         self.node = node
         self.nodes: list[Any] = []
         self.constants = constants
-        self._values = values
+        self._types = {name: value.type.tensor_type for name, value in values.items()}
 
     def op(self, name: str, *inputs: str, **attributes: Any) -> str:
         """Append an operator of one output and return the name of that output."""
@@ -121,41 +121,21 @@ class Emitter:
         tensor = onnx.numpy_helper.from_array(np.asarray(values, dtype=np.int64), "value")
         return self.op("Constant", value=tensor)
 
-    def element(self, value: str) -> int | None:
-        """The TensorProto element type of a value, None if it is not known."""
-        info = self._values.get(value)
-        return (info.type.tensor_type.elem_type or None) if info is not None else None
+    def element(self, value: str) -> int:
+        """The TensorProto element type of a value, 0 if it is not known."""
+        return self._types[value].elem_type if value in self._types else 0
 
     def rank(self, value: str) -> int | None:
         """The number of axes of a value, None if it is not known."""
-        info = self._values.get(value)
-        if info is None or not info.type.tensor_type.HasField("shape"):
-            return None
-        return len(info.type.tensor_type.shape.dim)
+        kind = self._types.get(value)
+        return len(kind.shape.dim) if kind is not None and kind.HasField("shape") else None
 
     def has_no_nan(self, *values: str) -> bool:
         """Return True if every value is known to be of an integer type."""
         return all(self.element(value) in INTEGERS for value in values)
 
 
-def greater(emit: Emitter) -> None:
-    """a > b is b < a, NaN included: both are false."""
-    a, b = emit.node.input
-    emit.op("Less", b, a)
-
-
-def greater_or_equal(emit: Emitter) -> None:
-    """a >= b."""
-    a, b = emit.node.input
-    _less_or_equal(emit, b, a)
-
-
-def less_or_equal(emit: Emitter) -> None:
-    """a <= b."""
-    _less_or_equal(emit, *emit.node.input)
-
-
-def _less_or_equal(emit: Emitter, a: str, b: str) -> None:
+def less_or_equal(emit: Emitter, a: str, b: str) -> None:
     """not b < a, but if NaN may occur a < b or a = b, since every comparison with NaN is false."""
     if emit.has_no_nan(a, b):
         emit.op("Not", emit.op("Less", b, a))
@@ -163,46 +143,28 @@ def _less_or_equal(emit: Emitter, a: str, b: str) -> None:
         emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b))
 
 
-def is_nan(emit: Emitter) -> None:
-    """NaN alone differs from itself."""
-    (x,) = emit.node.input
-    emit.op("Not", emit.op("Equal", x, x))
-
-
-def maximum(emit: Emitter) -> bool:
-    """max over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
-    return _fold(emit, lambda a, b: emit.op("Less", a, b))
-
-
-def minimum(emit: Emitter) -> bool:
-    """min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
-    return _fold(emit, lambda a, b: emit.op("Less", b, a))
-
-
-def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> bool:
-    result, *others = emit.node.input
-    if not {emit.element(value) for value in emit.node.input} & SELECTABLE:
+def extreme(emit: Emitter, inputs: Sequence[str], is_maximum: bool) -> bool:
+    """max or min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
+    result, *others = inputs
+    if not {emit.element(value) for value in inputs} & SELECTABLE:
         return False
     if not others:
         emit.op("Identity", result)
-    is_exact = emit.has_no_nan(*emit.node.input)
     for other in others:
-        second = takes_second(result, other)
-        if not is_exact:
+        second = emit.op("Less", *((result, other) if is_maximum else (other, result)))
+        if not emit.has_no_nan(*inputs):
             second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))
         result = emit.op("Where", second, other, result)
     return True
 
 
-def flatten(emit: Emitter) -> bool:
+def flatten(emit: Emitter, x: str) -> bool:
     """Flatten(x, k) is Reshape(x, [d0 * ... * d(k-1), -1]); the leading product is read from the shape of x."""
-    (x,) = emit.node.input
-    axis, rank = graph.attribute(emit.node, "axis", 1), emit.rank(x)
-    if axis < 0 and rank is None:
+    axis = graph.attribute(emit.node, "axis", 1)
+    if axis < 0:
         return False
-    axis += (rank or 0) if axis < 0 else 0
     if axis < 2:
-        emit.op("Reshape", x, emit.const([1, -1] if axis == 0 else [0, -1]))
+        emit.op("Reshape", x, emit.const([0, -1] if axis else [1, -1]))
         return True
     shape = emit.op("Shape", x)
     outer = emit.op("Gather", shape, emit.const([0]))
@@ -212,37 +174,34 @@ def flatten(emit: Emitter) -> bool:
     return True
 
 
-def cumulative_sum(emit: Emitter) -> bool:
-    """CumSum over the last axis is x @ T with T[i, j] = 1 where i <= j (i < j exclusive, i and j swapped in reverse).
+def cumulative_sum(emit: Emitter, x: str, axis_name: str) -> bool:
+    """CumSum over the last axis is x @ T with T[i, j] = 1 where i <= j.
 
     For integers only: there the sum is exact, while a float's infinity or NaN would spread through the product.
     """
-    x, axis_name = emit.node.input
     axis, rank, element = emit.constants.get(axis_name), emit.rank(x), emit.element(x)
     if axis is None or rank is None or element not in (6, 7) or int(axis.reshape(-1)[0]) % rank != rank - 1:
+        return False
+    if graph.attribute(emit.node, "reverse", 0) or graph.attribute(emit.node, "exclusive", 0):
         return False
     size = emit.op("Shape", x, start=rank - 1)
     limit = emit.op("Squeeze", size, emit.const([0]))
     steps = emit.op("Range", emit.const(0), limit, emit.const(1))
     row = emit.op("Unsqueeze", steps, emit.const([1]))
     column = emit.op("Unsqueeze", steps, emit.const([0]))
-    if graph.attribute(emit.node, "reverse", 0):
-        row, column = column, row
-    if graph.attribute(emit.node, "exclusive", 0):
-        reaches = emit.op("Less", row, column)
-    else:
-        reaches = emit.op("Not", emit.op("Less", column, row))
+    reaches = emit.op("Not", emit.op("Less", column, row))
     emit.op("MatMul", x, emit.op("Cast", reaches, to=element))
     return True
 
 
-REWRITES: dict[str, Callable[[Emitter], bool | None]] = {
+REWRITES: dict[str, Callable[..., Any]] = {
     "CumSum": cumulative_sum,
     "Flatten": flatten,
-    "Greater": greater,
-    "GreaterOrEqual": greater_or_equal,
-    "IsNaN": is_nan,
+    "Greater": lambda emit, a, b: emit.op("Less", b, a),
+    "GreaterOrEqual": lambda emit, a, b: less_or_equal(emit, b, a),
+    "IsNaN": lambda emit, x: emit.op("Not", emit.op("Equal", x, x)),
     "LessOrEqual": less_or_equal,
-    "Max": maximum,
-    "Min": minimum,
+    "Max": lambda emit, *inputs: extreme(emit, inputs, True),
+    "Min": lambda emit, *inputs: extreme(emit, inputs, False),
 }
+"""By operator. NaN alone differs from itself, and every comparison with it is false, so that a > b is b < a."""

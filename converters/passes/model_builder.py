@@ -1,30 +1,32 @@
-"""`ModelBuilder`: a decoder checkpoint to the files that onnxruntime-genai generates text with."""
+"""`ModelBuilder`: a decoder checkpoint to the files that onnxruntime-genai generates text with; both of them run."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.facts import inspect_onnx, weight_type
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
-from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes.base import Facts, Pass, PassParams
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.runtime.sessions import load_session, one_torch_thread
 from onnxreg.converters.source.scrub import read_json, scrub_file
 from onnxreg.converters.source.source_files import GENAI_CONFIG, weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH = "model.onnx"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-SAMPLE_TOKENS = 6
+PAST = "past_key_values"
+"""Prefix of the inputs with keys and values."""
+SAMPLE_TOKENS, SAMPLE_LENGTHS = 6, (4, 12)
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
@@ -39,16 +41,14 @@ _LOCAL = ("is_local", "local_files_only")
 """The keys of a tokenizer's files that say that it was loaded from a directory."""
 
 
-@dataclass(frozen=True)
-class Decoder:
+class Decoder(NamedTuple):
     """A checkpoint directory of a causal language model, and the directory, not there yet, that files go to."""
 
     checkpoint: Path
     target: Path
 
 
-@dataclass(frozen=True)
-class Generator:
+class Generator(NamedTuple):
     """The directory that holds what was written, and the names of the files."""
 
     directory: Path
@@ -71,18 +71,19 @@ def peak_memory(checkpoint: Path) -> int | None:
     return LIBRARY_BYTES + PARAMETER_BYTES * parameters if parameters else None
 
 
-class ModelBuilderParams(base.PassParams, title="Params"):
+class ModelBuilderParams(PassParams, title="Params"):
     precision: Literal["int4", "int8", "fp16", "fp32"]
     int4_block_size: Literal[16, 32, 64, 128, 256] = 32
     int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
 
-class ModelBuilder(base.Pass[Decoder, Generator]):
+class ModelBuilder(Pass[Decoder, Generator]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
     With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what
-    `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the graph are compared with the checkpoint's in PyTorch on seeded tokens, the
-    last of which is a step of its own, behind the others' keys and values. Shapes that the builder states of values
+    `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the
+    graph are compared with the checkpoint's in PyTorch on seeded tokens, the last of which is a step of its own, behind the
+    others' keys and values. Shapes that the builder states of values
     inside the graph are dropped: in float16 they are those of a graph without a past, and ONNX Runtime believes them.
     """
 
@@ -90,7 +91,6 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
     version = 4
     takes = "checkpoint"
     tools = ("onnxruntime-genai",)
-
     Params = ModelBuilderParams
 
     def requires(self, subject: Decoder) -> None:
@@ -102,7 +102,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         if subject.target.exists():
             raise InputError(f"{subject.target.name} exists already")
 
-    def observe(self, subject: Decoder) -> Mapping[str, Any]:
+    def observe(self, subject: Decoder) -> Facts:
         return {"checkpoint": subject.checkpoint}
 
     def apply(self, subject: Decoder) -> Generator:
@@ -123,7 +123,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
             built.rename(subject.target)
         return Generator(subject.target, files)
 
-    def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
+    def ensures(self, before: Facts, after: Generator) -> dict[str, Any]:
         facts, precision = inspect_onnx(after.directory / GRAPH), self.params.precision
         if weight_type(facts.precision) != WEIGHTS[precision]:
             raise ConversionError(f"asked for {precision}, got weights of {facts.precision}")
@@ -158,25 +158,22 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def _blocks(self, path: Path) -> dict[str, int]:
         """`block_size` and `accuracy_level` of the quantized weights; ConversionError if they are not as requested."""
+        nodes = [node for body in containers(load_onnx(path)) for node in body.node]
         requested = {
-            "bits": BITS[self.params.precision],
-            "block_size": self.params.int4_block_size,
-            "accuracy_level": self.params.int4_accuracy_level,
+            "bits": (BITS[self.params.precision], BLOCK_OPERATORS, 4),
+            "block_size": (self.params.int4_block_size, BLOCK_OPERATORS, 0),
+            "accuracy_level": (self.params.int4_accuracy_level, ("MatMulNBits",), 0),
         }
-        values_of: dict[str, set[int]] = {name: set() for name in requested}
-        for node in (node for body in containers(load_onnx(path)) for node in body.node):
-            if node.op_type in BLOCK_OPERATORS:
-                values_of["bits"].add(graph.attribute(node, "bits", 4))
-                values_of["block_size"].add(graph.attribute(node, "block_size", 0))
-            if node.op_type == "MatMulNBits":
-                values_of["accuracy_level"].add(graph.attribute(node, "accuracy_level", 0))
-        for name, value in requested.items():
-            if len(values_of[name]) != 1 or value not in (None, *values_of[name]):
-                values = " and ".join(map(str, sorted(values_of[name]))) or "none"
+        result = {}
+        for name, (value, operators, default) in requested.items():
+            values = {graph.attribute(node, name, default) for node in nodes if node.op_type in operators}
+            if len(values) != 1 or value not in (None, *values):
+                built = " and ".join(map(str, sorted(values))) or "none"
                 raise ConversionError(
-                    f"onnxruntime-genai built {name} {values}; requested was {value or 'a single value'}"
+                    f"onnxruntime-genai built {name} {built}; requested was {value or 'a single value'}"
                 )
-        return {name: min(values_of[name]) for name in ("block_size", "accuracy_level")}
+            result[name] = values.pop()
+        return {name: result[name] for name in ("block_size", "accuracy_level")}
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
@@ -207,17 +204,97 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
     import numpy as np
 
     path = directory / GRAPH
-    session, settings = load_session(path), causal_model.settings_of(path)
-    tokens = np.random.default_rng(samples.SEED).integers(0, settings.words, (1, SAMPLE_TOKENS))
+    session, (words, head_size) = load_session(path), settings_of(path)
+    tokens = np.random.default_rng(samples.SEED).integers(0, words, (1, SAMPLE_TOKENS))
     past: Mapping[str, Any] = {}
     steps = []
     for step in (tokens[:, :-1], tokens[:, -1:]):
-        feed = causal_model.step_inputs(step, session.get_inputs(), settings.head_size, past)
+        feed = step_inputs(step, session.get_inputs(), head_size, past)
         arrays = samples.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))
-        past = {name.replace("present", causal_model.PAST): array for name, array in arrays.items()}
-    with causal_model.torch_runner(checkpoint) as run:
-        expected = run({"input_ids": tokens})
+        past = {name.replace("present", PAST): array for name, array in arrays.items()}
+    expected = torch_run(checkpoint)({"input_ids": tokens})
     outputs = {"logits": np.concatenate(steps, axis=1)}
     distances = samples.compare([expected], [outputs], "the decoder", tolerance)
     return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}
+
+
+def settings_of(path: Path) -> tuple[int, int]:
+    """The words of the vocabulary, and the numbers of a key or value of one head.
+
+    Read from the settings beside a graph that onnxruntime-genai built, or one made from it. ConversionError without them.
+    """
+    try:
+        model = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]
+        return int(model["vocab_size"]), int(model["decoder"]["head_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConversionError(f"{path.name} is a decoder without its {GENAI_CONFIG}") from error
+
+
+def step_inputs(
+    tokens: Any, inputs: Iterable[Any], head_size: int, past: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The inputs of a graph for tokens, behind those whose keys and values are given.
+
+    Args:
+        tokens: int64 `[1, tokens]`.
+        inputs: those of the session, with names and shapes.
+        head_size: numbers of a key or value of one head.
+        past: keys and values by input name; absent, there are no tokens before.
+    """
+    import numpy as np
+
+    before = next((array.shape[2] for array in (past or {}).values()), 0)
+    end = before + tokens.shape[1]
+    values = {
+        "input_ids": tokens,
+        "attention_mask": np.ones((1, end), np.int64),
+        "position_ids": np.arange(before, end)[None],
+        **(past or {}),
+    }
+    sizes = {"batch_size": 1, "past_sequence_length": 0, "kv_cache_dim": head_size}
+    return {
+        item.name: values[item.name]
+        if item.name in values
+        else np.zeros([sizes.get(axis, end) if isinstance(axis, str) else axis for axis in item.shape])
+        for item in inputs
+    }
+
+
+def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """Seeded tokens without a past, for a graph made from the one at `path`; `inputs` are those of its session."""
+    import numpy as np
+
+    generator, (words, head_size) = np.random.default_rng(0), settings_of(path)
+    tokens = (generator.integers(0, words, (1, count)) for count in SAMPLE_LENGTHS)
+    return tuple(step_inputs(one, inputs, head_size) for one in tokens)
+
+
+def torch_run(
+    checkpoint: Path, trust_remote_code: bool = False
+) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Load a causal language model in float32; the result takes `input_ids`, int64 `[1, tokens]`, and gives `logits`.
+
+    Raises ConversionError if the checkpoint does not load as one.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with silent_transformers():
+            module = AutoModelForCausalLM.from_pretrained(
+                checkpoint,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+            ).eval()
+    except Exception as error:
+        raise ConversionError("the checkpoint does not load as a causal language model") from error
+
+    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        with one_torch_thread(), torch.inference_mode():
+            return {"logits": module(torch.from_numpy(inputs["input_ids"])).logits.numpy()}
+
+    return run

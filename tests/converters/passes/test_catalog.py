@@ -47,7 +47,8 @@ def test_every_pass_is_described(name: str) -> None:
 def test_the_table_of_the_documentation_is_generated() -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = text.partition("<!-- generated: passes -->\n")[2].partition("<!-- end -->")[0]
-    assert table == f"\n{pass_catalog.table()}\n"
+    rows = [f"| `{name}` | {pass_catalog.describe(name)['summary']} |" for name in pass_catalog.BUILT_IN]
+    assert table.split("\n") == ["", "| pass | what it does |", "| --- | --- |", *rows, "", ""]
 
 
 def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,3 @@ def test_a_parent_that_hardly_varies_may_be_rounded() -> None:
 )
 def test_an_output_that_does_not_vary(array: Any) -> None:
     assert compare([{"y": array}], [{"y": array}], "the pass")["y"]["max_abs_diff"] == 0
-
-
-def test_the_largest_value_is_somewhere_in_the_same_place() -> None:
-    parent = np.eye(6) + 10 * np.arange(6)[:, None]
-    with pytest.raises(ConversionError):
-        compare(
-            [{"y": 1.3 * parent}],
-            [{"y": 1.3 * np.roll(np.eye(6), 1, axis=1) + 10 * np.arange(6)[:, None]}],
-            "the pass",
-        )

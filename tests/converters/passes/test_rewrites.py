@@ -79,17 +79,15 @@ def test_is_nan() -> None:
     assert_same(model("y = IsNaN(a)", "float[n, m] a", "bool[n, m] y"), {"a": A})
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -2])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_flatten(axis: int) -> None:
     graph = model(f"y = Flatten<axis = {axis}>(x)", "float[a, b, c] x", "float[p, q] y")
     assert_same(graph, {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4)})
 
 
-@pytest.mark.parametrize("reverse", [0, 1])
-@pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize(("axis", "dtype"), [(1, "int64"), (-1, "int32")])
-def test_integer_cumulative_sum(axis: int, dtype: str, exclusive: int, reverse: int) -> None:
-    body = f"i = Constant<value = int64 {{{axis}}}>() y = CumSum<exclusive = {exclusive}, reverse = {reverse}>(x, i)"
+def test_integer_cumulative_sum(axis: int, dtype: str) -> None:
+    body = f"i = Constant<value = int64 {{{axis}}}>() y = CumSum(x, i)"
     graph = model(body, f"{dtype}[n, m] x", f"{dtype}[n, m] y")
     assert_same(graph, {"x": ROWS.astype(dtype)})
 
@@ -99,9 +97,11 @@ def test_integer_cumulative_sum(axis: int, dtype: str, exclusive: int, reverse: 
     [
         ("i = Constant<value = int64 {1}>() y = CumSum(x, i)", "float"),
         ("i = Constant<value = int64 {0}>() y = CumSum(x, i)", "int64"),
+        ("i = Constant<value = int64 {1}>() y = CumSum<exclusive = 1>(x, i)", "int64"),
+        ("i = Constant<value = int64 {1}>() y = CumSum<reverse = 1>(x, i)", "int64"),
+        ("y = Flatten<axis = -1>(x)", "float"),
         ("y = NonZero(x)", "int64"),
     ],
-    ids=["float sums round", "not the last axis", "no rewrite"],
 )
 def test_operators_without_an_exact_rewrite_stay_and_are_reported(body: str, dtype: str) -> None:
     graph = model(body, f"{dtype}[n, m] x", f"{'int64' if 'NonZero' in body else dtype}[p, q] y")
