@@ -177,6 +177,7 @@ def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
     from onnxreg.converters.evaluation.run_texts import TextModel, refuse
+    from onnxreg.converters.evaluation.tokens import TextTokenizer
     from onnxreg.converters.source.scrub import read_json
 
     manifest = files.manifest
@@ -188,7 +189,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     config = files.root / manifest.config_path if manifest.config_path else paths.get("config.json")
     value = read_json(config) if config is not None and config.is_file() else None
     value, length = value if isinstance(value, dict) else {}, manifest.max_sequence_length or MAX_TOKENS
-    return TextModel.read(files.main, tokenizer, length, tuple(manifest.labels or ()), value)
+    return TextModel(files.main, TextTokenizer.read(tokenizer, length), tuple(manifest.labels or ()), value)
 
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":

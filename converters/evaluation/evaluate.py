@@ -7,22 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation import certificate, metrics
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, Run, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.metric import EvaluationError, JudgedArtifact, Metric, blame_metric
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.row_task import LabelledRows
 from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, Floats, ScoreTable
 from onnxreg.converters.evaluation.suite import Suite, relabel
-from onnxreg.converters.evaluation.text_tasks import (
-    Answers,
-    Completions,
-    Embeddings,
-    ModelInput,
-    TaskEvaluator,
-    TextClasses,
-    TokenSpans,
-)
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject
@@ -37,8 +29,6 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 
 SCORES, SCORES_VERSION = "scores", 7
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
-EVALUATORS = (TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, Completions)
-"""Together they have every built-in task."""
 Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 """The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
@@ -209,9 +199,23 @@ class SourceEvaluation:
         evaluator = self._evaluator
         items, facts = evaluator.match(self._plan.suite.items, self._plan.request)
         inputs, subject = evaluator.inputs(items), evaluator.subject
+
+        def fitting(run: Run) -> Run:
+            """The source took its sample, so the arrays of a suite are at fault if it does not take those."""
+
+            def run_fitting(feed: Feed) -> Mapping[str, Any]:
+                try:
+                    return run(feed)
+                except ConversionError as error:
+                    raise InputError(
+                        f"the evaluation suite does not fit the model: {error.message}"
+                    ) from error
+
+            return run_fitting
+
         try:
             with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
-                reference = predict(evaluator, run, items, inputs)
+                reference = predict(evaluator, run if evaluator.shares_runs else fitting(run), items, inputs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         labels = evaluator.labels

@@ -175,11 +175,14 @@ class Metric(ABC):
 
     `id` and `version` name what is computed: a change of a figure for equal rows is a new version. `rule` names how its
     loss is judged. `tasks` are those whose predictions it reads. `direction` says whether higher or lower values are
-    better. `limit` is the default limit of the loss. With fewer than `min_groups` independent items, or a parent whose
+    better. `limit` is the default limit of the loss. `names` are those of the numbers of a row. With fewer than `min_groups` independent items, or a parent whose
     skill is below `min_skill`, nothing is certified or refused.
     """
 
     id: ClassVar[str]
+    names: ClassVar[tuple[str, ...]] = ()
+    gold: ClassVar[str | None] = None
+    """The attribute of an item that the metric compares with."""
     version: ClassVar[int] = 1
     rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
@@ -201,9 +204,9 @@ class Metric(ABC):
         """The distributions that a figure depends on: those that compute it, and the one that brings the metric."""
         return LIBRARIES if self.package is None else (*LIBRARIES, self.package)
 
-    @abstractmethod
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The names of the numbers of a row. `labels` are the model's."""
+        return self.names
 
     @abstractmethod
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
@@ -229,7 +232,7 @@ class Metric(ABC):
 
     def supports(self, items: Sequence[Any]) -> bool:
         """True if the items have what the metric compares with."""
-        return True
+        return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
     def check(self, limit: float, settings: Mapping[str, Any]) -> None:
         """Raise InputError for a limit or settings that the rule does not have; `loss/interval` has no settings."""

@@ -9,11 +9,11 @@ import string
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from onnxreg.converters.evaluation.metric import CHECKED, Judgement, Metric, Part, library, listing, unmatched
@@ -42,8 +42,7 @@ TOP = 10
 class MeanMetric(Metric):
     """The mean of one number for each item."""
 
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("score",)
+    names: ClassVar[tuple[str, ...]] = ("score",)
 
     def value(self, rows: Floats) -> float:
         return float(rows[:, 0].mean())
@@ -58,9 +57,7 @@ class ClassMetric(Metric):
     """A metric of the right class and of the class that the model gives, by their numbers."""
 
     tasks = frozenset({"text-classification"})
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("label", "prediction")
+    names = ("label", "prediction")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (labels.index(item.label), prediction)
@@ -103,16 +100,10 @@ class Top1(Metric):
     id = "top_1"
     tasks = ROWS
     k: ClassVar[int] = 1
-
-    def supports(self, items: Sequence[Any]) -> bool:
-        return all(item.label is not None for item in items)
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("rank", "classes")
+    names, gold = ("rank", "classes"), "label"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        ranks: Sequence[float] = prediction
-        return ranks
+        return tuple(prediction)
 
     def value(self, rows: Floats) -> float:
         return float(np.mean(rows[:, 0] < self.k))
@@ -135,15 +126,10 @@ class Spearman(Metric):
     id = "spearman"
     tasks = VECTORS
     limit = 0.01
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("score", "cosine")
+    names, gold = ("score", "cosine"), "score"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (item.score, *cosines(prediction[:1], prediction[1:]))
-
-    def supports(self, items: Sequence[Any]) -> bool:
-        return all(item.score is not None for item in items)
 
     def value(self, rows: Floats) -> float:
         ranks = library("scipy.stats").rankdata(rows, axis=0)
@@ -158,9 +144,7 @@ class NormalizedGain(MeanMetric):
     id = "ndcg_10"
     tasks = VECTORS
     limit = 0.01
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("ndcg", "chance")
+    names, gold = ("ndcg", "chance"), "relevance"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         relevance = np.array([item.relevance], dtype=np.float64)
@@ -168,9 +152,6 @@ class NormalizedGain(MeanMetric):
         similarities = cosines(query, prediction[1:])[None]
         score = library("sklearn.metrics").ndcg_score
         return [score(relevance, values, k=TOP) for values in (similarities, np.zeros_like(similarities))]
-
-    def supports(self, items: Sequence[Any]) -> bool:
-        return all(item.relevance is not None for item in items)
 
     def skill(self, rows: Floats) -> float:
         return above_chance(self.value(rows), float(rows[:, 1].mean()))
@@ -182,9 +163,7 @@ class MeanCosine(MeanMetric):
     id = "mean_cosine"
     tasks = VECTORS
     limit = 0.01
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("cosine",)
+    names = ("cosine",)
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return [cosines(prediction, reference).mean()]
@@ -263,9 +242,7 @@ class Perplexity(Metric):
     direction = "lower"
     limit = 0.05
     min_groups = 100
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("nats", "tokens", "vocabulary")
+    names = ("nats", "tokens", "vocabulary")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (prediction.nats, prediction.tokens, prediction.vocabulary)
@@ -288,9 +265,7 @@ class CompletionMatch(MeanMetric):
     tasks = TEXTS
     limit = 0.01
     is_default = False
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("match",)
+    names = ("match",)
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return [float(prediction.is_greedy)]
@@ -303,33 +278,21 @@ PER_LABEL = ("gold", "hits", "predicted", "spans")
 """Counts of a label in one text: gold characters, those found, characters that got the label, gold spans."""
 
 
-@dataclass(frozen=True)
-class MinimumEvidence:
+class MinimumEvidence(msgspec.Struct, frozen=True):
     """Below these a label proves nothing.
 
     `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above
-    chance (its informedness) must reach. Raise InputError if they are out of range.
+    chance (its informedness) must reach.
     """
 
-    gold_chars: int = 200
-    parent_recall: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.gold_chars < 1:
-            raise InputError(f"the least number of gold characters is {self.gold_chars}", "it is at least 1")
-        if not 0.0 < self.parent_recall <= 1.0:
-            raise InputError(
-                f"the least parent recall is {self.parent_recall}",
-                "it is above 0 and at most 1: a share, not a percentage",
-            )
+    gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
+    parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "MinimumEvidence":
         """Read the keys `min_gold_chars` and `min_parent_recall`. InputError if they are malformed or out of range."""
-        return cls(
-            convert(settings.get("min_gold_chars", cls.gold_chars), Count),
-            convert(settings.get("min_parent_recall", cls.parent_recall), float),
-        )
+        given = {name: settings[f"min_{name}"] for name in cls.__struct_fields__ if f"min_{name}" in settings}
+        return convert(given, cls, "the minimum evidence of character_recall")
 
 
 class SpanMetric(Metric):
@@ -518,9 +481,7 @@ class SpanF1(SpanMetric):
     id = "span_f1"
     limit = 0.01
     is_default = False
-
-    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        return ("hits", "predicted", "gold")
+    names = ("hits", "predicted", "gold")
 
     def row(self, item: Fixture, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         expected, predicted = map(_entities, (_gold_tags(item), _tags(prediction.tolist(), labels)))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.evaluation.evaluators import ModelInput, Run, TaskEvaluator
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import conversion, model_builder
@@ -31,12 +31,8 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 """Rows of one run, and values of its largest input."""
 DYNAMIC = frozenset(
     {
-        "DynamicQuantizeLinear",
-        "DynamicQuantizeMatMul",
-        "DynamicQuantizeLSTM",
-        "MatMulInteger",
-        "ConvInteger",
-        "QAttention",
+        *("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
+        *("MatMulInteger", "ConvInteger", "QAttention"),
     }
 )
 """Operators of graphs that quantize activations while they run."""
@@ -169,7 +165,13 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
     fixed = length if isinstance(length, int) else None
-    is_alone = past or fixed is not None or path.suffix != ".onnx" or _is_dynamic(path)
+    is_alone = past or fixed is not None or path.suffix != ".onnx"
+    is_alone = is_alone or any(  # it quantizes activations while it runs
+        node.op_type in DYNAMIC
+        or ("accuracy_level", INT8_ACTIVATIONS) in {(entry.name, entry.i) for entry in node.attribute}
+        for body in containers(load_onnx(path))
+        for node in body.node
+    )
     rows = 1 if is_alone else _rows(item.shape[0] if item.shape else None for item in takes.values())
     return Runner(run, rows, gives, bool(past), fixed)
 
@@ -179,16 +181,6 @@ def _rows(first_axes: Iterable[Any]) -> int:
     axes = set(first_axes)
     is_named = all(isinstance(axis, str) for axis in axes)
     return MAX_ROWS if is_named and len(axes) == 1 else 1
-
-
-def _is_dynamic(path: Path) -> bool:
-    """True if a graph quantizes activations while it runs."""
-    return any(
-        node.op_type in DYNAMIC
-        or ("accuracy_level", INT8_ACTIVATIONS) in {(entry.name, entry.i) for entry in node.attribute}
-        for body in containers(load_onnx(path))
-        for node in body.node
-    )
 
 
 def _run_padded(

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from onnxreg.converters.evaluation.evaluators import STRIDE, AnswerSpan, best_span, output, tags_of
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.text_tasks import STRIDE, AnswerSpan, best_span, output, tags_of
 from onnxreg.converters.evaluation.tokens import NOTHING, TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
@@ -45,13 +45,6 @@ class TextModel:
     tokenizer: TextTokenizer
     labels: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(
-        cls, graph: Path, tokenizer: Path, max_length: int, labels: tuple[str, ...], config: Mapping[str, Any]
-    ) -> "TextModel":
-        """A graph with the `tokenizer.json` of its version, and the most tokens of a row."""
-        return cls(graph, TextTokenizer.read(tokenizer, max_length), labels, config)
 
     @cached_property
     def runner(self) -> Runner:
@@ -91,7 +84,8 @@ def run_texts(
 
     Raise InputError if the texts do not fit the kind of graph; ConversionError if the graph does not run.
     """
-    model.tokenizer.limit(model.runner.length)
+    if model.runner.length is not None:
+        model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
     gives, task, name = model.runner.gives, ALIASES.get(task or "", task), model.graph.name
     is_answering = {"start_logits", "end_logits"} <= gives.keys()
     is_classifier = gives.get("logits") == 2 or (gives.get("logits") == 0 and task == "text-classification")

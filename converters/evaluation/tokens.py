@@ -49,11 +49,14 @@ class TextTokenizer:
     @classmethod
     def read(cls, path: Path, max_length: int) -> "TextTokenizer":
         """Read a file. InputError if it is not one of the library; HostError for a missing extra."""
-        return cls(load_tokenizer(path), max_length)
-
-    def limit(self, length: int | None) -> None:
-        """Make no longer rows than this, if a length is given."""
-        self.max_length = min(self.max_length, length or self.max_length)
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise missing_extra("tokenizers", "run", "reading text") from error
+        try:
+            return cls(Tokenizer.from_file(str(path)), max_length)
+        except Exception as error:
+            raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
         """One row; what is longer than the model takes is cut at its end. InputError if there is no room for text."""
@@ -106,18 +109,6 @@ class TextTokenizer:
                 f"the model takes {self.max_length} tokens at once, which leaves no room for text"
             )
         return room
-
-
-def load_tokenizer(path: Path) -> Any:
-    """The `tokenizers.Tokenizer` in a file. InputError if it is not one; HostError for a missing extra."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise missing_extra("tokenizers", "run", "reading text") from error
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:

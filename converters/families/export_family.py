@@ -11,7 +11,7 @@ from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.latency import LatencyTable, measure_chains
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, evaluate
-from onnxreg.converters.evaluation.row_task import LabelledRow
+from onnxreg.converters.evaluation.evaluators import LabelledRow
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import (
     DISTANCE,

@@ -17,8 +17,8 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
+from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.metric import EvaluationError
-from onnxreg.converters.evaluation.row_task import content
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools.graph import factors

@@ -14,11 +14,10 @@ from support.sampling import sampled
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.evaluators import LabelledRow, LabelledText, Likelihood, Question, Texts
 from onnxreg.converters.evaluation.metric import EvaluationError, Metric
-from onnxreg.converters.evaluation.row_task import LabelledRow
 from onnxreg.converters.evaluation.scores import ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.converters.evaluation.text_tasks import LabelledText, Likelihood, Question, Texts
 from onnxreg.converters.source import toolchain
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.evaluators import LabelledRows, Likelihood, ModelInput, Question, Texts
 from onnxreg.converters.evaluation.metric import Metric
-from onnxreg.converters.evaluation.row_task import LabelledRows
 from onnxreg.converters.evaluation.scores import ScoreTable
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.converters.evaluation.text_tasks import Likelihood, ModelInput, Question, Texts
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 RANDOM = np.random.RandomState(0)

@@ -14,10 +14,16 @@ import transformers
 from onnx import TensorProto, helper
 from support.evaluation import subject_of
 
+from onnxreg.converters.evaluation.evaluators import (
+    LabelledRow,
+    LabelledRows,
+    ModelInput,
+    Run,
+    TokenSpans,
+    output,
+)
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.row_task import LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.converters.evaluation.text_tasks import ModelInput, Run, TokenSpans, output
 from onnxreg.schema.core.errors import ConversionError
 
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]

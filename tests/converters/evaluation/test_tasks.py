@@ -11,12 +11,10 @@ import onnx
 import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
-from tokenizers import Tokenizer
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation import evaluate
-from onnxreg.converters.evaluation.row_task import LabelledRows
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -238,7 +236,6 @@ def test_rows_of_arrays(export: Callable[..., Draft], tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_text_generation(export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path) -> None:
-    import shutil
 
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
@@ -314,9 +311,9 @@ def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(
     (tmp_path / "suite.txt").write_text("{}")
     with pytest.raises(InputError, match=r"suite\.txt"):
         export(tmp_path / "mlp.onnx", "onnx", tmp_path / "suite.txt", steps, [])
-    write(tmp_path / "suite.jsonl", [{"text": "w10"}])
-    with pytest.raises(InputError, match="takes x"):
-        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "suite.jsonl", steps, [])
+    np.savez(tmp_path / "wide.npz", x=np.eye(2, 65, dtype=np.float32))
+    with pytest.raises(InputError, match="the evaluation suite does not fit the model"):
+        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "wide.npz", ORIGINAL, BOTH)
     rows = np.ones((2, 64), np.float32)
     np.savez(tmp_path / "twice.npz", x=rows, labels=[0, 1])
     with pytest.raises(InputError, match="row 2: the same row was used before, at row 1"):
@@ -333,80 +330,6 @@ BOTH = [{"step": "original", "path": "model.onnx"}, {"step": "int8", "path": "mo
 def least_cosine(own: dict[str, Any], parent: dict[str, Any]) -> float:
     pairs = [(own[name].ravel().astype(np.float64), parent[name].ravel()) for name in parent]
     return min(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in pairs)
-
-
-def test_an_onnx_file_is_judged_on_texts_by_its_cosine_with_itself(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
-) -> None:
-    """A file from somebody, in a folder `onnx` below its tokenizer."""
-    checkpoint, texts = make_checkpoint("bert", ""), words(250)
-    made = export(checkpoint, "pooling", write(tmp_path / "one.jsonl", [{"text": "w10"}]))
-    folder = tmp_path / "somebody"
-    (folder / "onnx").mkdir(parents=True)
-    shutil.copy(made.root / "model.onnx", folder / "onnx")
-    shutil.copy(checkpoint / "tokenizer.json", folder)
-    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in texts])
-    draft = export(folder / "onnx" / "model.onnx", "onnx", suite, ORIGINAL, BOTH)
-    assert (draft.root / "model.onnx").read_bytes() == (made.root / "model.onnx").read_bytes()
-    assert (draft.root / "tokenizer.json").is_file()
-    figure = figures(draft)["output_cosine"]
-    own, parent = (onnx_outputs(draft, name, texts) for name in ("model_int8.onnx", "model.onnx"))
-    expected = np.mean([least_cosine(*pair) for pair in zip(own, parent, strict=True)])
-    assert figure["value"] == pytest.approx(expected, abs=1e-6)
-    assert draft.artifacts[1].verdict is not None and draft.artifacts[1].verdict.state == "certified"
-
-
-@pytest.mark.parametrize(
-    ("config", "length"),
-    [
-        ({"max_position_embeddings": 512, "pad_token_id": 0}, 512),
-        ({"max_position_embeddings": 514, "pad_token_id": 1}, 512),
-        ({"max_position_embeddings": 514, "pad_token_id": 1, "max_sequence_length": 128}, 128),
-        ({"max_position_embeddings": 512, "model_max_length": 64}, 64),
-    ],
-)
-def test_a_text_is_cut_to_what_the_graph_takes(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, config: dict[str, int], length: int
-) -> None:
-    """A table of positions without a row for a longer text ends the run."""
-    file, first = tmp_path / "model.onnx", config.get("pad_token_id", 0) * 2
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> m (int64[n,tokens] input_ids) => (float[n,tokens,4] y) {'
-        "shape = Shape (input_ids) count = Gather <axis = 0> (shape, last)"
-        "index = Range (zero, count, step) position = Add (index, first)"
-        "word = Gather (words, input_ids) place = Gather (places, position) y = Add (word, place) }"
-    )
-    rows = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
-    stored = {"words": rows, "places": rows[: length + first], "last": np.int64(1), "zero": np.int64(0)}
-    for name, value in {**stored, "step": np.int64(1), "first": np.int64(first)}.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
-    onnx.save(model, file)
-    tokenizer = Tokenizer.from_file(str(make_checkpoint("distilbert") / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    suite = write(tmp_path / "suite.jsonl", [{"text": "w10 " * 700}])
-    draft = export(file, "onnx", suite, ORIGINAL[:1], BOTH[:1], artifacts=["model.onnx"])
-    assert figures(draft, "model.onnx")["output_cosine"]["value"] == pytest.approx(1)
-
-
-def test_an_onnx_file_of_fixed_length_is_judged_on_texts(
-    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
-) -> None:
-    """The padding of a short text is cut off on both sides, and a long text is cut to the graph's length."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> '
-        "m (int64[1,16] input_ids, int64[1,16] attention_mask) => (float[1,16,8] y) "
-        "{ word = Gather (words, input_ids) y = MatMul (word, w) }"
-    )
-    rows = np.random.default_rng(0).normal(size=(2000, 8)).astype(np.float32)
-    for name, value in {"words": rows, "w": rows[:8]}.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-    onnx.save(model, tmp_path / "model.onnx")
-    shutil.copy(make_checkpoint("distilbert") / "tokenizer.json", tmp_path)
-    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in [*words(210), "w10 " * 40]])
-    draft = export(tmp_path / "model.onnx", "onnx", suite, ORIGINAL, BOTH)
-    assert figures(draft)["output_cosine"]["value"] > 0.99
 
 
 @pytest.mark.parametrize("shape", ["n, 1", "n"])
@@ -497,13 +420,13 @@ ALIKE: list[tuple[str, Any, Any]] = [
 def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_is(
     tmp_path: Path, task: str, one: Any, other: Any
 ) -> None:
-    evaluator = next(kind for kind in evaluate.EVALUATORS if task in kind.tasks)
+    evaluator = next(kind for kind in EVALUATORS if task in kind.tasks)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", [one, other]))
     assert len({evaluator.identity(item) for item in suite.items}) == 1
 
 
 def test_items_of_other_content_are_not_identical(tmp_path: Path) -> None:
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
-    evaluator = next(kind for kind in evaluate.EVALUATORS if "text-classification" in kind.tasks)
+    evaluator = next(kind for kind in EVALUATORS if "text-classification" in kind.tasks)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
     assert len({evaluator.identity(item) for item in suite.items}) == 3

@@ -1,8 +1,9 @@
-"""The evaluation of a task: its contract, and the tasks of text models."""
+"""The evaluation of each task: its contract, the tasks of text models, and rows of arrays for images and any other graph."""
 
+import math
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +14,23 @@ import numpy as np
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.scores import Floats, Integers
-from onnxreg.converters.evaluation.suite import Fixture, Suite, Word, match_labels, read_fixture
+from onnxreg.converters.evaluation.suite import (
+    Fixture,
+    Suite,
+    Word,
+    check_unique,
+    match_labels,
+    numbered,
+    read_bytes,
+    read_fixture,
+)
 from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import convert
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
@@ -56,12 +68,16 @@ class TaskEvaluator(ABC):
         """The labels that predictions and metrics count; none for a task without."""
         return ()
 
-    @property
+    @cached_property
     def tokenizer(self) -> TextTokenizer:
         """The tokenizer of the checkpoint, which cuts texts to the length of the version."""
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
+
+    def feed(self, row: TokenRow) -> Feed:
+        """The arrays of a row that the model takes."""
+        return {name: row.inputs[name] for name in self.subject.sample.feeds[0]}
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
@@ -98,9 +114,21 @@ class TaskEvaluator(ABC):
         The order of texts without an order, and spaces, make no difference.
         """
 
+    def inputs(self, items: Sequence[Any]) -> list[ModelInput]:
+        """The runs that the predictions need, those of an item in order. InputError for an item that cannot be run."""
+        inputs = []
+        for number, item in enumerate(items):
+            try:
+                inputs += [ModelInput(number, feed, context) for feed, context in self.runs(item)]
+            except InputError as error:
+                raise InputError(
+                    f"item {number + 1} of the evaluation suite: {error.message}", error.hint
+                ) from error
+        return inputs
+
     @abstractmethod
-    def inputs(self, items: Sequence[Any]) -> Sequence[ModelInput]:
-        """The runs that the predictions need, those of an item in order."""
+    def runs(self, item: Any) -> Iterable[tuple[Feed, Any]]:
+        """The arrays of each run that the prediction for an item needs, with what reading its outputs needs."""
 
     @abstractmethod
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
@@ -174,13 +202,8 @@ class TokenSpans(TaskEvaluator):
     ) -> tuple[Sequence[Fixture], Mapping[str, Any]]:
         return match_labels(items, self.labels, request)
 
-    def inputs(self, items: Sequence[Fixture]) -> list[ModelInput]:
-        tokenizer = self.tokenizer
-        return [
-            ModelInput(number, window.inputs, window)
-            for number, item in enumerate(items)
-            for window in tokenizer.windows(item.text)
-        ]
+    def runs(self, item: Fixture) -> Iterable[tuple[Feed, TokenRow]]:
+        return ((window.inputs, window) for window in self.tokenizer.windows(item.text))
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Integers, Integers]:
         return tags_of(model_input.context, outputs, len(self.subject.loaded.labels))
@@ -240,17 +263,11 @@ class TextClasses(TaskEvaluator):
         if len({item.text_pair is None for item in items}) > 1:
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
-    def inputs(self, items: Sequence[LabelledText]) -> list[ModelInput]:
-        tokenizer, names = self.tokenizer, self.subject.sample.feeds[0]
-        rows = (tokenizer.row(item.text, item.text_pair) for item in items)
-        return [ModelInput(number, _feed(row, names)) for number, row in enumerate(rows)]
+    def runs(self, item: LabelledText) -> Iterable[tuple[Feed, None]]:
+        return [(self.feed(self.tokenizer.row(item.text, item.text_pair)), None)]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> int:
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
-
-
-def _feed(row: TokenRow, names: Mapping[str, Any]) -> Feed:
-    return {name: row.inputs[name] for name in names}
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -283,16 +300,9 @@ class Answers(TaskEvaluator):
     def identity(cls, item: Question) -> Hashable:
         return plain(item.question), plain(item.context)
 
-    def inputs(self, items: Sequence[Question]) -> list[ModelInput]:
-        tokenizer, names, inputs = self.tokenizer, self.subject.sample.feeds[0], []
-        for number, item in enumerate(items):
-            try:
-                rows = list(tokenizer.pair_windows(item.question, item.context, STRIDE))
-            except InputError as error:
-                label = f"item {number + 1} of the evaluation suite"
-                raise InputError(f"{label}: {error.message}", error.hint) from error
-            inputs += [ModelInput(number, _feed(row, names), row) for row in rows]
-        return inputs
+    def runs(self, item: Question) -> Iterable[tuple[Feed, TokenRow]]:
+        rows = self.tokenizer.pair_windows(item.question, item.context, STRIDE)
+        return ((self.feed(row), row) for row in rows)
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[AnswerSpan, float]:
         start, end = (
@@ -368,14 +378,9 @@ class Embeddings(TaskEvaluator):
     def identity(cls, item: Texts) -> Hashable:
         return frozenset(map(plain, item.texts))
 
-    def inputs(self, items: Sequence[Texts]) -> list[ModelInput]:
-        tokenizer, names = self.tokenizer, self.subject.sample.feeds[0]
+    def runs(self, item: Texts) -> Iterable[tuple[Feed, None]]:
         prompt = self.subject.resolved_options.get("pooling", {}).get("prompt", "")
-        return [
-            ModelInput(number, _feed(tokenizer.row(prompt + text), names))
-            for number, item in enumerate(items)
-            for text in item.texts
-        ]
+        return ((self.feed(self.tokenizer.row(prompt + text)), None) for text in item.texts)
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:
         if "embeddings" in outputs:
@@ -421,20 +426,17 @@ class Completions(TaskEvaluator):
     def identity(cls, item: Completion) -> Hashable:
         return plain((item.prompt or "") + item.completion)
 
-    def inputs(self, items: Sequence[Completion]) -> list[ModelInput]:
-        return [self._input(number, item) for number, item in enumerate(items)]
-
-    def _input(self, number: int, item: Completion) -> ModelInput:
+    def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
         """The tokens of the whole text; those that begin after the prompt are the completion's, but never the first."""
-        label, prompt = f"item {number + 1} of the evaluation suite", item.prompt or ""
+        prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
-            raise InputError(f"{label} has {len(row.tokens)} tokens, at most {MAX_TOKENS} are read")
+            raise InputError(f"it has {len(row.tokens)} tokens, at most {MAX_TOKENS} are read")
         offsets = row.offsets.tolist()
         scored = [at for at, (start, end) in enumerate(offsets) if at and end > start and end > len(prompt)]
         if not scored:
-            raise InputError(f"{label} has a completion without a token to score")
-        return ModelInput(number, {"input_ids": row.inputs["input_ids"]}, np.array(scored))
+            raise InputError("its completion has no token to score")
+        return [({"input_ids": row.inputs["input_ids"]}, np.array(scored))]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Likelihood:
         scored = model_input.context
@@ -444,3 +446,136 @@ class Completions(TaskEvaluator):
         largest = logits.max(axis=1)
         nats = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own
         return Likelihood(float(nats.sum()), len(tokens), logits.shape[1], bool((own == largest).all()))
+
+
+LABELS = "labels"
+GROUPS = "groups"
+"""Name of the optional array with the number of the group of each row."""
+
+
+class LabelledRow(msgspec.Struct, frozen=True, eq=False):
+    """One row of every input, arrays of batch 1, and the class of the output that is right, if it is known."""
+
+    feed: Feed
+    label: int | None = None
+    output: str | None = None
+
+
+class LabelledRows(TaskEvaluator):
+    """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output) or `labels_<output>`.
+
+    With labels a prediction is (the rank of the right class, from 0; the number of classes). Of
+    equal values the one that comes last ranks first, as in scikit-learn. Without labels it is float64 `[outputs,
+    values]`: each output of floats as one vector, with zeros at its end.
+    """
+
+    tasks = ("image-classification", "onnx")
+    Item = LabelledRow
+    shares_runs = False
+
+    @classmethod
+    def load_suite(cls, path: Path) -> Suite:
+        data = read_bytes(path)
+        if path.suffix != ".npz":
+            raise InputError(
+                f"evaluation suite {path} is not an .npz file",
+                "a suite of this task holds an array for each input",
+            )
+        rows = [dict(row) for row in samples.read(path)]
+        groups = numbered([_integer(row.pop(GROUPS, None), GROUPS, path) for row in rows], path)
+        keys = [key for key in rows[0] if key == LABELS or key.startswith(f"{LABELS}_")]
+        if len(keys) > 1:
+            raise InputError(
+                f"evaluation suite {path} has {' and '.join(keys)}, expected the classes of one output",
+                f"np.savez(FILE, INPUT=..., {LABELS}=...)",
+            )
+        items = []
+        for row in rows:
+            label = _integer(row.pop(keys[0]), LABELS, path) if keys else None
+            if label is not None and label < 0:
+                raise InputError(
+                    f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row"
+                )
+            name = keys[0].removeprefix(LABELS).removeprefix("_") if keys else ""
+            items.append(LabelledRow(row, label, name or None))
+        contents = {
+            f"evaluation suite {path}, row {number}": content(item.feed)
+            for number, item in enumerate(items, start=1)
+        }
+        check_unique(contents, "the same row")
+        return Suite(Digest.of(data), tuple(items), groups)
+
+    @classmethod
+    def identity(cls, item: LabelledRow) -> Hashable:
+        return content(item.feed)
+
+    def check(self, items: Sequence[LabelledRow]) -> None:
+        expected = set(self.subject.sample.feeds[0])
+        if items and set(items[0].feed) != expected:
+            raise InputError(
+                f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
+            )
+        if not items or items[0].label is not None:
+            return
+        runs = (
+            self.subject.sample.expected
+        )  # the members of a family have classes, and no outputs on a sample
+        for name, array in runs[0].items():
+            is_single = all(run[name] is not None and math.prod(run[name].shape[1:]) == 1 for run in runs)
+            if (
+                is_single and array.dtype.kind == "f"
+            ):  # the cosine of two numbers says only if their signs agree
+                raise InputError(
+                    f"the output {name} is one number for each row, which a cosine cannot judge",
+                    f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
+                )
+
+    def runs(self, item: LabelledRow) -> Iterable[tuple[Feed, tuple[str, int | None]]]:
+        first = next(iter(self.subject.sample.expected[0]))
+        return [(item.feed, (item.output or first, item.label))]
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
+        name, label = model_input.context
+        if label is None:
+            return _vectors(outputs)
+        values = outputs.get(name)
+        if values is None or values.ndim != 2 or len(values) != 1:
+            raise ConversionError(f"the model has no output called {name} with one vector for each row")
+        if label >= values.shape[1]:
+            raise InputError(
+                f"the evaluation suite has the class {label}, the output {name} has {values.shape[1]} classes"
+            )
+        row = numbers(values[0])
+        own = row[label]
+        rank = np.count_nonzero(row > own) + np.count_nonzero(row[label + 1 :] == own)
+        return int(rank), values.shape[1]
+
+
+def _vectors(outputs: Mapping[str, Any]) -> Any:
+    """Each output of floats as one row, with zeros at its end. ConversionError without one, or for NaN."""
+    rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
+    if not rows:
+        raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
+    vectors = np.zeros((len(rows), max(map(len, rows))))
+    for vector, row in zip(vectors, rows, strict=True):
+        vector[: len(row)] = row
+    return vectors
+
+
+def content(feed: Feed) -> Digest:
+    """The digest of a row's values, whatever number of bits they are stored in."""
+    wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
+    return samples.digest(
+        [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
+    )
+
+
+def _integer(value: Any, name: str, path: Path) -> int | None:
+    """The number of a row in an array of integers, None without. InputError if it is not one integer."""
+    if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
+        raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
+    return None if value is None else int(value[0])
+
+
+EVALUATORS = (TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, Completions)
+"""Together they have every built-in task."""
