@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,15 +37,6 @@ MAX_TOKENS = 512
 """Tokens of a row, if the version does not state how many its model takes."""
 MAX_NEW_TOKENS = 32
 """Tokens that text generation adds, unless another number is given."""
-
-
-@dataclass(frozen=True)
-class TextRequest:
-    """The texts of the command line; `context` is what a question is about, or the second text of a pair."""
-
-    texts: list[str]
-    context: str | None
-    max_tokens: int
 
 
 @query_options.takes_query
@@ -107,7 +97,7 @@ def command(
         session.warn(warning)
     with _unpacked(session, reader, answer) as files:
         if text:
-            result, lines = _answer(files, TextRequest(text, passage, max_tokens))
+            result, lines = _answer(files, text, passage, max_tokens)
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -165,13 +155,12 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
     return document, [*output.table(header, rows), "", verdict]
 
 
-def _answer(files: "UnpackedArtifact", request: TextRequest) -> "Answer":
+def _answer(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
     from onnxreg.cli.reports import text_report
     from onnxreg.converters.evaluation.run_texts import run_texts
 
-    settings = (request.texts, request.context, request.max_tokens, files.manifest.task)
-    answer = run_texts(_text_model(files), *settings)
-    return answer, text_report.lines(answer, request.texts)
+    answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
+    return answer, text_report.lines(answer, texts)
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
