@@ -19,7 +19,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,20 +53,13 @@ Listing = Mapping[str, tuple[str, int]]
 """Path: digest and size in bytes."""
 
 
-def fetch(
-    name: str,
-    revision: str | None,
-    patterns: Sequence[str],
-    ignored: Sequence[str] = (),
-    or_directory: bool = False,
-) -> Path:
+def fetch(name: str, revision: str | None, patterns: Sequence[str], ignored: Sequence[str] = ()) -> Path:
     """Download the files of a repository that match a pattern; return the folder of its commit.
 
     If the Hub cannot be reached or fails, the listing and the files that are here already count.
 
     Args:
         revision: a branch, tag or commit; None for the main branch.
-        or_directory: the user may have meant a directory by `name`; errors say so.
 
     Raises:
         NotFoundError: the Hub has no such repository or revision.
@@ -80,7 +73,7 @@ def fetch(
         _ = urlsplit(constants.ENDPOINT).port
     except ValueError:
         raise InputError("HF_ENDPOINT is not a URL", "write https://HOST[:PORT], or unset it") from None
-    with _translated(name, revision, or_directory):
+    with _translated(name, revision):
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
         root = Path(constants.HF_HOME, "onnxreg", endpoint, f"models--{name.replace('/', '--')}")
         listing = root / "listings" / f"{quote(revision or 'main', safe='')}.json"
@@ -97,16 +90,22 @@ def fetch(
                 raise
             unreachable = error
             commit, files = json.loads(listing.read_text())
-        chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]
+        chosen = [
+            path
+            for path in files
+            if any(fnmatchcase(path, pattern) for pattern in patterns)
+            and not any(fnmatchcase(path, pattern) for pattern in ignored)
+        ]
         with about(f"{name} has a file that is not taken", hint="rename it in the repository"):
             check_distinct(map(check_path, chosen))
-        for below in ("blobs", f"snapshots/{commit}"):
-            (root / below).mkdir(parents=True, exist_ok=True)
+        blobs, snapshot = root / "blobs", root / "snapshots" / commit
+        for folder in (blobs, snapshot):
+            folder.mkdir(parents=True, exist_ok=True)
 
         def store(path: str) -> None:
             digest, size = files[path]
-            blob, target = root / "blobs" / digest, root / "snapshots" / commit / path
-            with FileLock(root / "blobs" / f"{digest}.lock", fallback_to_soft=False):
+            blob, target = blobs / digest, snapshot / path
+            with FileLock(blobs / f"{digest}.lock", fallback_to_soft=False):
                 if not _has_digest(blob, digest):
                     if unreachable is not None:
                         raise unreachable
@@ -121,16 +120,15 @@ def fetch(
 
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(store, chosen))
-        return root / "snapshots" / commit
+        return snapshot
 
 
 @contextmanager
-def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator[None]:
+def _translated(name: str, revision: str | None) -> Iterator[None]:
     """Translate the errors of huggingface_hub."""
     import httpx2
     from huggingface_hub import errors
 
-    prefix = f"there is no directory {name}; " if or_directory else ""
     network = (
         "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, and SSL_CERT_FILE"
     )
@@ -140,14 +138,18 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
     except RegError:
         raise
     except Exception as error:
-        words = _words(error)
+        # the words of the Hub, the system or TLS, without addresses, which may be signed
+        text = getattr(error, "server_message", None) or getattr(error, "strerror", None) or str(error)
+        words = re.sub(r"https?://\S+", "...", text.strip().partition("\n")[0])[:200] or type(error).__name__
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        words = f"{words} ({status})" if status else words
         foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
         table: tuple[tuple[Any, type[RegError], str, str], ...] = (
-            (errors.HFValidationError, InputError, f"{prefix}{name} cannot be a repository on the Hub", "check its name"),
-            (_unreachable(), RemoteError, f"{prefix}the Hub cannot be reached, and {name} is not here: {words}", network),
+            (errors.HFValidationError, InputError, f"{name} cannot be a repository on the Hub", "check its name"),
+            (_unreachable(), RemoteError, f"the Hub cannot be reached, and {name} is not here: {words}", network),
             (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
             (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
-            (errors.RepositoryNotFoundError, NotFoundError, f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"),
+            (errors.RepositoryNotFoundError, NotFoundError, f"the Hub has no repository {name}", "check its name, or its path if it is a directory; a private model needs HF_TOKEN"),
             ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched through the proxy of the environment: {words}", "write http://HOST:PORT in HTTPS_PROXY and ALL_PROXY, or unset them"),
             ((errors.HTTPError, OSError), RemoteError, f"{name} could not be fetched from the Hub: {words}", network),  # type: ignore[attr-defined]
             ((ValueError, TypeError, KeyError, AttributeError, RecursionError), RemoteError, foreign, network),
@@ -156,14 +158,6 @@ def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator
             if isinstance(error, kinds):
                 raise family(message, hint) from error
         raise
-
-
-def _words(error: Exception) -> str:
-    """The words of the Hub, the system or TLS on an error, without addresses, which may be signed."""
-    text = getattr(error, "server_message", None) or getattr(error, "strerror", None) or str(error)
-    line = re.sub(r"https?://\S+", "...", text.strip().partition("\n")[0])[:200] or type(error).__name__
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return f"{line} ({status})" if status else line
 
 
 def _unreachable() -> tuple[type[Exception], ...]:
@@ -179,12 +173,17 @@ def _list(name: str, revision: str | None) -> tuple[str, Listing]:
     from huggingface_hub import constants
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+    def malformed(content: str) -> RemoteError:
+        return RemoteError(
+            f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
+        )
+
     validate_repo_id(name)
     base = f"{constants.ENDPOINT}/api/models/{name}"
     about, size, _ = _read_json(f"{base}/revision/{quote(revision, safe='')}" if revision else base)
     commit = str(about["sha"])
     if not _COMMIT.fullmatch(commit):
-        raise _malformed(name, f"a commit {commit[:80]!r}")
+        raise malformed(f"a commit {commit[:80]!r}")
     files: dict[str, tuple[str, int]] = {}
     query: str | None = "recursive=true"
     for _ in range(MAX_PAGES):
@@ -192,16 +191,15 @@ def _list(name: str, revision: str | None) -> tuple[str, Listing]:
         size += read
         for entry in entries:
             if entry["type"] == "file":
-                lfs = entry.get("lfs")
-                files[entry["path"]] = (lfs or entry)["oid"], (lfs or entry)["size"]
-                digest, length = files[entry["path"]]
+                stored = entry.get("lfs") or entry
+                digest, length = files[entry["path"]] = stored["oid"], stored["size"]
                 if not _DIGEST.fullmatch(digest) or not isinstance(length, int):
-                    raise _malformed(name, f"a file with the digest {digest[:80]!r}")
+                    raise malformed(f"a file with the digest {digest[:80]!r}")
         if query is None:
             return commit, files
         if size > MAX_LISTING_BYTES:
             break
-    raise _malformed(name, f"more than {MAX_LISTING_BYTES >> 20} MiB or {MAX_PAGES:,} pages of files")
+    raise malformed(f"more than {MAX_LISTING_BYTES >> 20} MiB or {MAX_PAGES:,} pages of files")
 
 
 def _read_json(url: str) -> tuple[Any, int, str | None]:
@@ -221,16 +219,6 @@ def _read_json(url: str) -> tuple[Any, int, str | None]:
                 )
         following = response.links.get("next", {}).get("url")
         return json.loads(data), len(data), urlsplit(following).query if following else None
-
-
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _malformed(name: str, content: str) -> RemoteError:
-    return RemoteError(
-        f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
-    )
 
 
 def _has_digest(file: Path, digest: str) -> bool:
@@ -273,20 +261,15 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-    part = blob.with_suffix(".part")
-    url = hf_hub_url(name, path, revision=commit)
+    part, url = blob.with_suffix(".part"), hf_hub_url(name, path, revision=commit)
     try:
         with _Bounded(io.FileIO(part, "ab")) as file:
             file.limit = size
             if file.tell() > size:
                 file.truncate(0)
+            headers, done = build_hf_headers(), file.tell()
             http_get(
-                url,
-                file,
-                resume_size=file.tell(),
-                headers=build_hf_headers(),
-                expected_size=size,
-                displayed_filename=path,
+                url, file, resume_size=done, headers=headers, expected_size=size, displayed_filename=path
             )
         if not _has_digest(part, blob.name):
             raise IntegrityError(f"{path}: the Hub sends other bytes than it lists", "run the command again")
@@ -350,7 +333,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
     def fetch_with(weights: str) -> Path:
         root_only = [*patterns, weights, f"{weights}.index.json"]
-        return fetch(name, revision, root_only, ["*/*"], or_directory=True)
+        return fetch(name, revision, root_only, ["*/*"])
 
     directory = fetch_with("model*.safetensors")
     if more:

@@ -32,8 +32,6 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
 """The most bytes of all images of a sample."""
-
-
 MAX_BATCH_IMAGES = 32
 """Images in one run."""
 MAX_GOLDEN_VALUES = 4_500
@@ -138,7 +136,12 @@ class ImageClassification(Task):
                 hint = "name what makes the module: options: {factory: module:function}"
                 raise InputError(f"{source} holds weights, and nothing says of what module", hint)
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
-            return FactorySource(self._named(options.factory, Path(source)), checkpoint, dataset)
+            if self.consent.is_recorded:
+                factory = code.find_recorded(options.factory, Path(source))
+            else:
+                factory = code.find(options.factory, self.directory, Path())
+            self.consent.check(factory, options.arguments)
+            return FactorySource(factory, checkpoint, dataset)
         if not code.is_factory(source):
             if Path(source).is_file():
                 raise InputError(f"{source} does not say which function makes the module", code.FACTORY_HINT)
@@ -155,24 +158,12 @@ class ImageClassification(Task):
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
         return FactorySource(candidate, checkpoint, dataset)
 
-    def _named(self, name: str, source: Path) -> Factory:
-        """The factory that the options name, and that may run."""
-        is_recorded = self.consent.is_recorded
-        candidate = (
-            code.find_recorded(name, source) if is_recorded else code.find(name, self.directory, Path())
-        )
-        self.consent.check(candidate, self.options.arguments)
-        return candidate
-
     def _file(self, name: str, label: str) -> Path:
         path = self.directory / name
         if path.is_dir():
             raise InputError(f"the {label} {name} is a directory", "name a file")
         if not path.is_file():
-            hint = (
-                "check the path" if Path(name).is_absolute() else "relative paths are relative to the recipe"
-            )
-            raise NotFoundError(f"there is no {label} {name}", hint)
+            raise NotFoundError(f"there is no {label} {name}", "relative paths are relative to the recipe")
         return path
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:

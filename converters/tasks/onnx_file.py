@@ -69,7 +69,11 @@ class OnnxFile(Task):
             loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
         session = load_session(path)
         feeds = self._feeds(model, path)
-        expected = [_outputs(session, feed, path.name) for feed in feeds]
+        try:
+            expected = [samples.outputs(session, feed, path.name) for feed in feeds]
+        except ConversionError as error:
+            hint = "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
+            raise ConversionError(error.message, hint) from error
         arrays = (*feeds[0].values(), *expected[0].values())
         is_small = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
         has_types = all(str(array.dtype) in DTYPES for array in arrays)
@@ -114,15 +118,6 @@ def text_files_of(path: Path) -> list[Path]:
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]
-
-
-def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
-    try:
-        return samples.outputs(session, feed, label)
-    except ConversionError as error:
-        raise ConversionError(
-            error.message, "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
-        ) from error
 
 
 def _per_token(model: Any) -> frozenset[str]:

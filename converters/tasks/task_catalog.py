@@ -13,7 +13,7 @@ from onnxreg.converters.tasks.text import (
     TextGeneration,
     TokenClassification,
 )
-from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.core.errors import InputError, nearest
 
 ALIASES: Mapping[str, str] = {
     alias: task
@@ -52,16 +52,18 @@ TASKS: Mapping[str, type[Task]] = {
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
     """Return the task of a name, its own or an alias; case and underscores do not matter.
 
-    InputError for an unknown one suggests the nearest name of a kind, or lists the tasks of that kind.
+    InputError for an unknown one suggests the nearest name of a kind, and lists the tasks of that kind.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
         tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
         names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
-        near = suggest(typed, names, f"one of: {', '.join(tasks)}", least=0.85)
+        near = "".join(
+            f"did you mean {name}? " for name in nearest(typed, names, 0.85 if "-" in typed else 0.7, most=1)
+        )
         raise InputError(
             f"no task is called {name[:80]!r}",
-            f"{near}; for another, export with Optimum, then reg import the directory",
+            f"{near}one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory",
         )
     return task

@@ -321,7 +321,7 @@ def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             errors.RepositoryNotFoundError("none", response=refused),
             NotFoundError,
-            "there is no directory acme/tagger; the Hub has no repository",
+            "the Hub has no repository",
         ),
         (errors.RevisionNotFoundError("none", response=refused), NotFoundError, "no revision v9"),
         (OSError("boom"), RemoteError, "could not be fetched"),
