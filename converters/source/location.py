@@ -267,9 +267,9 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
             file.limit = size
             if file.tell() > size:
                 file.truncate(0)
-            headers, done = build_hf_headers(), file.tell()
+            headers, start = build_hf_headers(), file.tell()
             http_get(
-                url, file, resume_size=done, headers=headers, expected_size=size, displayed_filename=path
+                url, file, resume_size=start, headers=headers, expected_size=size, displayed_filename=path
             )
         if not _has_digest(part, blob.name):
             raise IntegrityError(f"{path}: the Hub sends other bytes than it lists", "run the command again")
