@@ -1,8 +1,7 @@
 """The contract of a pass: one typed transformation that says what it needs, and proves what it did.
 
 Shaped like the passes of onnx/ir-py: the caller runs `requires`, `apply`, `ensures`, so that a pass cannot forget
-its own postconditions. A `GraphPass` takes a valid graph, loses no output and keeps the opset that was requested; a
-`QuantizationPass` besides quantizes all the weights that it is asked for, or fails.
+its own postconditions.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +38,10 @@ class PassParams(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tuples(cls, value: Any) -> Any:
-        return {key: _as_tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
+        def tuples(item: Any) -> Any:
+            return tuple(map(tuples, item)) if isinstance(item, list) else item
+
+        return {key: tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Pass(ABC, Generic[In, Out]):
@@ -70,7 +72,7 @@ class Pass(ABC, Generic[In, Out]):
             ) from error
 
     def requires(self, subject: In) -> None:
-        """Raise InputError or ConversionError if the pass cannot work on `subject`. By default nothing is required."""
+        """Raise InputError or ConversionError if the pass cannot work on `subject`."""
         return
 
     def observe(self, subject: In) -> Facts:
@@ -100,7 +102,7 @@ class Original(Pass[Path, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass from `onnx.ModelProto` to `onnx.ModelProto`, changed in place or new.
+    """A pass from a valid graph (`onnx.ModelProto`) to another, changed in place or new, of the same outputs and opset.
 
     A subclass adds to `observe` and `ensures` what it alone knows. The engine runs the graph and compares it with its
     parent.
@@ -175,11 +177,6 @@ class QuantizationPass(GraphPass):
         names: tuple[str, ...] = self.params.nodes_to_exclude
         return names
 
-    @property
-    def nothing_to_quantize(self) -> str:
-        """The message for a graph without such a weight."""
-        return f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
-
     def requires(self, subject: Any) -> None:
         super().requires(subject)
         graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
@@ -198,7 +195,11 @@ class QuantizationPass(GraphPass):
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         if not before["weights"]:
-            raise ConversionError("quantization reached none of the weights", self.nothing_to_quantize)
+            operators = " or ".join(sorted(self.products))
+            raise ConversionError(
+                "quantization reached none of the weights",
+                f"the graph has no {operators} with constant weights",
+            )
         if left := sorted(self.factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
@@ -241,10 +242,6 @@ def public_types(subject: Any) -> dict[str, int]:
     """The TensorProto element type of each input and output."""
     values = (*subject.graph.input, *subject.graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _names(subject: Any) -> tuple[list[str], list[str]]:

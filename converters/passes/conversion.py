@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -154,20 +154,6 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     return results
 
 
-class ConversionParams(PassParams, title="Params"):
-    target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
-    use_dynamo_exporter: bool | Literal["auto"] = False
-    dynamic: bool = True
-    do_constant_folding: bool = True
-    attention: Literal["eager"] = "eager"
-
-    @model_validator(mode="after")
-    def _has_an_exporter(self) -> "ConversionParams":
-        if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
-            raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
-        return self
-
-
 class OnnxConversion(Pass[TorchModel, Any]):
     """Export with `torch.onnx.export`.
 
@@ -182,7 +168,19 @@ class OnnxConversion(Pass[TorchModel, Any]):
     id = "OnnxConversion"
     version = 4
     takes = "module"
-    Params = ConversionParams
+
+    class Params(PassParams):
+        target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
+        use_dynamo_exporter: bool | Literal["auto"] = False
+        dynamic: bool = True
+        do_constant_folding: bool = True
+        attention: Literal["eager"] = "eager"
+
+        @model_validator(mode="after")
+        def _has_an_exporter(self) -> Self:
+            if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
+                raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
+            return self
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:

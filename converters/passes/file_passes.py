@@ -36,12 +36,6 @@ class OrtFiles(NamedTuple):
     reproducible: bool
 
 
-class OrtFormatParams(PassParams, title="Params"):
-    optimization_style: Literal["Fixed"] = "Fixed"
-    target_platform: Literal["arm", "amd64"] = "arm"
-    enable_type_reduction: bool = True
-
-
 class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as its conversion tool does.
 
@@ -53,7 +47,11 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
     id = "OrtFormat"
     takes = "file"
-    Params = OrtFormatParams
+
+    class Params(PassParams):
+        optimization_style: Literal["Fixed"] = "Fixed"
+        target_platform: Literal["arm", "amd64"] = "arm"
+        enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
         """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
@@ -241,24 +239,22 @@ class Vectors(NamedTuple):
     cases: tuple[golden.GoldenCase, ...]
 
 
-class GoldenParams(PassParams):
-    """`tolerance` is a share of the largest output, and of the expected value; `least` is a lower bound of the absolute tolerance.
-
-    `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
-    bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.
-    """
-
-    tolerance: float
-    least: float = 0.0
-
-
 class GoldenVectors(Pass[Outputs, Vectors]):
     """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
 
     id = "golden-vectors"
     version = 1
     takes = "outputs"
-    Params = GoldenParams
+
+    class Params(PassParams, title="GoldenParams"):
+        """`tolerance` is a share of the largest output, and of the expected value; `least` is a lower bound of the absolute tolerance.
+
+        `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
+        bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.
+        """
+
+        tolerance: float
+        least: float = 0.0
 
     def apply(self, subject: Outputs) -> Vectors:
         arrays: dict[str, list[Any]] = {}

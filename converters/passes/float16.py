@@ -8,13 +8,12 @@ Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.graph_operators import within
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.converters.passes.tools import graph, model_file, samples
@@ -64,22 +63,6 @@ def _weights_of_type(model: Any, element: int) -> int:
     return sum(tensor.data_type == element for tensor in tensors(model))
 
 
-class Float16Params(PassParams, title="Params"):
-    min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
-    max_finite_val: float = Field(float(LARGEST), ge=1, le=LARGEST)
-    keep_io_types: bool = True
-    op_block_list: tuple[str, ...] | None = None
-    node_block_list: tuple[str, ...] | None = None
-    op_include_list: tuple[str, ...] | None = None
-
-    @model_validator(mode="after")
-    def _is_one_way(self) -> "Float16Params":
-        blocks = self.op_block_list is not None or self.node_block_list is not None
-        if blocks and self.op_include_list is not None:
-            raise ValueError("block lists and include lists exclude each other")
-        return self
-
-
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
@@ -95,7 +78,21 @@ class OnnxFloatToFloat16(HalfPass):
 
     id = "OnnxFloatToFloat16"
     version = 5
-    Params = Float16Params
+
+    class Params(PassParams):
+        min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
+        max_finite_val: float = Field(float(LARGEST), ge=1, le=LARGEST)
+        keep_io_types: bool = True
+        op_block_list: tuple[str, ...] | None = None
+        node_block_list: tuple[str, ...] | None = None
+        op_include_list: tuple[str, ...] | None = None
+
+        @model_validator(mode="after")
+        def _is_one_way(self) -> Self:
+            blocks = self.op_block_list is not None or self.node_block_list is not None
+            if blocks and self.op_include_list is not None:
+                raise ValueError("block lists and include lists exclude each other")
+            return self
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -139,13 +136,6 @@ class OnnxFloatToFloat16(HalfPass):
         return {**result, "overflowing": self._overflowing}
 
 
-class MixedPrecisionParams(PassParams, title="Params"):
-    op_block_list: tuple[str, ...] | None = None
-    atol: float = Field(1e-2, gt=0)
-    search: bool = True
-    keep_io_types: bool = True
-
-
 class OrtMixedPrecision(HalfPass):
     """Convert to float16, and keep the nodes in float32 that the accuracy needs.
 
@@ -160,7 +150,12 @@ class OrtMixedPrecision(HalfPass):
 
     id = "OrtMixedPrecision"
     version = 4
-    Params = MixedPrecisionParams
+
+    class Params(PassParams):
+        op_block_list: tuple[str, ...] | None = None
+        atol: float = Field(1e-2, gt=0)
+        search: bool = True
+        keep_io_types: bool = True
 
     def apply(self, subject: Any) -> Any:
         graph.inline_functions(subject)
@@ -271,7 +266,7 @@ def to_float16(
     inferred = graph.infer_values(model)
     graph.clear_value_info(model)
     model.graph.value_info.extend(value for name, value in inferred.items() if name not in outer)
-    with graph.blame_tool("ONNX Runtime could not convert the graph to float16"), quiet():
+    with graph.tool("float16", "ONNX Runtime could not convert the graph to float16"):
         half = convert_float_to_float16(
             model,
             min_positive_val=smallest,

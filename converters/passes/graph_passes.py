@@ -1,29 +1,22 @@
 """Passes from one graph to the same function in another form: opset, public types, fixed shapes, fused operators."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN, RUNTIME_OPERATORS, check_light, graph_inputs
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.runtime.sessions import silent_runtime
-from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, InputError, why
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
 """The opsets that ONNX Runtime 1.31 loads."""
 MIN_IR_VERSION = 4
 """Before it, weights had to be inputs too."""
-
-
-class OpVersionParams(PassParams, title="Params"):
-    target_opset: int = Field(21, ge=MIN_OPSET, le=MAX_OPSET)
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -36,7 +29,9 @@ class OnnxOpVersionConversion(GraphPass):
     id = "OnnxOpVersionConversion"
     tolerance = 1e-3
     keeps_opset = False
-    Params = OpVersionParams
+
+    class Params(PassParams):
+        target_opset: int = Field(21, ge=MIN_OPSET, le=MAX_OPSET)
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -79,28 +74,6 @@ class OnnxOpVersionConversion(GraphPass):
         return {**result, "opset_before": before["opset"], "ir_version": after.ir_version}
 
 
-class IoDataTypeParams(PassParams, title="Params"):
-    name_pattern: str = "logits"
-    source_dtype: int = 10
-    target_dtype: int = 1
-
-    @field_validator("name_pattern")
-    @classmethod
-    def _is_pattern(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from error
-        return value
-
-    @field_validator("source_dtype", "target_dtype")
-    @classmethod
-    def _is_number(cls, value: int) -> int:
-        if value not in ELEMENTS or not ELEMENTS[value].bits:
-            raise ValueError(f"{value} is not the number of an element type that can be cast")
-        return value
-
-
 class OnnxIODataTypeConverter(GraphPass):
     """Put a Cast after each input, and before each output, of one element type whose name matches a pattern.
 
@@ -110,7 +83,27 @@ class OnnxIODataTypeConverter(GraphPass):
 
     id = "OnnxIODataTypeConverter"
     keeps_types = False
-    Params = IoDataTypeParams
+
+    class Params(PassParams):
+        name_pattern: str = "logits"
+        source_dtype: int = 10
+        target_dtype: int = 1
+
+        @field_validator("name_pattern")
+        @classmethod
+        def _is_pattern(cls, value: str) -> str:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+            return value
+
+        @field_validator("source_dtype", "target_dtype")
+        @classmethod
+        def _is_number(cls, value: int) -> int:
+            if value not in ELEMENTS or not ELEMENTS[value].bits:
+                raise ValueError(f"{value} is not the number of an element type that can be cast")
+            return value
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -169,25 +162,6 @@ class OnnxIODataTypeConverter(GraphPass):
         return list(dict.fromkeys(names))
 
 
-class FixedShapeParams(PassParams, title="Params"):
-    dim_param: tuple[str, ...] | None = Field(None, validation_alias=AliasChoices("dim_param", "input_dim"))
-    dim_value: tuple[PositiveInt, ...] | None = None
-    input_name: tuple[str, ...] | None = None
-    input_shape: tuple[tuple[PositiveInt, ...], ...] | None = None
-
-    @model_validator(mode="after")
-    def _is_one_way(self) -> "FixedShapeParams":
-        by_axis, by_input = (self.dim_param, self.dim_value), (self.input_name, self.input_shape)
-        if (by_axis == (None, None)) == (by_input == (None, None)):
-            raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
-        names, sizes = by_axis if by_input == (None, None) else by_input
-        if not names or not sizes or len(names) != len(sizes):
-            raise ValueError("there must be as many names as sizes, and at least one")
-        if len(set(names)) != len(names):
-            raise ValueError("a name is given twice")
-        return self
-
-
 class DynamicToFixedShape(GraphPass):
     """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
     `input_shape`).
@@ -198,7 +172,26 @@ class DynamicToFixedShape(GraphPass):
 
     id = "DynamicToFixedShape"
     tolerance = 1e-3
-    Params = FixedShapeParams
+
+    class Params(PassParams):
+        dim_param: tuple[str, ...] | None = Field(
+            None, validation_alias=AliasChoices("dim_param", "input_dim")
+        )
+        dim_value: tuple[PositiveInt, ...] | None = None
+        input_name: tuple[str, ...] | None = None
+        input_shape: tuple[tuple[PositiveInt, ...], ...] | None = None
+
+        @model_validator(mode="after")
+        def _is_one_way(self) -> Self:
+            by_axis, by_input = (self.dim_param, self.dim_value), (self.input_name, self.input_shape)
+            if (by_axis == (None, None)) == (by_input == (None, None)):
+                raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
+            names, sizes = by_axis if by_input == (None, None) else by_input
+            if not names or not sizes or len(names) != len(sizes):
+                raise ValueError("there must be as many names as sizes, and at least one")
+            if len(set(names)) != len(names):
+                raise ValueError("a name is given twice")
+            return self
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -278,14 +271,6 @@ def _dims(value: Any) -> list[int | str]:
     return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
 
 
-class TransformersOptimizationParams(PassParams, title="Params"):
-    model_type: str = "bert"
-    num_heads: NonNegativeInt = 0
-    hidden_size: NonNegativeInt = 0
-    opt_level: Literal[0, 1, 2, 99] | None = None
-    only_onnxruntime: bool = False
-
-
 class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
@@ -297,7 +282,13 @@ class OrtTransformersOptimization(GraphPass):
 
     id = "OrtTransformersOptimization"
     tolerance = 1e-3
-    Params = TransformersOptimizationParams
+
+    class Params(PassParams):
+        model_type: str = "bert"
+        num_heads: NonNegativeInt = 0
+        hidden_size: NonNegativeInt = 0
+        opt_level: Literal[0, 1, 2, 99] | None = None
+        only_onnxruntime: bool = False
 
     def requires(self, subject: Any) -> None:
         from onnxruntime.transformers.optimizer import MODEL_TYPES
@@ -311,16 +302,13 @@ class OrtTransformersOptimization(GraphPass):
         return {**super().observe(subject), "operators": graph.count_operators(subject)}
 
     def apply(self, subject: Any) -> Any:
-        from onnxruntime.transformers.optimizer import optimize_model
+        failure = "ONNX Runtime could not optimize the graph"
+        with model_file.scratch() as directory, graph.tool(self.id, failure):
+            from onnxruntime.transformers.optimizer import optimize_model
 
-        with model_file.scratch() as directory, quiet(), silent_runtime():
             source = directory / "model.onnx"
             model_file.save(subject, source)
-            try:
-                optimized = optimize_model(str(source), **self.params.model_dump()).model
-            except Exception as error:
-                refuse_missing(error, "the transformer optimizer of ONNX Runtime")
-                raise ConversionError(f"ONNX Runtime could not optimize the graph: {why(error)}") from error
+            optimized = optimize_model(str(source), **self.params.model_dump()).model
         graph.clear_value_info(optimized)
         if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
             optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does

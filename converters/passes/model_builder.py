@@ -71,12 +71,6 @@ def peak_memory(checkpoint: Path) -> int | None:
     return LIBRARY_BYTES + PARAMETER_BYTES * parameters if parameters else None
 
 
-class ModelBuilderParams(PassParams, title="Params"):
-    precision: Literal["int4", "int8", "fp16", "fp32"]
-    int4_block_size: Literal[16, 32, 64, 128, 256] = 32
-    int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
-
-
 class ModelBuilder(Pass[Decoder, Generator]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
@@ -91,7 +85,11 @@ class ModelBuilder(Pass[Decoder, Generator]):
     version = 4
     takes = "checkpoint"
     tools = ("onnxruntime-genai",)
-    Params = ModelBuilderParams
+
+    class Params(PassParams):
+        precision: Literal["int4", "int8", "fp16", "fp32"]
+        int4_block_size: Literal[16, 32, 64, 128, 256] = 32
+        int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
         """Raise HostError if the extra is missing, InputError if the source is not a checkpoint."""

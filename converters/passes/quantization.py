@@ -10,24 +10,15 @@ from typing import Any, Literal
 
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import within
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
-from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, and the largest with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
 """The least cosine of a row of codes with its original: below it the rows are wrong, not rounded."""
-
-
-class DynamicQuantizationParams(PassParams, title="Params"):
-    weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
-    op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "Gather"], ...] = ("MatMul", "Gemm")
-    nodes_to_exclude: tuple[str, ...] = ()
-    per_channel: bool = True
-    reduce_range: bool = False
 
 
 class OnnxDynamicQuantization(QuantizationPass):
@@ -42,7 +33,13 @@ class OnnxDynamicQuantization(QuantizationPass):
     id = "OnnxDynamicQuantization"
     version = 4
     takes_scales = True
-    Params = DynamicQuantizationParams
+
+    class Params(PassParams):
+        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+        op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "Gather"], ...] = ("MatMul", "Gemm")
+        nodes_to_exclude: tuple[str, ...] = ()
+        per_channel: bool = True
+        reduce_range: bool = False
 
     def prepare(self, subject: Any) -> None:
         import numpy as np
@@ -221,15 +218,6 @@ def _bias_shape(node: Any, rank: int) -> Any:
     return onnx.numpy_helper.from_array(shape, f"{node.output[0]}_bias_reshape_shape")
 
 
-class RtnQuantizationParams(PassParams, title="Params"):
-    bits: Literal[4, 8] = 4
-    block_size: Literal[16, 32, 64, 128, 256] = 128
-    is_symmetric: bool = True
-    accuracy_level: Literal[0, 1, 2, 3, 4] = 0
-    nodes_to_exclude: tuple[str, ...] = ()
-    gemm: bool = False
-
-
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
 
@@ -241,25 +229,28 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
     id = "OnnxBlockWiseRtnQuantization"
     version = 2
-    Params = RtnQuantizationParams
+
+    class Params(PassParams):
+        bits: Literal[4, 8] = 4
+        block_size: Literal[16, 32, 64, 128, 256] = 128
+        is_symmetric: bool = True
+        accuracy_level: Literal[0, 1, 2, 3, 4] = 0
+        nodes_to_exclude: tuple[str, ...] = ()
+        gemm: bool = False
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:
             graph.unfold_gemms(subject, self.params.nodes_to_exclude)
 
     def apply(self, subject: Any) -> Any:
-        try:
-            with quiet():
-                from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-        except ImportError as error:
-            raise missing_extra("onnx-ir", "export", "quantizing by blocks") from error
-        quantizer = MatMulNBitsQuantizer(
-            subject,
-            nodes_to_exclude=list(self.params.nodes_to_exclude),
-            op_types_to_quantize=("MatMul",),
-            **self.params.model_dump(exclude={"gemm", "nodes_to_exclude"}),
-        )
-        with graph.blame_tool("ONNX Runtime could not quantize the graph"), quiet():
+        options = self.params.model_dump(exclude={"gemm", "nodes_to_exclude"})
+        with graph.tool(self.id, "ONNX Runtime could not quantize the graph"):
+            from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+            excluded = list(self.params.nodes_to_exclude)
+            quantizer = MatMulNBitsQuantizer(
+                subject, nodes_to_exclude=excluded, op_types_to_quantize=("MatMul",), **options
+            )
             quantizer.process()
         quantized = quantizer.model.model
         graph.clear_value_info(quantized)
@@ -269,11 +260,6 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
     @property
     def products(self) -> frozenset[str]:
         return frozenset({"MatMul", "Gemm"} if self.params.gemm else {"MatMul"})
-
-    @property
-    def nothing_to_quantize(self) -> str:
-        hint = "" if self.params.gemm else "; those of Gemm count with the parameter gemm"
-        return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
 
 
 class EmbeddingQuantization(GraphPass):

@@ -6,12 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes.base import Facts, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.runtime.sessions import silent_runtime
-from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.schema.core.errors import ConversionError, why
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
@@ -29,18 +25,6 @@ ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "M
 """Operators that compute an index, as the bucket of a relative position, before a Cast to integers."""
 
 
-class StaticQuantizationParams(PassParams, title="Params"):
-    weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
-    activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
-    quant_format: Literal["QDQ"] = "QDQ"
-    calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
-    percentile: float = Field(99.999, gt=50, le=100)
-    per_channel: bool = True
-    reduce_range: bool = False
-    op_types_to_quantize: tuple[str, ...] | None = None
-    nodes_to_exclude: tuple[str, ...] = ()
-
-
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
@@ -55,7 +39,16 @@ class OnnxStaticQuantization(QuantizationPass):
     id = "OnnxStaticQuantization"
     version = 2
 
-    Params = StaticQuantizationParams
+    class Params(PassParams):
+        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+        activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
+        quant_format: Literal["QDQ"] = "QDQ"
+        calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
+        percentile: float = Field(99.999, gt=50, le=100)
+        per_channel: bool = True
+        reduce_range: bool = False
+        op_types_to_quantize: tuple[str, ...] | None = None
+        nodes_to_exclude: tuple[str, ...] = ()
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -70,12 +63,8 @@ class OnnxStaticQuantization(QuantizationPass):
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             is_large = len(model_file.save(subject, source)) > 1
-            try:
-                with quiet(), silent_runtime():
-                    self._quantize(source, target, is_large)
-            except Exception as error:
-                refuse_missing(error, "static quantization")
-                raise ConversionError(f"ONNX Runtime could not quantize the graph: {why(error)}") from error
+            with graph.tool(self.id, "ONNX Runtime could not quantize the graph"):
+                self._quantize(source, target, is_large)
             quantized = model_file.load(target)
         del quantized.metadata_props[:]
         quantized.metadata_props.extend(subject.metadata_props)

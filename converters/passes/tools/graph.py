@@ -8,7 +8,10 @@ from itertools import count
 from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import containers, subgraphs, within
+from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.converters.runtime.sessions import silent_runtime
+from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 FLOATS = frozenset({1, 10})
@@ -17,13 +20,18 @@ _PASSING = frozenset({"Identity", "Transpose"})
 
 
 @contextmanager
-def blame_tool(failure: str) -> Iterator[None]:
-    """Raise ConversionError, which begins with `failure`, for an error that a library raises inside."""
+def tool(label: str, failure: str) -> Iterator[None]:
+    """Silence a library inside, and raise ConversionError, which begins with `failure`, for an error of it.
+
+    HostError if it needs a package that is not installed; `label` names who needs it.
+    """
     try:
-        yield
+        with quiet(), silent_runtime():
+            yield
     except RegError:
         raise
     except Exception as error:
+        refuse_missing(error, label)
         raise ConversionError(f"{failure}: {why(error)}") from error
 
 
@@ -118,7 +126,7 @@ def inline_functions(model: Any) -> None:
     import onnx.inliner
 
     if model.functions:
-        with blame_tool("the local functions cannot be inlined"):
+        with tool("inlining", "the local functions cannot be inlined"):
             inlined = onnx.inliner.inline_local_functions(without_weights(model))
         replace_but_weights(model, inlined)
         drop_unused_imports(model)
