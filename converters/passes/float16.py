@@ -189,7 +189,20 @@ class OrtMixedPrecision(HalfPass):
             return bool(distances[tried] <= self.params.atol)
 
         free = {kind: [name for name in names if name not in forced] for kind, names in kinds.items()}
-        chosen = self._search({kind: names for kind, names in free.items() if names}, is_near)
+        usual = [kind for kind in OLIVE if free.get(kind) and listed is None]
+        every = [*usual, *(kind for kind in sorted(free) if kind not in usual)]
+
+        def nodes(some: Iterable[str]) -> list[str]:
+            return [name for kind in some for name in free[kind]]
+
+        starts: list[list[str]] = [[], usual, every] if self.params.search else [[]]
+        start = next((some for some in starts if is_near(nodes(some))), None)
+        if start is None:
+            raise ConversionError(
+                f"{self.id}: no choice of float32 operators keeps the outputs within {self.params.atol:g}",
+                "allow more with atol" if self.params.search else "let search find which operators matter",
+            )
+        chosen = minimize(nodes(minimize(start, lambda some: is_near(nodes(some)))), is_near)
         self._found = {
             "float32_nodes": sorted({*chosen, *forced}),
             "overflowing": sorted(beyond),
@@ -201,26 +214,6 @@ class OrtMixedPrecision(HalfPass):
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         return {**super().ensures(before, after), **self._found}
-
-    def _search(
-        self, by_kind: Mapping[str, Sequence[str]], is_near: Callable[[Iterable[str]], bool]
-    ) -> list[str]:
-        """The names of the nodes that stay float32 beside the forced ones."""
-        usual = [kind for kind in OLIVE if kind in by_kind and self.params.op_block_list is None]
-        every = [*usual, *(kind for kind in sorted(by_kind) if kind not in usual)]
-
-        def nodes(kinds: Collection[str]) -> list[str]:
-            return [name for kind in every if kind in kinds for name in by_kind[kind]]
-
-        starts: list[list[str]] = [[], usual, every] if self.params.search else [[]]
-        start = next((kinds for kinds in starts if is_near(nodes(kinds))), None)
-        if start is None:
-            raise ConversionError(
-                f"{self.id}: no choice of float32 operators keeps the outputs within {self.params.atol:g}",
-                "allow more with atol" if self.params.search else "let search find which operators matter",
-            )
-        kinds = minimize(start, lambda some: is_near(nodes(some)))
-        return minimize(nodes(kinds), is_near)
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:

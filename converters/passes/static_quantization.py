@@ -57,7 +57,8 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
-        graph.part_shared_gemms(subject)
+        # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
+        graph.unfold_gemms(subject, only_shared=True)
         self._float_nodes = float_nodes(subject)
         self._stacks = self.stacks(subject) if self.params.per_channel else []
         with model_file.scratch() as directory:

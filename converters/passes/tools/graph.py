@@ -241,78 +241,55 @@ def drop_second_names(model: Any) -> None:
         rename_values(model, second)
 
 
-class _Gemms:
-    """The Gemm nodes of a model by a stored matrix, without `alpha`, `beta` or `transA`: they are a product and a sum."""
+def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
+    """Replace each Gemm by a stored matrix, if it is a product and a sum, by MatMul and Add, in place.
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.bodies = model, list(within(model.graph))
-        self._stored = {tensor.name: (body, tensor) for body in self.bodies for tensor in body.initializer}
-        self._readers = Counter(name for body in self.bodies for node in body.node for name in node.input)
-        self._transposed: dict[str, str] = {}
-
-    def has(self, node: Any) -> bool:
-        return (
-            node.op_type == "Gemm"
-            and is_standard(node)
-            and node.input[1] in self._stored
-            and all(attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
-            and not attribute(node, "transA", 0)
-        )
-
-    def is_shared(self, node: Any) -> bool:
-        return self._readers[node.input[1]] > 1
-
-    def read_transposed(self, node: Any) -> None:
-        """Let a Gemm with `transB` read the transpose of its matrix: the same one turned over, or one beside it if others read it."""
-        import numpy as np
-        import onnx
-
-        if not attribute(node, "transB", 0):
-            return
-        name = node.input[1]
-        if name not in self._transposed:
-            body, tensor = self._stored[name]
-            across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
-            new = fresh_name(self.model, f"{name}_transposed") if self.is_shared(node) else name
-            target = tensor if new == name else body.initializer.add()
-            target.CopyFrom(onnx.numpy_helper.from_array(across, new))
-            self._transposed[name] = new
-        node.input[1] = self._transposed[name]
-        attributes = [entry for entry in node.attribute if entry.name != "transB"]
-        del node.attribute[:]
-        node.attribute.extend(attributes)
-
-
-def unfold_gemms(model: Any, excluded: Collection[str] = ()) -> None:
-    """Replace each Gemm by MatMul and Add, in place, the matrix transposed if need be; nodes called `excluded` stay."""
+    Nodes called `excluded` stay, and with `only_shared` those whose matrix no other node reads.
+    """
+    import numpy as np
     import onnx
 
-    gemms = _Gemms(model)
-    for body in reversed(gemms.bodies):  # a body before the one around it, which is copied with it
+    bodies = list(within(model.graph))
+    stored = {tensor.name: (body, tensor) for body in bodies for tensor in body.initializer}
+    readers = Counter(name for body in bodies for node in body.node for name in node.input)
+    transposed: dict[str, str] = {}
+
+    def is_unfolded(node: Any) -> bool:
+        is_sum = node.op_type == "Gemm" and is_standard(node) and node.input[1] in stored
+        return (
+            is_sum
+            and all(attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+            and not attribute(node, "transA", 0)
+            and not (node.name and node.name in excluded)
+            and not (only_shared and readers[node.input[1]] == 1)
+        )
+
+    def matrix_of(node: Any) -> str:
+        """With `transB` the transposed matrix: the same one turned over, or one beside it if other nodes read it."""
+        name: str = node.input[1]
+        if not attribute(node, "transB", 0):
+            return name
+        if name not in transposed:
+            body, tensor = stored[name]
+            across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
+            new = fresh_name(model, f"{name}_transposed") if readers[name] > 1 else name
+            target = tensor if new == name else body.initializer.add()
+            target.CopyFrom(onnx.numpy_helper.from_array(across, new))
+            transposed[name] = new
+        return transposed[name]
+
+    for body in reversed(bodies):  # a body before the one around it, which is copied with it
         nodes: list[Any] = []
         for node in body.node:
-            if not gemms.has(node) or (node.name and node.name in excluded):
+            if not is_unfolded(node):
                 nodes.append(node)
                 continue
-            gemms.read_transposed(node)
             bias = [name for name in node.input[2:] if name]
             product = fresh_name(model, f"{node.output[0]}_MatMul") if bias else node.output[0]
-            names = {kind: f"{node.name}_{kind}" if node.name else "" for kind in ("MatMul", "Add")}
-            nodes.append(onnx.helper.make_node("MatMul", node.input[:2], [product], names["MatMul"]))
+            name = f"{node.name}_MatMul" if node.name else ""
+            nodes.append(onnx.helper.make_node("MatMul", [node.input[0], matrix_of(node)], [product], name))
             if bias:
-                add = onnx.helper.make_node("Add", [product, *bias], [node.output[0]], names["Add"])
-                nodes.append(add)
+                name = f"{node.name}_Add" if node.name else ""
+                nodes.append(onnx.helper.make_node("Add", [product, *bias], [node.output[0]], name))
         replace_nodes(body, nodes)
-    drop_unread_weights(model)
-
-
-def part_shared_gemms(model: Any) -> None:
-    """Let each Gemm with `transB` that shares its matrix with another node read a transposed copy, in place.
-
-    The static quantizer of ONNX Runtime (1.31) gives all readers the channels of the first. One copy is made of a matrix.
-    """
-    gemms = _Gemms(model)
-    for node in (node for body in gemms.bodies for node in body.node):
-        if gemms.has(node) and gemms.is_shared(node):
-            gemms.read_transposed(node)
     drop_unread_weights(model)

@@ -42,7 +42,7 @@ def write_vectors(graph: Path, tolerance: float = 1e-3) -> Path:
     feeds = golden.feeds_of(sample(), LABELS)
     runnable = Runnable(graph)
     outputs = {case: runnable.run(feed) for case, feed in feeds.items()}
-    return run("golden", GoldenVectors(tolerance=tolerance), Outputs(graph, feeds, outputs))[0].path
+    return run("golden", GoldenVectors(tolerance=tolerance), Outputs(graph, feeds, outputs))[0]
 
 
 @pytest.mark.parametrize("labels", [2, 17, 130, 1000])
