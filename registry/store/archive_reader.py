@@ -7,12 +7,13 @@ index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
 """
 
-import io
+import os
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -78,48 +79,54 @@ def read_about(data: bytes, url: str) -> Carried:
 
 
 class ArchiveStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive."""
+    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive.
+
+    Bytes are checked by digest, so zipfile need not check their sums, but for those of documents that have none.
+    """
 
     description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"
 
     def __init__(self, path: Path) -> None:
         self.url = path_text(path)
-        self._path = path
-        with host_errors(f"reading {path}"):
-            self._entries = _read_directory(path)
+        with self._errors(f"{path} is not an archive, or a part of one"):
+            self._archive = zipfile.ZipFile(path)
+            entries = self._archive.infolist()
+            with path.open("rb") as file:
+                file.seek(-END_BYTES, os.SEEK_END)
+                is_end = file.read(4) == b"PK\5\6"
+        self._entries = {info.filename: info for info in entries}
+        fault = "goes on behind its end" if not is_end else excess(self._entries)
+        if fault := fault or _fault(entries, self._archive.start_dir):
+            raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
+        self._sums = {name: info.CRC for name, info in self._entries.items()}
+        for info in entries:
+            info.CRC = None  # type: ignore[assignment]
 
     @cached_property
     def directory_digest(self) -> Digest:
         """Over the path, size and check sum of every file in it."""
-        facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
+        facts = sorted((key, entry.file_size, self._sums[key]) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         stream = self.open(key)
         if stream is None:
             return None
-        with stream, host_errors(f"reading {self.url}"):
+        with stream, self._errors(f"{key} of {self.url} is cut off"):
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
-        if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._entries[key].CRC:
+        if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._sums[key]:
             raise IntegrityError(f"{key} of {self.url} is too large, or has another check sum", COPY_AGAIN)
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """A stream over an entry's bytes from an offset. IntegrityError if its own header is that of another entry."""
-        entry = self._entries.get(key)
-        if entry is None:
+        if key not in self._entries:
             return None
-        with host_errors(f"reading {self.url}"):
-            file = self._path.open("rb")
-            file.seek(entry.header_offset)
-            header = file.read(HEADER_BYTES).ljust(HEADER_BYTES)
-            name_size, extra_size = struct.unpack("<HH", header[26:])
-            if header[:4] != b"PK\3\4" or file.read(name_size) != key.encode():
-                file.close()
-                raise IntegrityError(f"{key} of {self.url} is not where its directory says", COPY_AGAIN)
-            file.seek(extra_size + start, io.SEEK_CUR)
-            return cast(BinaryIO, io.BufferedReader(Window(file, max(entry.file_size - start, 0))))
+        with self._errors(f"{key} of {self.url} is not where its directory says"):
+            stream = self._archive.open(self._entries[key])
+            stream.seek(start)
+        return cast(BinaryIO, stream)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self._entries}
@@ -129,29 +136,44 @@ class ArchiveStore(ReadOnlyStore):
         tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
+    @contextmanager
+    def _errors(self, failure: str) -> Iterator[None]:
+        """Turn the errors of zipfile and of this machine into ours."""
+        try:
+            with host_errors(f"reading {self.url}"):
+                yield
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            ValueError,
+            OverflowError,
+            EOFError,
+            struct.error,
+        ) as error:
+            raise IntegrityError(f"{failure}: {error}", COPY_AGAIN) from error
+
 
 class ArchiveRegistry(RegistryStore):
     """The registry in an archive; `carried` are the versions whose files are in it."""
 
+    store: ArchiveStore
+
     def __init__(self, path: Path) -> None:
-        archive = ArchiveStore(path)
-        super().__init__(archive)
-        self._archive = archive
-        about = archive.get(ABOUT)
-        for part in (ABOUT, IDENTITY):
-            if not archive.has([part]):
-                raise IntegrityError(f"{path} has no {part}, which every archive has", COPY_AGAIN)
-        self.carried: Carried = read_about(about[0] if about else b"", self.url)
+        super().__init__(ArchiveStore(path))
+        about = self.store.get(ABOUT)
+        if about is None or not self.store.has([IDENTITY]):
+            raise IntegrityError(f"{path} has no {ABOUT} or no {IDENTITY}", COPY_AGAIN)
+        self.carried: Carried = read_about(about[0], self.url)
         self.check_exists()
 
     @property
     def location(self) -> str:
         """The identity of the archive: a file that replaces it is another place."""
-        return f"{Path(self.url).absolute()}#{self._archive.directory_digest.short}"
+        return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
         """RemoteError: an archive is read only, and may not carry all blobs of its index."""
-        self._archive.refuse(f"pushing {name}")
+        self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
         """The URL of a file in a zip, as fsspec writes it."""
@@ -189,41 +211,19 @@ def open_archive(path: Path) -> ArchiveRegistry:
     return ArchiveRegistry(path)
 
 
-def _read_directory(path: Path) -> Mapping[str, zipfile.ZipInfo]:
-    """The entries by name. IntegrityError for the first property that our archives never have."""
-    try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            entries, end = archive.infolist(), archive.start_dir
-            file.seek(-END_BYTES, io.SEEK_END)
-            is_end = file.read(4) == b"PK\5\6"
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise IntegrityError(f"{path} is not an archive, or a part of one: {error}", COPY_AGAIN) from error
-    by_name = {info.orig_filename: info for info in entries}
-    if fault := _fault(entries, end) or excess(by_name) or ("" if is_end else "goes on behind its end"):
-        raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
-    return by_name
-
-
 def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
     """The fault of entries that reach up to an offset, in a few words; empty if there is none."""
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
-        name = info.orig_filename
+        name = info.filename
         if not names and info.header_offset:
             return "begins with something else"
         if name in names:
             return f"has two entries {name[:80]!r}"
-        if (
-            info.filename != name
-            or not _is_part(name)
-            or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG)
-        ):
+        if not _is_part(name) or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             return f"has {name[:80]!r}, which no registry has"
-        if (
-            info.compress_type != zipfile.ZIP_STORED
-            or info.compress_size != info.file_size
-            or info.flag_bits & 1
-        ):
+        is_plain = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
+        if not is_plain or info.flag_bits & 1:
             return f"holds {name[:80]!r} compressed or encrypted"
         if info.header_offset < behind:
             return f"has overlapping entries, such as {name[:80]!r}"
@@ -237,23 +237,3 @@ def _is_part(name: str) -> bool:
     key = BlobKey.of_path(name)
     is_plain = key is not None and not key.generation
     return is_plain or name in (ABOUT, IDENTITY, POLICIES) or model_of(name) is not None
-
-
-class Window(io.RawIOBase):
-    """The next `size` bytes of a file. Closes the file."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = cast(Any, file)
-        self._left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, block: Any, /) -> int:
-        count: int = self._file.readinto(memoryview(block)[: self._left])
-        self._left -= count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
