@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from io import BytesIO
 from itertools import chain, islice
@@ -194,7 +194,9 @@ class BucketStore(ObjectStore):
         def read() -> StoredObject:
             answer = obstore.get(self._reads, key, options={"if_none_match": tag} if tag else None)
             data = bytearray()
-            for block in requests.metered(answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES)):
+            for block in requests.timely(
+                answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES), requests.deadline()
+            ):
                 data += block
                 if len(data) > MAX_DOCUMENT_BYTES:
                     raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
@@ -409,8 +411,7 @@ class BucketStore(ObjectStore):
             with self._errors(doing, is_write):
                 return request()
 
-        with nullcontext() if is_write else requests.reading():
-            return retrying(attempt, passing)
+        return retrying(attempt, passing)
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:

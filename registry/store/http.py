@@ -202,8 +202,7 @@ class HttpStore(ReadOnlyStore):
             with self.errors(key), self.send(method, key, headers, body) as answer:
                 return use(answer)
 
-        with requests.reading():
-            return retrying(attempt) if tries else attempt()
+        return retrying(attempt) if tries else attempt()
 
     def is_own(self, key: str) -> bool:
         """True for a key, and for a URL of the same server."""
@@ -263,7 +262,7 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
     data = bytearray()
-    for block in requests.metered(iter(partial(answer.read1, CHUNK_BYTES), b"")):
+    for block in requests.timely(iter(partial(answer.read1, CHUNK_BYTES), b""), requests.deadline()):
         data += block
         if len(data) > limit:
             raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")

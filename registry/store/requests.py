@@ -1,9 +1,9 @@
 """Requests to servers: their errors and retries, time limits, streams that go on after a broken connection, and the rules
 for redirects, headers and tokens.
 
-A server may be silent for `REG_READ_TIMEOUT` seconds. It has `REG_READ_DEADLINE` seconds for one file, in all its reads and
-tries (`reading`): a server that sends a byte a second never lets a socket time out. It says when to come back by
-`Retry-After`, in seconds or as a date, or by `RateLimit`.
+A server may be silent for `REG_READ_TIMEOUT` seconds. It has `REG_READ_DEADLINE` seconds for one file: a server that sends
+a byte a second never lets a socket time out. It says when to come back by `Retry-After`, in seconds or as a date, or by
+`RateLimit`.
 
 A redirect never leads from TLS to plain HTTP, from the internet into a private network or to this machine, to
 another scheme (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed
@@ -21,8 +21,7 @@ import string
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPMessage
@@ -44,8 +43,6 @@ MAX_PAUSE_SECONDS = 300
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 Result = TypeVar("Result")
-_read_end: ContextVar[float | None] = ContextVar("read_end", default=None)
-"""The monotonic time at which the present read ends."""
 
 
 class RefusedError(RemoteError):
@@ -96,8 +93,7 @@ def retrying(
 ) -> Result:
     """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is `passing`.
 
-    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try. A read ends
-    with its time: see `reading`.
+    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS` there is no further try.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -106,7 +102,7 @@ def retrying(
         except Exception as error:
             silent += any(isinstance(cause, TimeoutError) for cause in _causes(error))
             least = pause(error)
-            if silent >= MAX_SILENT_TRIES or _is_over() or not passing(error) or least > MAX_PAUSE_SECONDS:
+            if silent >= MAX_SILENT_TRIES or not passing(error) or least > MAX_PAUSE_SECONDS:
                 raise
             wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)
             parallel.sleep(least + random.uniform(0, wait))
@@ -143,31 +139,18 @@ def timeout() -> float | None:
 
 
 def deadline() -> float:
-    """The monotonic time at which a read that begins now must be over. A read within a read is part of it."""
-    end = _read_end.get()
-    return time.monotonic() + setting("REG_READ_DEADLINE") if end is None else end
+    """The monotonic time at which the read of a file that begins now must be over."""
+    return time.monotonic() + setting("REG_READ_DEADLINE")
 
 
-@contextmanager
-def reading(end: float | None = None) -> Iterator[None]:
-    """Hold what is read within, such as one file in all its tries, to a deadline."""
-    token = _read_end.set(deadline() if end is None else end)
-    try:
-        yield
-    finally:
-        _read_end.reset(token)
-
-
-def _is_over() -> bool:
-    return (_read_end.get() or float("inf")) <= time.monotonic()
-
-
-def metered(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the blocks of an answer. TimeoutError if the present read has no time left (see `reading`)."""
+def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
+    """Pass on the blocks of an answer. RemoteError if they have not come by `end`, see `deadline`."""
     for block in blocks:
         parallel.check_stop()
-        if _is_over():
-            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
+        if time.monotonic() > end:
+            raise RemoteError(
+                "the file took longer than REG_READ_DEADLINE allows", "is the server that slow?"
+            )
         yield block
 
 
@@ -208,7 +191,9 @@ class ObjectStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            self._block = memoryview(self._advance(lambda answer: next(metered(answer.blocks), b"")))
+            self._block = memoryview(
+                self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
+            )
         count = min(len(buffer), len(self._block))
         buffer[:count] = self._block[:count]
         self._block = self._block[count:]
@@ -226,8 +211,7 @@ class ObjectStream(io.RawIOBase):
                 self._drop()
                 raise
 
-        with reading(self._end):
-            return self._ask(attempt)
+        return self._ask(attempt)
 
     def _drop(self) -> None:
         if self._answer is not None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, Push
-from onnxreg.registry.store.requests import reading
 from onnxreg.registry.store.streams import Sink, check, metered, pump
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Descriptor, Digest
@@ -97,7 +96,7 @@ class BlobMover:
             if count != size:
                 raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
 
-        with self.progress.file(file.path, file.size) as show, reading():
+        with self.progress.file(file.path, file.size) as show:
             delta_file, reason, is_doubt = None, "", False
             if (plan := self.deltas) is not None:
                 delta_file, reason, is_doubt = plan.chosen.get(digest), plan.reason, plan.is_doubt

@@ -201,7 +201,7 @@ class HubClient:
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[TreeFile]:
         """List a folder of a commit; empty if there is no such folder."""
-        with self._errors("listing files"), requests.reading():
+        with self._errors("listing files"):
             try:
                 entries = self.api.list_repo_tree(
                     path_in_repo=folder or None, revision=revision, recursive=recursive, **self._repo
@@ -264,7 +264,7 @@ class HubClient:
         ) from error
 
     def _ask(self, operation: str, attempt: Callable[[], Result]) -> Result:
-        with self._errors(operation), requests.reading():
+        with self._errors(operation):
             return retrying(attempt, _is_passing, pause)
 
     def _no_answer(self, operation: str) -> RemoteError:
