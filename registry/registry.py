@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
     from onnxreg.registry.publish.add import Publisher
     from onnxreg.registry.read.versions import Release
-    from onnxreg.registry.store.hub.hub import HubRegistry
+    from onnxreg.registry.store.hub import HubRegistry
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.log.state import State
     from onnxreg.schema.manifest.draft import Draft

@@ -116,7 +116,7 @@ def test_every_module_can_be_imported_or_lacks_an_extra(bare: Path, tmp_path: Pa
     assert set(lacking.values()) <= set(EXTRAS)
     optional = (
         "onnxreg.converters.",
-        "onnxreg.registry.store.hub.",
+        "onnxreg.registry.store.hub",
         "onnxreg.registry.store.bucket",
         "onnxreg.registry.server.",
         "onnxreg.schema.delta.difference",

@@ -38,7 +38,7 @@ def open_url(
         return http_remote(url, known_id)
     if scheme == "hf":
         with hub_library("a registry on the Hugging Face Hub"):
-            from onnxreg.registry.store.hub.hub import open_hub
+            from onnxreg.registry.store.hub import open_hub
         return open_hub(url, create, mirror_of, known_id)
     path = path_of(url)
     if path is None:

@@ -82,15 +82,12 @@ class BlobReader(Protocol):
     @property
     def url(self) -> str:
         """The URL or path as people write it; without secrets."""
-        ...
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of these blobs that are present: one answer for all of them, not one request each."""
-        ...
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """Open a stream over the blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
-        ...
 
 
 class RegistryReader(BlobReader, Protocol):
@@ -107,19 +104,16 @@ class RegistryReader(BlobReader, Protocol):
     @property
     def registry_id(self) -> str:
         """32 hex digits, random, made once. NotFoundError if there is no registry."""
-        ...
 
     @property
     def is_mirror(self) -> bool:
         """True if it is a verbatim copy of the registry with its id: no event is made in it."""
-        ...
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """A model's index file as it is now; None if the model is unknown.
 
         `cached` is the file as read before: if it has not changed, a store may return it instead of sending it again.
         """
-        ...
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file past caches in between, and past a commit that was pinned before."""
@@ -136,7 +130,6 @@ class RegistryReader(BlobReader, Protocol):
 
     def names(self) -> Iterator[str]:
         """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
-        ...
 
     def index_tokens(self) -> dict[str, str]:
         """A token of each model's index file that changes with the file; "" if the store knows none."""
@@ -144,7 +137,6 @@ class RegistryReader(BlobReader, Protocol):
 
     def blob_url(self, digest: Digest) -> str:
         """The URL from which any HTTP client can fetch the blob."""
-        ...
 
 
 class ReaderWrapper(RegistryReader):
@@ -219,7 +211,6 @@ class Push(Protocol):
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return the blobs that the push need not bring: put before, or present under the key that it would write to."""
-        ...
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store the stream's bytes, hashing them as they pass; returns digest and size in bytes.
@@ -227,14 +218,12 @@ class Push(Protocol):
         May be called from several threads, and again with bytes that are there already. IntegrityError if the
         bytes are not the expected ones; then nothing of them stays.
         """
-        ...
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Store a file that the caller gives up: it may be moved, and is gone or unchanged afterwards. See `put`.
 
         A given `hasher` receives the bytes as they pass.
         """
-        ...
 
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
@@ -246,11 +235,9 @@ class Push(Protocol):
             open_at: opens a stream over the bytes from an offset on; raises IntegrityError if there are too many.
             path: the blob's file, which nobody changes, if it is on this machine.
         """
-        ...
 
     def flush(self) -> None:
         """Make every blob put so far durable and visible. Only for blobs that some log refers to already."""
-        ...
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make every blob put so far durable, then replace the model's index file.
@@ -259,7 +246,6 @@ class Push(Protocol):
         another by now: then the index is as the winner left it, and `publish` may be called again with new bytes.
         When this returns, all of it survives a power cut.
         """
-        ...
 
 
 class ObjectStore(Protocol):
@@ -275,15 +261,12 @@ class ObjectStore(Protocol):
 
         `cached` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
         """
-        ...
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """A stream over an object from an offset on; None if it is absent. It reads as much as is asked for."""
-        ...
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys of those objects that exist."""
-        ...
 
     def create(self, key: str, source: BinaryIO) -> bool:
         """Write a new object; False, and nothing is written, if it exists.
@@ -298,15 +281,12 @@ class ObjectStore(Protocol):
 
         A lost response is not a lost race: this returns True if and only if our bytes were written.
         """
-        ...
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
-        ...
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         """The objects below a prefix, which ends with a slash or is empty, sorted."""
-        ...
 
     def is_empty(self) -> bool:
         """True if there is no object. Scratch of probes does not count."""

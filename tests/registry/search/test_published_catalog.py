@@ -33,7 +33,7 @@ from onnxreg.registry.search.catalog import Catalog, CatalogError
 from onnxreg.registry.search.catalogs import COPY, CatalogPublication, LocalCatalog, read_remote
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.hub.hub import open_hub
+from onnxreg.registry.store.hub import open_hub
 from onnxreg.registry.store.layout import CATALOG, index_path
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.environment import state_directory

@@ -26,10 +26,11 @@ from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.hub import hub as commits
-from onnxreg.registry.store.hub import hub_client, presentation
-from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
-from onnxreg.registry.store.hub.hub_client import CommitSnapshot, parse_url
+from onnxreg.registry.store import hub as commits
+from onnxreg.registry.store import hub_card as presentation
+from onnxreg.registry.store import hub_client
+from onnxreg.registry.store.hub import HubRegistry, open_hub
+from onnxreg.registry.store.hub_client import CommitSnapshot, parse_url
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
@@ -793,7 +794,7 @@ def test_another_registry_under_the_same_name_is_noticed(
 
 
 def test_without_its_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("onnxreg.registry.store.hub.hub")]:
+    for module in [name for name in sys.modules if name.startswith("onnxreg.registry.store.hub")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(HostError) as found:

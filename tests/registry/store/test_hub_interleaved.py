@@ -19,9 +19,9 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.hub import hub as commits
-from onnxreg.registry.store.hub.hub import HubPush, HubRegistry
-from onnxreg.registry.store.hub.hub_client import CommitSnapshot, StaleParentError, token_of
+from onnxreg.registry.store import hub as commits
+from onnxreg.registry.store.hub import HubPush, HubRegistry
+from onnxreg.registry.store.hub_client import CommitSnapshot, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.protocol import TreeFile
 from onnxreg.registry.store.requests import UnansweredError

@@ -19,7 +19,7 @@ from support.servers.hub import Hub, running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.hub import hub as commits
+from onnxreg.registry.store import hub as commits
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import DraftFile

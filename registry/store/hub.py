@@ -29,9 +29,9 @@ from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from onnxreg.registry.store import streams
-from onnxreg.registry.store.hub import presentation
-from onnxreg.registry.store.hub.hub_client import (
+from onnxreg.registry.store import hub_card, streams
+from onnxreg.registry.store.hub_card import ATTRIBUTES, HUB_FILES, LFS, RepositoryLayout
+from onnxreg.registry.store.hub_client import (
     IDENTITY,
     CommitSnapshot,
     HubClient,
@@ -44,7 +44,6 @@ from onnxreg.registry.store.hub.hub_client import (
     pause,
     token_of,
 )
-from onnxreg.registry.store.hub.presentation import ATTRIBUTES, HUB_FILES, LFS, RepositoryLayout
 from onnxreg.registry.store.layout import (
     BlobKey,
     Kind,
@@ -234,7 +233,7 @@ class HubRegistry(RegistryStore):
         """
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
-        self.commits.transact("Prepare the layout", lambda at, _: presentation.attributes(at))
+        self.commits.transact("Prepare the layout", lambda at, _: hub_card.attributes(at))
 
     def refresh_layout(self, name: str) -> None:
         """Bring the layout of a model up to date, if the last push did not."""
@@ -295,7 +294,7 @@ class HubPush(StagedBlobs, Push):
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
         """The changes to the card and the layout of a model whose index file becomes `index`."""
-        return presentation.changes(at, name, index, self._url, self._staged, name == self._shown)
+        return hub_card.changes(at, name, index, self._url, self._staged, name == self._shown)
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         path = index_path(name)

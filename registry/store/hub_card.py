@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.hub.hub_client import (
+from onnxreg.registry.store.hub_client import (
     CARD,
     LAYOUT,
     CommitSnapshot,
