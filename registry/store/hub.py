@@ -19,15 +19,12 @@ Tested with the real client against an emulator of the Hub (`tests/support/serve
 with the live Hub.
 """
 
-import random
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub import CommitOperationAdd
 
 from onnxreg.registry.store import hub_card, streams
 from onnxreg.registry.store.hub_card import ATTRIBUTES, HUB_FILES, LFS, RepositoryLayout
@@ -35,152 +32,22 @@ from onnxreg.registry.store.hub_client import (
     IDENTITY,
     CommitSnapshot,
     HubClient,
+    HubStore,
     NoRepositoryError,
     Operation,
-    StaleParentError,
     addition,
     is_file,
     parse_url,
-    pause,
     token_of,
 )
-from onnxreg.registry.store.layout import (
-    BlobKey,
-    Kind,
-    check_writer,
-    index_path,
-    new_identity,
-    usable_key,
-)
-from onnxreg.registry.store.protocol import (
-    IndexFile,
-    ObjectStore,
-    Push,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-)
-from onnxreg.registry.store.requests import MAX_PAUSE_SECONDS, UnansweredError
+from onnxreg.registry.store.layout import BlobKey, Kind, check_writer, index_path, new_identity, usable_key
+from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, StoredObject, TreeFile
 from onnxreg.registry.store.staging import StagedBlobs, temporary
-from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, LostRaceError, RemoteError
+from onnxreg.schema.core.errors import InputError, LostRaceError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 LFS_RULE = f"blobs/** {LFS}"
-MAX_COMMIT_TRIES = 100
-MAX_WAIT_SECONDS = 2.0
-"""Seconds between two tries to commit."""
-MAX_UNANSWERED_COMMITS = 5
-"""Commits of one transaction that may stay without an answer."""
-
-
-Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
-
-
-class HubStore(ObjectStore):
-    """The files of a repository as an `ObjectStore`, read at a pinned commit; each write is one commit."""
-
-    def __init__(self, hub: HubClient) -> None:
-        self.hub = hub
-        self.url = hub.url
-        self._pin: CommitSnapshot | None = None
-        self._lock = threading.RLock()
-
-    @property
-    def revision(self) -> str | None:
-        """The commit that is pinned, if there is one."""
-        return self._pin.revision if self._pin else None
-
-    def now(self) -> CommitSnapshot:
-        """The pinned commit; the newest one if none is pinned."""
-        with self._lock:
-            return self._pin or self.refresh()
-
-    def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit, which is learned by reading a file that is needed anyway."""
-        data, revision = self.hub.read(path, cached=cached)
-        with self._lock:
-            if self._pin is None or self._pin.revision != revision:
-                self._pin = CommitSnapshot(self.hub, revision)
-            self._pin.remember(path, data)
-            return self._pin
-
-    def transact(self, message: str, decide: Decide) -> None:
-        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
-
-        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
-        """
-        unanswered = 0
-        for attempt in range(MAX_COMMIT_TRIES):
-            at = self.now() if attempt == 0 else self.refresh()
-            try:
-                operations = decide(at, unanswered > 0)
-            except LostRaceError:
-                self._pin = None
-                raise
-            try:
-                if operations:
-                    self._pin = CommitSnapshot(self.hub, self.hub.commit(operations, message, at.revision))
-                return
-            except StaleParentError:
-                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
-            except UnansweredError as error:
-                unanswered += 1
-                least = pause(error.__cause__)
-                if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
-                    raise
-                parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
-        raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
-
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        if cached and not cached[0] and is_file(self.now().entries([key]).get(key), cached[1]):
-            return cached
-        with self._lock:
-            data = (self._pin or self.refresh(key, cached[0] or None if cached else None)).read(key)
-        if cached and data == cached[0]:
-            return cached
-        return None if data is None else (data, token_of(data))
-
-    def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        at = self.now()
-        return None if at.is_absent(key) else self.hub.open(key, at.revision, start)
-
-    def has(self, keys: Iterable[str]) -> set[str]:
-        return self.now().blobs(keys)
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
-            entry = at.entries([key]).get(key)
-            if is_doubtful and is_file(entry, token_of(data)):
-                return []
-            if not is_file(entry, expected):
-                raise LostRaceError(f"{key} changed meanwhile")
-            return [CommitOperationAdd(key, data)]
-
-        try:
-            self.transact(f"Write {key}", decide)
-        except LostRaceError:
-            return False
-        return True
-
-    def delete(self, keys: Iterable[str]) -> None:
-        paths = list(keys)
-        if paths:
-            self.refresh()
-            self.transact(
-                f"Delete {len(paths)} files" if len(paths) > 1 else f"Delete {paths[0]}",
-                lambda at, _: [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)],
-            )
-
-    def list(self, prefix: str) -> Iterator[TreeFile]:
-        """The files of the newest commit below a prefix, but for those of people and of a layout."""
-        at = self.refresh()
-        layout = None if prefix else RepositoryLayout.of_commit(at)
-        others = HUB_FILES | (layout.files.keys() if layout else set())
-        entries = sorted(entry for entry in at.tree(prefix.rstrip("/")) if entry.path.startswith(prefix))
-        return (entry for entry in entries if entry.path not in others)
 
 
 class HubRegistry(RegistryStore):
@@ -204,6 +71,13 @@ class HubRegistry(RegistryStore):
         if cached is None:
             self.commits.refresh()
         return super().read_file(path, cached)
+
+    def files(self) -> Iterator[TreeFile]:
+        """The files of the newest commit, but for those of people and of a layout."""
+        at = self.commits.refresh()
+        layout = RepositoryLayout.of_commit(at)
+        others = HUB_FILES | (layout.files.keys() if layout else set())
+        return iter(sorted(entry for entry in at.tree() if entry.path not in others))
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         if kind == "intents":
@@ -293,7 +167,6 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """The changes to the card and the layout of a model whose index file becomes `index`."""
         return hub_card.changes(at, name, index, self._url, self._staged, name == self._shown)
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
@@ -318,10 +191,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """The registry at a URL; `create` makes one, and its repository, if there is none.
-
-    A repository that has to be made is as private as its owner set. InputError if the repository holds something else.
-    """
+    """The registry at a URL; `create` makes one, and its repository, if there is none. InputError if it holds something else."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:

@@ -8,7 +8,10 @@ commit was applied after all. Nothing that the Hub names becomes a path on this 
 import hashlib
 import http.client
 import os
+import random
 import re
+import threading
+import time
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,13 +49,19 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import NOTE, BlobKey
-from onnxreg.registry.store.protocol import TreeFile
-from onnxreg.registry.store.requests import RefusedError, UnansweredError, retrying
+from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
+from onnxreg.registry.store.requests import MAX_PAUSE_SECONDS, RefusedError, UnansweredError, retrying
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"
+MAX_COMMIT_TRIES = 100
+MAX_WAIT_SECONDS = 2.0
+"""Seconds between two tries to commit."""
+MAX_UNANSWERED_COMMITS = 5
+"""Commits of one transaction that may stay without an answer."""
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
 MAX_SILENCE_SECONDS = 120.0
@@ -429,3 +438,108 @@ class CommitSnapshot:
         paths = [entry.path for entry in self.tree("gc/condemned")]
         notes = [self.read(path) or b"" for path in paths if NOTE.fullmatch(path.rpartition("/")[2])]
         return {path for data in notes for path in data.decode().split()}
+
+
+Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
+"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
+
+
+class HubStore(ObjectStore):
+    """The files of a repository as an `ObjectStore`, read at a pinned commit; each write is one commit."""
+
+    def __init__(self, hub: HubClient) -> None:
+        self.hub = hub
+        self.url = hub.url
+        self._pin: CommitSnapshot | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def revision(self) -> str | None:
+        """The commit that is pinned, if there is one."""
+        return self._pin.revision if self._pin else None
+
+    def now(self) -> CommitSnapshot:
+        """The pinned commit; the newest one if none is pinned."""
+        with self._lock:
+            return self._pin or self.refresh()
+
+    def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
+        """Pin the newest commit, which is learned by reading a file that is needed anyway."""
+        data, revision = self.hub.read(path, cached=cached)
+        with self._lock:
+            if self._pin is None or self._pin.revision != revision:
+                self._pin = CommitSnapshot(self.hub, revision)
+            self._pin.remember(path, data)
+            return self._pin
+
+    def transact(self, message: str, decide: Decide) -> None:
+        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
+
+        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
+        """
+        unanswered = 0
+        for attempt in range(MAX_COMMIT_TRIES):
+            at = self.now() if attempt == 0 else self.refresh()
+            try:
+                operations = decide(at, unanswered > 0)
+            except LostRaceError:
+                self._pin = None
+                raise
+            try:
+                if operations:
+                    self._pin = CommitSnapshot(self.hub, self.hub.commit(operations, message, at.revision))
+                return
+            except StaleParentError:
+                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
+            except UnansweredError as error:
+                unanswered += 1
+                least = pause(error.__cause__)
+                if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
+                    raise
+                parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
+        raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        if cached and not cached[0] and is_file(self.now().entries([key]).get(key), cached[1]):
+            return cached
+        with self._lock:
+            data = (self._pin or self.refresh(key, cached[0] or None if cached else None)).read(key)
+        if cached and data == cached[0]:
+            return cached
+        return None if data is None else (data, token_of(data))
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        at = self.now()
+        return None if at.is_absent(key) else self.hub.open(key, at.revision, start)
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return self.now().blobs(keys)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
+            entry = at.entries([key]).get(key)
+            if is_doubtful and is_file(entry, token_of(data)):
+                return []
+            if not is_file(entry, expected):
+                raise LostRaceError(f"{key} changed meanwhile")
+            return [CommitOperationAdd(key, data)]
+
+        try:
+            self.transact(f"Write {key}", decide)
+        except LostRaceError:
+            return False
+        return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        paths = list(keys)
+        if paths:
+            self.refresh()
+            self.transact(
+                f"Delete {len(paths)} files" if len(paths) > 1 else f"Delete {paths[0]}",
+                lambda at, _: [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)],
+            )
+
+    def list(self, prefix: str) -> Iterator[TreeFile]:
+        """The files of the newest commit below a prefix."""
+        entries = self.refresh().tree(prefix.rstrip("/"))
+        return iter(sorted(entry for entry in entries if entry.path.startswith(prefix)))

@@ -26,7 +26,6 @@ from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.lookup import load, read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store import hub as commits
 from onnxreg.registry.store import hub_card as presentation
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, open_hub
@@ -62,7 +61,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty Hub that this process, and those that it starts, are logged in to."""
     with running(tmp_path / "hub") as found:
         found.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
+        monkeypatch.setattr(hub_client, "MAX_WAIT_SECONDS", 0.02)
         yield found
         close_session()
 
@@ -485,7 +484,7 @@ def test_too_many_commits_are_an_error_in_the_end(
 ) -> None:
     hub.fail("POST .*/commit/", status=429, times=1000)
     assert "429" in failing(lambda: put(remote, b"blob"), RemoteError)
-    assert len(calls(hub, "POST .*/commit/")) == 1 + commits.MAX_UNANSWERED_COMMITS
+    assert len(calls(hub, "POST .*/commit/")) == 1 + hub_client.MAX_UNANSWERED_COMMITS
 
 
 def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRegistry) -> None:

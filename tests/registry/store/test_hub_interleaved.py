@@ -19,7 +19,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store import hub as commits
+from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubPush, HubRegistry
 from onnxreg.registry.store.hub_client import CommitSnapshot, StaleParentError, token_of
 from onnxreg.registry.store.layout import BlobKey, new_identity
@@ -166,7 +166,7 @@ def source(tmp_path: Path) -> Registry:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setattr(commits, "MAX_UNANSWERED_COMMITS", 100)
+    monkeypatch.setattr(hub_client, "MAX_UNANSWERED_COMMITS", 100)
 
 
 def play(source: Registry, seed: int) -> MemoryHub:

@@ -19,7 +19,7 @@ from support.servers.hub import Hub, running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store import hub as commits
+from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import DraftFile
@@ -49,7 +49,7 @@ OTHERS = re.compile(
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with running(tmp_path / "hub") as hub:
         hub.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
+        monkeypatch.setattr(hub_client, "MAX_WAIT_SECONDS", 0.02)
         yield hub
         close_session()
 
