@@ -1,6 +1,6 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, or of a compatible server, through obstore.
 
-The server must honour conditions (`promises` proves it): an index file is replaced only if it has the bytes that were
+The server must honour conditions, as a trial before the first write proves: an index file is replaced only if it has the bytes that were
 read. A blob of up to `PART_BYTES` is created only if its key is free; a larger one goes up in parts, whose end knows no
 condition, so that it may replace a blob with equal bytes.
 
@@ -12,13 +12,13 @@ which nobody is shown (`translated`).
 import asyncio
 import re
 import secrets
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from io import BytesIO
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
 
@@ -28,7 +28,6 @@ from obstore.exceptions import BaseError
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.layout import PROBE, BlobKey
-from onnxreg.registry.store.promises import prove
 from onnxreg.registry.store.protocol import (
     ObjectStore,
     RegistryStore,
@@ -45,8 +44,11 @@ from onnxreg.registry.store.requests import (
     retrying,
 )
 from onnxreg.registry.store.streams import CHUNK_BYTES
+from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES = 2**20
@@ -220,14 +222,8 @@ class BucketStore(ObjectStore):
             answer = obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
             return ObjectAnswer(iter(answer.stream(min_chunk_size=READ_BYTES)), answer.meta["e_tag"] or "")
 
-        try:
-            return ObjectStream(begin, lambda attempt: self._ask(f"reading {key}", attempt), start).opened()
-        except RefusedError as error:
-            if self._is_absence(error):
-                return None
-            if error.status != 416:
-                raise
-            return BytesIO(b"")
+        stream = ObjectStream(begin, lambda attempt: self._ask(f"reading {key}", attempt), start)
+        return stream.opened(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist: one request for each, or fewer if a listing has all blobs."""
@@ -254,19 +250,10 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _hides_absence(self) -> bool:
-        """True if this place answers 403 for an object that cannot exist: these credentials may not list the bucket.
-
-        False if not even registry.json is read here.
-        """
-
-        def status(key: str) -> int:
-            try:
-                self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
-            except RefusedError as error:
-                return error.status
-            return 200
-
-        return status("registry.json") == 200 and status(f"absent-{secrets.token_hex(8)}") == 403
+        """True if these credentials may not list the bucket, so that it answers 403 for an absent object."""
+        return requests.hides_absence(
+            lambda key: self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
+        )
 
     def create(self, key: str, source: BinaryIO) -> bool:
         self._prove()
@@ -426,6 +413,47 @@ class BucketStore(ObjectStore):
                 is_silence = "TimedOut" in str(error)
                 raise translated(failure, str(error), is_write) from TimeoutError() if is_silence else error
             raise requests.unanswered(f"{failure}: {why(error)}", error) from error
+
+
+def prove(store: ObjectStore, server: str) -> None:
+    """Try conditional writes before the first write of this user to a `server`: some accept a condition and ignore it.
+
+    RemoteError if they are not honoured. A success is recorded in the user's state directory; a record that cannot be
+    written costs a trial more.
+    """
+    record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
+    if record.is_file():
+        return
+    if faults := cas_faults(store):
+        raise RemoteError(
+            f"{store.url} cannot be written safely: {faults[0]}",
+            "two writers would overwrite each other; keep the registry where conditional writes are honoured",
+        )
+    with suppress(OSError):
+        replace_file(record, b"")
+
+
+def cas_faults(store: ObjectStore) -> list[str]:
+    """The faults of conditional writes, in words, tried on one new object; none if the promise is kept."""
+    key = f"{PROBE}{secrets.token_hex(8)}"
+    try:
+        is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
+        created, token = store.get(key) or (b"", "")
+        is_swapped, is_swapped_again = store.swap(key, b"third", token), store.swap(key, b"fourth", token)
+        swapped, _ = store.get(key) or (b"", "")
+    finally:
+        with suppress(*([RegError] if sys.exc_info()[1] else [])):
+            store.delete([key])
+    faults = {
+        "an object that is not there cannot be created": not is_created,
+        "an object that is there can be created again": is_created_again,
+        "what was created is not what is read": created != b"first",
+        "a swap with the right token is refused": not is_swapped,
+        "a swap with a stale token is done": is_swapped_again,
+        "what was swapped in is not what is read": swapped != b"third",
+        "an object that was deleted is still there": store.get(key) is not None,
+    }
+    return [fault for fault, is_seen in faults.items() if is_seen]
 
 
 async def _until_stopped(request: Awaitable[int]) -> None:

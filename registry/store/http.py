@@ -8,14 +8,12 @@ Some hosts answer 403 for files that are absent. `HttpStore` finds out once, wit
 
 import http.client
 import re
-import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from email.message import Message
 from functools import cached_property, partial
-from io import BytesIO
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -107,14 +105,7 @@ class HttpStore(ReadOnlyStore):
 
             return retrying(translated)
 
-        try:
-            return ObjectStream(begin, ask, start).opened()
-        except RefusedError as error:
-            if self._is_absence(error):
-                return None
-            if error.status != 416:
-                raise
-            return BytesIO(b"")
+        return ObjectStream(begin, ask, start).opened(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
         """Begin to receive a file from an offset on, in one answer. RemoteError if it has another `tag` than before."""
@@ -155,15 +146,7 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _hides_absence(self) -> bool:
-        """True if this place answers 403 for a file that cannot exist; False if not even registry.json is read here."""
-        return self._status("registry.json") == 200 and self._status(f"absent-{secrets.token_hex(8)}") == 403
-
-    def _status(self, key: str) -> int:
-        try:
-            self.fetch(key, {})
-        except RefusedError as error:
-            return error.status
-        return 200
+        return requests.hides_absence(lambda key: self.fetch(key, {}))
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         raise UnlistedError(

@@ -15,6 +15,7 @@ import io
 import os
 import random
 import re
+import secrets
 import socket
 import ssl
 import string
@@ -25,7 +26,7 @@ from contextlib import suppress
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPMessage
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
@@ -77,6 +78,19 @@ def is_final(error: BaseException) -> bool:
         or "Tunnel connection failed: 4" in str(cause)
         for cause in _causes(error)
     )
+
+
+def hides_absence(read: Callable[[str], object]) -> bool:
+    """True if a place answers 403 for a file that cannot exist; False if not even registry.json is read there."""
+
+    def status(key: str) -> int:
+        try:
+            read(key)
+        except RefusedError as error:
+            return error.status
+        return 200
+
+    return status("registry.json") == 200 and status(f"absent-{secrets.token_hex(8)}") == 403
 
 
 def is_passing(error: Exception) -> bool:
@@ -181,9 +195,16 @@ class ObjectStream(io.RawIOBase):
         self._answer: ObjectAnswer | None = None
         self._tag, self._block = "", memoryview(b"")
 
-    def opened(self) -> BinaryIO:
-        """Request the object. RefusedError if it is absent."""
-        self._advance(lambda answer: b"")
+    def opened(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
+        """Request the object; None if the refusal says that it is absent."""
+        try:
+            self._advance(lambda answer: b"")
+        except RefusedError as error:
+            if is_absence(error):
+                return None
+            if error.status != 416:
+                raise
+            return io.BytesIO(b"")
         return cast(BinaryIO, io.BufferedReader(self, READ_BYTES))
 
     def readable(self) -> bool:
@@ -270,22 +291,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """True if a host is in a private network or is this machine.
-
-    A name that cannot be resolved here is not.
-    """
+    """True if a host is in a private network or is this machine. A name that cannot be resolved here is not."""
     try:
         addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return False
-    return any(_is_inside(address.partition("%")[0]) for address in addresses)
-
-
-def _is_inside(address: str) -> bool:
-    parsed = ip_address(address)
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return not parsed.is_global
+    parsed = [ip_address(address.partition("%")[0]) for address in addresses]
+    return any(not (getattr(item, "ipv4_mapped", None) or item).is_global for item in parsed)
 
 
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")

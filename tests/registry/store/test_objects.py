@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conformance.contract import put
 
-from onnxreg.registry.store.promises import cas_faults, prove
+from onnxreg.registry.store.bucket import cas_faults, prove
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, memory_remote
 from onnxreg.schema.core.errors import HostError, RemoteError
 
