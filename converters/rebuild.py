@@ -34,8 +34,6 @@ from onnxreg.schema.manifest.parts import Code
 RECIPE = "recipe"
 """The profile of a recipe that belongs to no profile."""
 SUITE = "the evaluation suite"
-STEP_FILES = ("data", "scales_from")
-"""Keys of a step that name a file; a step has one of them at most."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -129,7 +127,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
     """The objects and keys of a recipe in JSON form that name files, by the names that people give these."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
-    steps = {step["name"]: (step, key) for step in recipe["steps"] for key in STEP_FILES if key in step}
+    steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
     suite = {} if evaluation is None else {SUITE: (evaluation, "suite")}
     return {**suite, **steps, **{f"options.{key}": (options, key) for key in keys}}
 

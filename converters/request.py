@@ -36,7 +36,7 @@ SEARCH_OPTIONS = {
 }
 """The options of a search, and their keys in a recipe."""
 STATEMENTS = ("license", "description")
-COMMON_OPTIONS = (*EVALUATION_OPTIONS, "certify", *SEARCH_OPTIONS, "scales_from", *STATEMENTS)
+COMMON_OPTIONS = (*EVALUATION_OPTIONS, "certify", *SEARCH_OPTIONS, *STATEMENTS)
 """The options of every kind of export."""
 ON_BY_DEFAULT = ("int8", "rewrite")
 """The options that a person can only turn off."""
@@ -186,7 +186,6 @@ class ExportRequest:
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
         """The keys of a recipe that the common options change."""
-        from onnxreg.converters.engine.steps import with_scales
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: _plain(self.options[key]) for key in COMMON_OPTIONS if self.options.get(key)}
@@ -206,11 +205,6 @@ class ExportRequest:
             if evaluation is None:
                 about = "a search needs a suite to choose on, and none is named"
                 raise InputError(about, "name a suite: --eval-suite FILE")
-            if "scales_from" in given:
-                raise InputError(
-                    "--scales-from and --certify contradict each other: a search quantizes by itself",
-                    "leave one out, or write a candidate with `scales_from` in a recipe",
-                )
             start: Mapping[str, Any] = {"input": recipe.steps[0].name}
             if recipe.search is not None:
                 start = recipe.search.to_json()
@@ -222,8 +216,6 @@ class ExportRequest:
         elif searching:
             about = f"{flag(searching[0])} is about a search, and none was asked for"
             raise InputError(about, "add --certify")
-        elif "scales_from" in given:
-            changes["steps"] = with_scales(recipe.steps, given["scales_from"])
         return changes
 
 

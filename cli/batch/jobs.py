@@ -13,7 +13,7 @@ from onnxreg.schema.inputs.recipe_file import JobRow
 
 OPTION = "options."
 """The prefix of an option's column in a CSV file."""
-PATHS = ("eval_suite", "confirm_suite", "calibration", "scales_from")
+PATHS = ("eval_suite", "confirm_suite", "calibration")
 """The options that name files."""
 FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
 """The options that are true or false."""

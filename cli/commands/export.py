@@ -25,7 +25,6 @@ from onnxreg.cli.reports.publish_report import (
     write_out,
 )
 from onnxreg.cli.services.export_service import (
-    find_parent_file,
     offer_deltas_of,
     publish,
     report_and_push,
@@ -107,13 +106,6 @@ def command(
             help="With INT8, also quantize the embedding tables, to a quarter of their bytes.",
         ),
     ] = False,
-    scales_from: Annotated[
-        str | None,
-        typer.Option(
-            help="Quantize with the scales of this version or file, so that the delta is smaller: see docs/delta.md.",
-            metavar="REF",
-        ),
-    ] = None,
     rewrite: Annotated[
         bool,
         typer.Option(" /--no-rewrite", help="Keep every node as the exporter made it.", show_default=False),
@@ -260,8 +252,6 @@ def command(
             raise InputError(f"--{key} goes with --batch", "name a job file: --batch FILE")
     if source is not None and not (profile or task or recipe) and Path(source).suffix == ".onnx":
         task = "onnx"
-    if scales_from is not None:
-        given["scales_from"] = find_parent_file(session, scales_from)
     request = ExportRequest(
         source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
     )

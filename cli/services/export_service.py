@@ -1,7 +1,6 @@
 """Exports between converters and registry: publish what a plan makes, or recognise an earlier run, and push it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import parse_size
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import Release
 
-QUANTIZED = "onnx-int8"
 """The format of files that have scales to take."""
 
 
@@ -113,30 +111,6 @@ def offer_deltas_of(session: Session, registry: "Registry", release: "Release", 
         from onnxreg.cli.services.delta_service import offer_deltas
 
         offer_deltas(session, registry, [release.ref])
-
-
-def find_parent_file(session: Session, parent: str) -> Path:
-    """The file that `--scales-from` names: a path, or the quantized artifact of a version in the registry.
-
-    Raises NotFoundError if the version or its file is not there, InputError if it has none or several such artifacts.
-    """
-    if (path := Path(parent)).is_file():
-        return path
-    registry = session.open()
-    published = registry.get(parent)
-    artifacts = [item for item in published.manifest.artifacts if item.format == QUANTIZED]
-    if len(artifacts) != 1:
-        paths = f": {', '.join(item.path for item in artifacts)}" if artifacts else ""
-        raise InputError(
-            f"{published.ref} has {len(artifacts) or 'no'} files of the format {QUANTIZED} to take scales of{paths}",
-            "name another version, or pull it and name one file: --scales-from FILE",
-        )
-    if not registry.store.has({artifacts[0].digest}):
-        raise NotFoundError(
-            f"{artifacts[0].path} of {published.ref} is not in this registry",
-            f"fetch it: reg pull {published.ref}",
-        )
-    return registry.store.blob_path(artifacts[0].digest)
 
 
 def step_cache() -> "StepCache":

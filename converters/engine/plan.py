@@ -128,7 +128,7 @@ class ExportPlan:
         """The files that the recipe's search names, those in directories one by one."""
         search = self.recipe.search
         names = [] if search is None else [search.confirm, search.calibration]
-        names += [name for step in tried for name in (step.data, step.scales_from)]
+        names += [step.data for step in tried]
         paths = [self.directory / name for name in names if name is not None]
         return [file for path in paths for file in (row_files(path) if path.is_dir() else [path])]
 
@@ -274,8 +274,7 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
 
 def _data_digests(node: steps.StepNode) -> dict[str, str]:
     """The digests of the files that a step names, by its keys."""
-    data = {} if node.data is None else {"data": str(samples.digest(node.data))}
-    return data if node.scales is None else {**data, "scales_from": node.scales.digest}
+    return {} if node.data is None else {"data": str(samples.digest(node.data))}
 
 
 def _packages(part: type) -> dict[str, str | None]:

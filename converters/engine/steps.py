@@ -9,7 +9,6 @@ from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
@@ -26,20 +25,15 @@ class StepNode:
     kind: type[Pass[Any, Any]]
     parent: "StepNode | None"
     data: Sequence[samples.Feed] | None = None
-    scales: ParentScales | None = None
 
     @property
     def name(self) -> str:
         return self.step.name
 
     def make(self) -> Pass[Any, Any]:
-        """Make the pass with its parameters, and with its data and scales if it has some."""
-        extra: dict[str, Any] = {}
-        if self.data is not None:
-            extra["data"] = self.data
-        if self.scales is not None:
-            extra["scales"] = self.scales
-        return self.kind(**extra, **self.step.params)
+        """Make the pass with its parameters, and with its data if it has some."""
+        data = {} if self.data is None else {"data": self.data}
+        return self.kind(**data, **self.step.params)
 
     def lineage(self) -> "list[StepNode]":
         """List the steps from this one up to the source, this one first."""
@@ -92,40 +86,17 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     return {step.name: nodes_by_name[step.name] for step in ordered}
 
 
-def with_scales(recipe_steps: Sequence[RecipeStep], path: str) -> tuple[RecipeStep, ...]:
-    """Return the steps with `scales_from: path` in each whose pass takes scales. InputError if none does."""
-    changed = tuple(
-        RecipeStep.from_json({**step.to_json(), "scales_from": path}, "the recipe")
-        if _takes_scales(pass_catalog.find(step.pass_))
-        else step
-        for step in recipe_steps
-    )
-    if changed == tuple(recipe_steps):
-        raise InputError("the recipe has no step that takes scales", "leave --scales-from out")
-    return changed
-
-
-def _takes_scales(kind: type[Pass[Any, Any]]) -> bool:
-    return issubclass(kind, GraphPass) and kind.takes_scales
-
-
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
     """Find a step's pass, and check its parameters and files before hours of work."""
-    kind, data, scales = pass_catalog.find(step.pass_), None, None
-    for name in (step.data, step.scales_from):
-        if name is not None and not (directory / name).exists():
-            raise InputError(f"no file exists at {name}", "paths are relative to the recipe")
+    kind, data = pass_catalog.find(step.pass_), None
     if step.data is not None:
+        if not (directory / step.data).exists():
+            raise InputError(f"no file exists at {step.data}", "paths are relative to the recipe")
         data = samples.read(directory / step.data)
         if not issubclass(kind, GraphPass):
             raise InputError(f"{kind.id} takes no data", "leave `data` out")
-    if step.scales_from is not None:
-        if not _takes_scales(kind):
-            raise InputError(f"{kind.id} takes no scales", "leave `scales_from` out")
-        scales = ParentScales(directory / step.scales_from)
-        _ = scales.tensors  # InputError for a file without scales
     kind.read(step.params)
-    return StepNode(step, kind, None if step.input is None else nodes_by_name[step.input], data, scales)
+    return StepNode(step, kind, None if step.input is None else nodes_by_name[step.input], data)
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:

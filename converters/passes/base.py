@@ -15,7 +15,6 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
-from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.document import InvalidValueError
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -113,19 +112,12 @@ class GraphPass(Pass[Any, Any]):
     tolerance: ClassVar[float | None] = None
     """The largest distance from the parent, in parts of an output's largest value; None if numbers change."""
 
-    takes_scales: ClassVar[bool] = False
-    """True if the pass can quantize with the scales of a parent release."""
-
-    def __init__(
-        self, data: Sequence[Feed] | None = None, scales: ParentScales | None = None, **params: Any
-    ) -> None:
+    def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
         """Args:
         data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
-        scales: for a pass that `takes_scales`; without, each weight gets its own.
         """
         super().__init__(**params)
         self.data = data
-        self.scales = scales
 
     def requires(self, subject: Any) -> None:
         """Raise InputError, naming the pass, if `subject` is not a valid graph, or a weight has not the size of its shape."""

@@ -12,9 +12,10 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph
-from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError, InputError
 
+Codes = tuple[Any, Any, Any]
+"""Weights in 8 bits, their scales and zero points: `(values - zeros) * scales`, axis by axis."""
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, and the largest with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
@@ -32,7 +33,6 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     id = "OnnxDynamicQuantization"
     version = 4
-    takes_scales = True
 
     class Params(PassParams):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
@@ -64,10 +64,9 @@ class OnnxDynamicQuantization(QuantizationPass):
                 raise ConversionError(f"the weight {name} holds NaN or infinity")
 
     def apply(self, subject: Any) -> Any:
-        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
         self._stacks = self.stacks(subject) if self.params.per_channel else []
         if "Gather" in self.params.op_types_to_quantize:
-            self._embeddings = quantize_tables(subject, self._transfer)
+            self._embeddings = quantize_tables(subject)
         stored = {tensor.name: tensor for tensor in self.factors(subject).values()}
         codes_of: dict[str, list[Any]] = {}
         activations: set[str] = set()
@@ -101,8 +100,6 @@ class OnnxDynamicQuantization(QuantizationPass):
             result["per_tensor"] = self._stacks
         if "Gather" in self.params.op_types_to_quantize:
             result["embeddings"] = self._embeddings
-        if self._transfer is not None:
-            result["scales"] = self._transfer.report()
         return result
 
     @property
@@ -122,26 +119,15 @@ class OnnxDynamicQuantization(QuantizationPass):
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
         is_signed = self.params.weight_type == "QInt8"
         limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
-        low, high = (-limit, limit) if is_signed else (0, LIMIT if self.params.reduce_range else 255)
-        codes = _signed(weight, axis, limit) if is_signed else _unsigned(weight, axis, high)
-
-        def tensors(codes: Codes) -> list[Any]:
-            """Codes, scales and zero points."""
-            shape = (-1,) if axis is not None else ()
-            parts = {
-                "quantized": codes.values,
-                "scale": codes.scales.reshape(shape),
-                "zero_point": codes.zeros.astype(codes.values.dtype).reshape(shape),
-            }
-            return [
-                onnx.numpy_helper.from_array(array, f"{tensor.name}_{part}") for part, array in parts.items()
-            ]
-
-        values, scales, zeros = tensors(codes)
-        if self._transfer is not None:
-            codes = self._transfer.requantize(weight, codes, (low, high), (values, scales, zeros))
-            values, scales, zeros = tensors(codes)
-        return [values, zeros, scales]
+        high = LIMIT if self.params.reduce_range else 255
+        values, scales, zeros = _signed(weight, axis, limit) if is_signed else _unsigned(weight, axis, high)
+        shape = (-1,) if axis is not None else ()
+        parts = {
+            "quantized": values,
+            "zero_point": zeros.astype(values.dtype).reshape(shape),
+            "scale": scales.reshape(shape),
+        }
+        return [onnx.numpy_helper.from_array(array, f"{tensor.name}_{part}") for part, array in parts.items()]
 
 
 def _signed(weight: Any, axis: int | None, limit: int) -> Codes:
@@ -157,7 +143,7 @@ def _signed(weight: Any, axis: int | None, limit: int) -> Codes:
     values = weight / scales
     np.rint(values, out=values)
     np.clip(values, -128, 127, out=values)
-    return Codes(values.astype(np.int8), scales, np.zeros_like(scales))
+    return values.astype(np.int8), scales, np.zeros_like(scales)
 
 
 def _unsigned(weight: Any, axis: int | None, high: int) -> Codes:
@@ -170,7 +156,7 @@ def _unsigned(weight: Any, axis: int | None, high: int) -> Codes:
     scales = np.where(is_flat, 1, wide)
     zeros = np.where(is_flat, 0, np.rint(-least / scales)).astype(np.float32)
     scales = scales.astype(np.float32)
-    return Codes(np.clip(np.rint(weight / scales) + zeros, 0, 255).astype(np.uint8), scales, zeros)
+    return np.clip(np.rint(weight / scales) + zeros, 0, 255).astype(np.uint8), scales, zeros
 
 
 def _range(weight: Any, axis: int | None) -> tuple[Any, Any]:
@@ -270,22 +256,18 @@ class EmbeddingQuantization(GraphPass):
     """
 
     id = "EmbeddingQuantization"
-    takes_scales = True
 
     def observe(self, subject: Any) -> Facts:
         graph.inline_functions(subject)
         return {**super().observe(subject), "quantized_bytes": sum(map(tensor_bytes, find_tables(subject)))}
 
     def apply(self, subject: Any) -> Any:
-        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
-        self._embeddings = quantize_tables(subject, self._transfer)
+        self._embeddings = quantize_tables(subject)
         graph.clear_value_info(subject)
         return subject
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        if self._transfer is not None:
-            result["scales"] = self._transfer.report()
         return {**result, "quantized_bytes": before["quantized_bytes"], "embeddings": self._embeddings}
 
 
@@ -305,7 +287,7 @@ def find_tables(subject: Any) -> list[Any]:
     ]
 
 
-def quantize_tables(subject: Any, transfer: ScaleTransfer | None) -> dict[str, Any]:
+def quantize_tables(subject: Any) -> dict[str, Any]:
     """Quantize the tables of a graph in place. Raise ConversionError if it has none, or if a row is another one.
 
     Returns `tables`, `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
@@ -314,7 +296,7 @@ def quantize_tables(subject: Any, transfer: ScaleTransfer | None) -> dict[str, A
     import onnx
 
     graph.name_nodes(subject)
-    least, names = 1.0, dict[str, tuple[str, str]]()
+    least, names = 1.0, dict[str, list[str]]()
     for tensor in find_tables(subject):
         table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
         if not np.isfinite(table).all():
@@ -322,20 +304,10 @@ def quantize_tables(subject: Any, transfer: ScaleTransfer | None) -> dict[str, A
         scales = (np.abs(table).max(axis=1, keepdims=True) / np.float32(LIMIT)).astype(np.float32)
         scales[scales == 0] = 1.0
         values = np.clip(np.rint(table / scales), -LIMIT, LIMIT).astype(np.int8)
-        names[tensor.name] = (
-            graph.fresh_name(subject, f"{tensor.name}_codes"),
-            graph.fresh_name(subject, f"{tensor.name}_scales"),
-        )
-        new = [
-            onnx.numpy_helper.from_array(array, name)
-            for array, name in zip((values, scales), names[tensor.name], strict=True)
-        ]
-        if transfer is not None:
-            own = Codes(values, scales, np.zeros_like(scales))
-            codes = transfer.requantize(table, own, (-LIMIT, LIMIT), new)
-            values, scales = codes.values, codes.scales
-            new[0].raw_data, new[1].raw_data = values.tobytes(), scales.tobytes()
-        subject.graph.initializer.extend(new)
+        for array, part in ((values, "codes"), (scales, "scales")):
+            name = graph.fresh_name(subject, f"{tensor.name}_{part}")
+            names.setdefault(tensor.name, []).append(name)
+            subject.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         rows = values.astype(np.float32) * scales
         norms = np.linalg.norm(table, axis=1) * np.linalg.norm(rows, axis=1)
         cosines = (table * rows).sum(axis=1)[norms > 0] / norms[norms > 0]

@@ -55,7 +55,7 @@ class RecipeStep(WrittenDocument):
 
     `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to
     the recipe. An `optional` step is skipped, which is recorded, if a dependency of its pass is not
-    installed. `scales_from` is the quantized `.onnx` file of a parent release, for passes that take its scales.
+    installed.
     """
 
     name: StepName
@@ -63,14 +63,7 @@ class RecipeStep(WrittenDocument):
     input: StepName | None = None
     params: JsonObject = {}
     data: Text | None = None
-    scales_from: Text | None = None
     optional: bool = False
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.scales_from is not None and self.data is not None:
-            raise ValueError("a step has data or scales_from, not both")
-        return self
 
 
 class RecipeOutput(WrittenDocument):

@@ -21,7 +21,6 @@ from onnxreg.converters.evaluation.metrics import MeanCosine
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search.search import WeightBytes, check_search, library, run_with_search
-from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
@@ -243,22 +242,6 @@ def test_a_candidate_is_a_line_of_steps() -> None:
     for wrong in ([{**first, "input": "fp32"}], [first, {**second, "input": "fp32"}]):
         with pytest.raises(InputError, match="takes the result of the one before"):
             SearchCandidate.from_json({"name": "own", "steps": wrong})
-
-
-@pytest.mark.more
-def test_a_candidate_of_ones_own_takes_the_scales_of_a_parent(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
-    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
-    step = {"name": "x", "pass": "OnnxBlockWiseRtnQuantization", "params": {"bits": 8, "gemm": True}}
-    first = search(choose, confirm=str(confirm), candidates=[{"name": "eight", "steps": [step]}])
-    parent = first.root / "model_small.onnx"
-    stable = {"name": "stable", "steps": [{**step, "scales_from": str(parent)}]}
-    draft = search(choose, confirm=str(confirm), candidates=[stable])
-    assert record(draft)["winner"] == "stable"
-    (last,) = (item for item in draft.fields["recipe"]["steps"] if "scales" in item.get("result", {}))
-    assert last["result"]["scales"]["parent"] == str(digest_file(parent))
-    assert str(parent) not in json.dumps(draft.fields["recipe"])
 
 
 @pytest.mark.more
