@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import Release
 
-"""The format of files that have scales to take."""
-
 
 def publish(
     registry: "Registry",

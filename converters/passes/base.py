@@ -163,26 +163,20 @@ class QuantizationPass(GraphPass):
     def products(self) -> frozenset[str]:
         """The operators whose weights are quantized."""
 
-    @property
-    def excluded(self) -> Collection[str]:
-        """The names of nodes whose weights are not."""
-        names: tuple[str, ...] = self.params.nodes_to_exclude
-        return names
-
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
+        self.excluded: Collection[str] = self.params.nodes_to_exclude
+        graph.refuse_unknown("node", self.excluded, graph.node_names(subject))
 
     def observe(self, subject: Any) -> Facts:
         graph.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        weights = self.factors(subject)
-        size = sum(map(tensor_bytes, weights.values()))
-        return {**before, "weights": len(weights), "quantized_bytes": size}
+        sizes = list(map(tensor_bytes, self.factors(subject).values()))
+        return {**before, "weights": len(sizes), "quantized_bytes": sum(sizes)}
 
     def prepare(self, subject: Any) -> None:
-        """Change the graph before its weights are looked for. The default changes nothing."""
+        """Change the graph before its weights are looked for."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)

@@ -66,10 +66,8 @@ def traceable(subject: TorchModel) -> Any:
     import torch
 
     names, module = list(subject.inputs), subject.module
-    takes_return_dict = (
-        hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
-    )
-    options = {"return_dict": True} if takes_return_dict else {}
+    takes_names = hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
+    options = {"return_dict": True} if takes_names else {}
 
     class Traceable(torch.nn.Module):
         def __init__(self, model: Any) -> None:
@@ -86,7 +84,7 @@ def traceable(subject: TorchModel) -> Any:
 
 def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if isinstance(result, Mapping) and all(name in result for name in names):
-        return tuple(result[name] for name in names)
+        return tuple(map(result.__getitem__, names))
     if all(hasattr(result, name) for name in names):
         return tuple(getattr(result, name) for name in names)
     several = result if isinstance(result, tuple | list) else (result,)
@@ -246,10 +244,7 @@ class OnnxConversion(Pass[TorchModel, Any]):
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """The distance of a graph from its module on seeded samples, in parts of an output's largest value, which is at least 1.
-
-    Raises ConversionError if either does not run, or gives NaN.
-    """
+    """The distance of a graph from its module on seeded samples: see `samples.relative_distance`."""
     feeds = samples.draw(exported)
     expected = run(subject, feeds)
     outputs = samples.all_outputs(exported, feeds, "the exported graph")
@@ -368,10 +363,7 @@ def _without_graphs() -> Iterator[None]:
     """
     import torch
 
-    name = "_jit_onnx_log"
-    log = getattr(torch._C, name, None)
-    setattr(torch._C, name, lambda *parts: None)
-    try:
+    with ExitStack() as undo:
+        undo.callback(setattr, torch._C, "_jit_onnx_log", getattr(torch._C, "_jit_onnx_log", None))
+        setattr(torch._C, "_jit_onnx_log", lambda *parts: None)  # noqa: B010
         yield
-    finally:
-        setattr(torch._C, name, log)

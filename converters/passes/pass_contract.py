@@ -133,9 +133,9 @@ def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: An
 def _add_function(subject: Any) -> None:
     import onnx
 
-    double = onnx.helper.make_node("Add", ["x", "x"], ["y"])
-    opset = next(entry for entry in subject.opset_import if entry.domain in ("", "ai.onnx"))
-    subject.functions.append(onnx.helper.make_function("local", "Double", ["x"], ["y"], [double], [opset]))
+    opset = next(entry.version for entry in subject.opset_import if entry.domain in ("", "ai.onnx"))
+    header = f'<domain: "local", opset_import: ["" : {opset}]>'
+    subject.functions.append(onnx.parser.parse_function(f"{header} Double (x) => (y) {{ y = Add(x, x) }}"))
     subject.opset_import.add(domain="local", version=1)
     _wrap_output(subject, "Double", "local")
 

@@ -5,7 +5,7 @@ one walk: ONNX Runtime copies all weights four times and codes them channel by c
 Weights are coded by its formulas (`compute_scale_zp` and `quantize_nparray`), to the bit.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from onnxreg.converters.onnx.elements import tensor_bytes
@@ -49,10 +49,10 @@ class OnnxDynamicQuantization(QuantizationPass):
         if self.params.nodes_to_exclude or len(stay) == 1:
             graph.name_nodes(subject)
         others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
-        self._excluded = {*self.params.nodes_to_exclude, *others}
+        self.excluded = {*self.params.nodes_to_exclude, *others}
         graph.drop_second_names(subject)
         if "Gemm" in self.params.op_types_to_quantize:
-            graph.unfold_gemms(subject, self._excluded)
+            graph.unfold_gemms(subject, self.excluded)
         weights = self.factors(subject)
         if halves := [name for name, tensor in weights.items() if tensor.data_type != tensor.FLOAT]:
             raise InputError(
@@ -64,6 +64,9 @@ class OnnxDynamicQuantization(QuantizationPass):
                 raise ConversionError(f"the weight {name} holds NaN or infinity")
 
     def apply(self, subject: Any) -> Any:
+        import numpy as np
+        import onnx
+
         self._stacks = self.stacks(subject) if self.params.per_channel else []
         if "Gather" in self.params.op_types_to_quantize:
             self._embeddings = quantize_tables(subject)
@@ -73,7 +76,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         nodes: list[Any] = []
         for node in subject.graph.node:
             is_product = node.op_type in self.products - {"Gemm"} and graph.is_standard(node)
-            if not is_product or node.name in self._excluded or node.input[1] not in stored:
+            if not is_product or node.name in self.excluded or node.input[1] not in stored:
                 nodes.append(node)
                 continue
             activation, weight = node.input[:2]
@@ -81,10 +84,14 @@ class OnnxDynamicQuantization(QuantizationPass):
                 codes_of[weight] = self._coded(stored[weight])
             if activation not in activations:
                 activations.add(activation)
-                nodes.append(_quantize_activation(activation))
+                outputs = [f"{activation}_{part}" for part in ("quantized", "scale", "zero_point")]
+                name = f"{activation}_QuantizeLinear"
+                nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [activation], outputs, name))
             nodes += _product(node, activation, weight)
             if node.op_type == "Conv" and len(node.input) > 2:
-                codes_of[weight].append(_bias_shape(node, len(stored[weight].dims)))
+                shape = np.array([1, -1, *[1] * (len(stored[weight].dims) - 2)], np.int64)
+                name = f"{node.output[0]}_bias_reshape_shape"  # the bias is added in this shape
+                codes_of[weight].append(onnx.numpy_helper.from_array(shape, name))
         subject.graph.initializer.extend(tensor for tensors in codes_of.values() for tensor in tensors)
         graph.replace_nodes(subject.graph, nodes)
         graph.drop_unread_weights(subject)
@@ -106,10 +113,6 @@ class OnnxDynamicQuantization(QuantizationPass):
     def products(self) -> frozenset[str]:
         operators = frozenset(self.params.op_types_to_quantize) - {"Gather"}
         return operators | {"MatMul"} if "Gemm" in operators else operators
-
-    @property
-    def excluded(self) -> Collection[str]:
-        return self._excluded
 
     def _coded(self, tensor: Any) -> list[Any]:
         """The tensors of a weight's codes, zero points and scales; a matrix alone has a scale for each channel, its columns."""
@@ -165,13 +168,6 @@ def _range(weight: Any, axis: int | None) -> tuple[Any, Any]:
     return tuple(end(axis=others, keepdims=True, initial=0) for end in (weight.min, weight.max))
 
 
-def _quantize_activation(name: str) -> Any:
-    import onnx
-
-    outputs = [f"{name}_{part}" for part in ("quantized", "scale", "zero_point")]
-    return onnx.helper.make_node("DynamicQuantizeLinear", [name], outputs, f"{name}_QuantizeLinear")
-
-
 def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
     """The nodes that take the place of a MatMul or Conv: the product of integers, times both scales, and a Conv's bias."""
     import onnx
@@ -193,15 +189,6 @@ def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
         across = f"{output}_bias_reshape_output"
         yield make("Reshape", [bias, f"{output}_bias_reshape_shape"], [across])
         yield make("Add", [result, across], [output], f"{output}_bias_add")
-
-
-def _bias_shape(node: Any, rank: int) -> Any:
-    """The shape in which the bias of a Conv is added to its output."""
-    import numpy as np
-    import onnx
-
-    shape = np.array([1, -1, *[1] * (rank - 2)], np.int64)
-    return onnx.numpy_helper.from_array(shape, f"{node.output[0]}_bias_reshape_shape")
 
 
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
@@ -319,10 +306,17 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         )
     if not least >= MIN_ROW_COSINE:
         raise ConversionError(f"a row of a quantized table has the cosine {least:.3g} with its original")
-    nodes: list[Any] = []
+    make, nodes = onnx.helper.make_node, list[Any]()
     for node in subject.graph.node:
-        is_read = node.op_type == "Gather" and node.input[0] in names
-        nodes += _rows(node, *names[node.input[0]]) if is_read else [node]
+        if node.op_type != "Gather" or node.input[0] not in names:
+            nodes.append(node)
+            continue
+        (codes_name, scales_name), indices = names[node.input[0]], node.input[1]
+        read, scale, wide = (f"{node.name}_{part}" for part in ("codes", "scale", "values"))
+        nodes.append(make("Gather", [codes_name, indices], [read], read, axis=0))
+        nodes.append(make("Gather", [scales_name, indices], [scale], scale, axis=0))
+        nodes.append(make("Cast", [read], [wide], wide, to=onnx.TensorProto.FLOAT))
+        nodes.append(make("Mul", [wide, scale], [node.output[0]], f"{node.name}_rows"))
     graph.replace_nodes(subject.graph, nodes)
     graph.drop_unread_weights(subject)
     return {
@@ -330,17 +324,3 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         "tables_quantized": len(names),
         "min_row_cosine": float(f"{least:.6g}"),
     }
-
-
-def _rows(node: Any, codes: str, scales: str) -> list[Any]:
-    """Gather, Gather, Cast and Mul in the place of a Gather."""
-    import onnx
-
-    make, indices = onnx.helper.make_node, node.input[1]
-    read, scale, values = (f"{node.name}_{part}" for part in ("codes", "scale", "values"))
-    return [
-        make("Gather", [codes, indices], [read], read, axis=0),
-        make("Gather", [scales, indices], [scale], scale, axis=0),
-        make("Cast", [read], [values], values, to=onnx.TensorProto.FLOAT),
-        make("Mul", [values, scale], [node.output[0]], f"{node.name}_rows"),
-    ]

@@ -26,7 +26,7 @@ ALIGNMENT_BYTES = 4096
 """Each tensor in a data file begins at a multiple of this: the size of a memory page."""
 
 FIRST_IR_WITH_CONSTANTS = 4
-"""Before this IR version each initializer must be an input."""
+"""Before it each initializer must be an input."""
 
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
@@ -57,10 +57,7 @@ def load(path: Path) -> Any:
 
 
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
-    """Write a model and return the names of the files that it takes; `model` is left as it is.
-
-    Nothing but what is written stays if that fails.
-    """
+    """Write a model and return the names of the files that it takes, or leave none; `model` is left as it is."""
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
