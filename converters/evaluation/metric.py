@@ -143,7 +143,7 @@ class JudgedArtifact:
         return ", ".join(dict.fromkeys(judgement.metric.rule for judgement in self.judgements))
 
 
-LIBRARIES = ("scikit-learn", "scipy", "seqeval")
+LIBRARIES = ("scikit-learn", "scipy")
 """The distributions that compute figures."""
 METRIC_FRAME = 3
 """The frame of the metric's code in a traceback, below those of `blame_metric` and of its caller."""

@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -27,7 +26,7 @@ from onnxreg.converters.evaluation.scores import (
     percentiles,
 )
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.converters.evaluation.tokens import NOTHING
+from onnxreg.converters.evaluation.tokens import runs
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError
@@ -476,43 +475,28 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 
 
 class SpanF1(SpanMetric):
-    """Strict F1 of spans: text, label and both ends agree (`seqeval`, mode strict, IOB2), over all labels."""
+    """Strict F1 of spans: text, label and both ends agree (`seqeval`, mode strict, IOB2), over all labels.
+
+    Of gold spans that nest, the one that begins first, then the longer, counts.
+    """
 
     id = "span_f1"
     limit = 0.01
-    is_default = False
     names = ("hits", "predicted", "gold")
+    is_default = False
 
     def row(self, item: Fixture, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        expected, predicted = map(_entities, (_gold_tags(item), _tags(prediction.tolist(), labels)))
-        return (len(expected & predicted), len(predicted), len(expected))
+        gold, is_covered = set(), np.zeros(len(item.text), dtype=bool)
+        for span in sorted(item.spans, key=lambda span: (span.start, -span.end)):
+            if not is_covered[span.start : span.end].any():
+                is_covered[span.start : span.end] = True
+                gold.add((span.start, span.end, span.label))
+        predicted = {(start, end, labels[number]) for start, end, number in runs(prediction)}
+        return (len(gold & predicted), len(predicted), len(gold))
 
     def value(self, rows: Floats) -> float:
         hits, predicted, gold = rows.sum(axis=0).tolist()
         return 2 * hits / (predicted + gold) if predicted + gold else 0.0
-
-
-def _entities(tags: list[str]) -> set[Any]:
-    scheme = library("seqeval.scheme")
-    return set(scheme.Entities([tags], scheme.IOB2).entities[0])
-
-
-def _tags(labels_of_text: Sequence[int], labels: Sequence[str]) -> list[str]:
-    """IOB2 tags, one for each character."""
-    return [
-        "O" if label == NOTHING else f"{'I' if label == before else 'B'}-{labels[label]}"
-        for before, label in pairwise([NOTHING, *labels_of_text])
-    ]
-
-
-def _gold_tags(item: Fixture) -> list[str]:
-    """IOB2 tags of the gold; if spans of different labels nest, the one that begins first, then the longer, counts."""
-    tags = ["O"] * len(item.text)
-    for span in sorted(item.spans, key=lambda span: (span.start, -span.end)):
-        if all(tag == "O" for tag in tags[span.start : span.end]):
-            inside = [f"I-{span.label}"] * (span.end - span.start - 1)
-            tags[span.start : span.end] = [f"B-{span.label}", *inside]
-    return tags
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -9,7 +9,6 @@ exclude each other, or there is only one; not at all for a regression; otherwise
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from onnxreg.converters.evaluation.evaluators import STRIDE, AnswerSpan, best_span, output, tags_of
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.tokens import NOTHING, TextTokenizer, TokenRow, decode, tag_scheme
+from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, runs, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.task_catalog import ALIASES
@@ -150,13 +149,10 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
         return []
     parts = [tags_of(window, model.run(window.inputs), len(model.labels)) for window in windows]
     tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    labels, spans = decode(tags, offsets, len(text), scheme).tolist(), []
-    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
-        start, *others = group
-        end = start + 1 + len(others)
-        if label != NOTHING:
-            spans.append({"start": start, "end": end, "label": scheme.names[label], "text": text[start:end]})
-    return spans
+    return [
+        {"start": start, "end": end, "label": scheme.names[label], "text": text[start:end]}
+        for start, end, label in runs(decode(tags, offsets, len(text), scheme))
+    ]
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:

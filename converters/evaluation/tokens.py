@@ -7,6 +7,7 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,11 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
         labels[reach if joins else start : end] = label
         current, reach = NOTHING if scheme.ends[tag] else label, end
     return labels
+
+
+def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
+    """Yield the spans that have one label (start, end, label) in the labels of characters, in order."""
+    edges = np.flatnonzero(np.diff(labels, prepend=NOTHING, append=NOTHING)).tolist()
+    for start, end in pairwise(edges):
+        if labels[start] != NOTHING:
+            yield start, end, int(labels[start])

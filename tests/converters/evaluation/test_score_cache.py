@@ -68,7 +68,7 @@ def test_other_options_and_sources_are_judged_anew(judge: Callable[..., bool]) -
     assert not judge()
 
 
-@pytest.mark.parametrize("library", ["scikit-learn", "scipy", "seqeval"])
+@pytest.mark.parametrize("library", ["scikit-learn", "scipy"])
 def test_another_library_is_judged_anew(
     judge: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
