@@ -31,7 +31,6 @@ SEARCH_OPTIONS = {
     "confirm_suite": "confirm",
     "candidate": "candidates",
     "objective": "objective",
-    "devices": "devices",
     "calibration": "calibration",
 }
 """The options of a search, and their keys in a recipe."""

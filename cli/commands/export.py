@@ -155,13 +155,6 @@ def command(
         str | None,
         typer.Option(help="With --certify: bytes (the default), or latency on this machine."),
     ] = None,
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --certify: leave out what this device preset does not load (repeatable).",
-            metavar="PRESET",
-        ),
-    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(

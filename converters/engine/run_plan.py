@@ -46,9 +46,8 @@ def execute(
     """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not
     run.
 
-    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN,
-    differs from its parent, or is further from the source than a check allows. Then the workspace is not
-    valid.
+    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN, differs from its
+    parent, or is further from the source than a check allows. Then the workspace is not valid.
 
     Args:
         subject: the loaded source, which stays loaded; without it the source is loaded here.
@@ -58,13 +57,14 @@ def execute(
     execution = _Execution(plan, scratch, subject, cache, progress)
     results = execution.run()
     progress.step("describing what was made")
-    subject = execution.source.subject
-    draft = draft_of(plan, subject, results, workspace)
+    source, trusted = execution.source, plan.task.trust_remote_code
+    draft = draft_of(plan, source.subject, results, workspace)
     if plan.evaluation is not None:
-        from onnxreg.converters.evaluation.evaluate import evaluate
+        from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
 
-        trusted, key = plan.task.trust_remote_code, {"subject": plan.subject_key()}
-        draft, _ = evaluate(plan.evaluation, draft, subject, trusted, progress, cache, key)
+        key = plan.subject_key()
+        evaluation = SourceEvaluation(plan.evaluation, lambda: source.subject, trusted, cache, key)
+        draft = evaluate(evaluation, draft, progress)
     shutil.rmtree(scratch)
     return draft
 

@@ -2,7 +2,5 @@
 
 A `Suite` has the items of a task; a `TaskEvaluator` makes inputs of them and reads the outputs of a model, which `predict`
 runs; a `Metric` scores the items and judges the scores; a `certificate` has the figures. `run_texts` runs an artifact on
-texts with the same decoders. G4 of OpenMed is the metric `CharacterRecall`, and `openmed_report.py` writes its file.
-
-Start with `evaluate.py`. The claim in words: docs/certification.md.
+texts with the same decoders. Start with `evaluate.py`. The claim in words: docs/certification.md.
 """

@@ -6,12 +6,11 @@ text, id, span or offset of the suite. `recompute` derives the verdict from the 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.metric import Judgement, blame_metric, combine
-from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.metric import Judgement, ScoreTable, blame_metric, combine
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.statements import EvaluationDocument
@@ -31,12 +30,7 @@ class FigureDifference:
     recomputed: Any
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "key": self.key,
-            "recorded": self.recorded,
-            "recomputed": self.recomputed,
-        }
+        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"

@@ -7,14 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation import certificate, metrics
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, Run, TaskEvaluator, TokenSpans
-from onnxreg.converters.evaluation.metric import EvaluationError, JudgedArtifact, Metric, blame_metric
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
+from onnxreg.converters.evaluation.metric import (
+    LEVEL,
+    RESAMPLES,
+    SEED,
+    EvaluationError,
+    Floats,
+    JudgedArtifact,
+    Metric,
+    ScoreTable,
+    blame_metric,
+    combine,
+)
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, Floats, ScoreTable
 from onnxreg.converters.evaluation.suite import Suite, relabel
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject
@@ -41,15 +50,6 @@ class JudgedMetric:
     limit: float
     settings: dict[str, Any]
 
-    def key(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric.id,
-            "version": self.metric.version,
-            "packages": package_versions(self.metric.packages),
-            "limit": self.limit,
-            "settings": self.settings,
-        }
-
 
 @dataclass(frozen=True)
 class EvaluationPlan:
@@ -68,7 +68,17 @@ class EvaluationPlan:
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the verdicts."""
-        return {**self.recorded(), "metrics": [metric.key() for metric in self.metrics]}
+        metrics = [
+            {
+                "metric": judged.metric.id,
+                "version": judged.metric.version,
+                "packages": package_versions(judged.metric.packages),
+                "limit": judged.limit,
+                "settings": judged.settings,
+            }
+            for judged in self.metrics
+        ]
+        return {**self.recorded(), "metrics": metrics}
 
     def recorded(self) -> dict[str, Any]:
         """The request as a manifest has it: the suite by its digest."""
@@ -98,10 +108,6 @@ class EvaluationPlan:
         """The items with the labels that the request maps their own to."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
-
-    def name(self, metric: str) -> str:
-        """The name of a metric's value in the checks of a manifest."""
-        return metric if self.request.name is None else f"{self.request.name}/{metric}"
 
 
 def plan_evaluation(
@@ -182,13 +188,18 @@ class SourceEvaluation:
         cache: of JSON values (`engine.cache.StepCache`), if scores are kept.
         key: everything that shapes the source, for the cache.
         """
-        self._plan, self._load, self._trust = plan, load, trust_remote_code
+        self.plan, self._load, self._trust = plan, load, trust_remote_code
         self._cache, self._key = cache, key
 
     @cached_property
+    def subject(self) -> ExportSubject:
+        """The loaded source."""
+        return self._load()
+
+    @cached_property
     def _evaluator(self) -> TaskEvaluator:
-        evaluator = self._plan.evaluator(self._load())
-        evaluator.check(self._plan.suite.items)
+        evaluator = self.plan.evaluator(self.subject)
+        evaluator.check(self.plan.suite.items)
         return evaluator
 
     @cached_property
@@ -197,29 +208,24 @@ class SourceEvaluation:
     ) -> tuple[Sequence[Any], Mapping[str, Any], Sequence[ModelInput], list[Any], list[Floats]]:
         """The items in the words of the model, facts about this, inputs, predictions of the source, their scores."""
         evaluator = self._evaluator
-        items, facts = evaluator.match(self._plan.suite.items, self._plan.request)
+        items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         inputs, subject = evaluator.inputs(items), evaluator.subject
-
-        def fitting(run: Run) -> Run:
-            """The source took its sample, so the arrays of a suite are at fault if it does not take those."""
-
-            def run_fitting(feed: Feed) -> Mapping[str, Any]:
-                try:
-                    return run(feed)
-                except ConversionError as error:
-                    raise InputError(
-                        f"the evaluation suite does not fit the model: {error.message}"
-                    ) from error
-
-            return run_fitting
 
         try:
             with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
-                reference = predict(evaluator, run if evaluator.shares_runs else fitting(run), items, inputs)
+                if (
+                    not evaluator.shares_runs and inputs
+                ):  # it took its sample, so arrays of a suite are at fault
+                    try:
+                        run(inputs[0].feed)
+                    except ConversionError as error:
+                        message = f"the evaluation suite does not fit the model: {error.message}"
+                        raise InputError(message) from error
+                reference = predict(evaluator, run, items, inputs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         labels = evaluator.labels
-        metrics = (judged.metric for judged in self._plan.metrics)
+        metrics = (judged.metric for judged in self.plan.metrics)
         scores = [metric.scores(items, reference, reference, labels) for metric in metrics]
         return items, facts, inputs, reference, scores
 
@@ -230,13 +236,13 @@ class SourceEvaluation:
         if a metric fails.
         """
         judgements, tables = [], []
-        margin = {"margin": True} if self._plan.request.margin else {}
-        for judged, (table, facts) in zip(self._plan.metrics, self._tables(path), strict=True):
+        margin = {"margin": True} if self.plan.request.margin else {}
+        for judged, (table, facts) in zip(self.plan.metrics, self._tables(path), strict=True):
             with blame_metric(judged.metric.id):
                 settings = {**judged.settings, **facts, **margin}
                 judgements.append(judged.metric.judge(table, judged.limit, settings))
             tables.append(table)
-        return JudgedArtifact(artifact, tuple(judgements), tuple(tables))
+        return JudgedArtifact(artifact, tuple(judgements), tuple(tables), *combine(judgements))
 
     def _tables(self, path: Path) -> Tables:
         if self._cache is None:
@@ -245,9 +251,9 @@ class SourceEvaluation:
         beside = (*beside, *(name for name in (GENAI_CONFIG,) if (path.parent / name).is_file()))
         key = {
             "version": SCORES_VERSION,
-            "evaluation": self._plan.key(),
-            "suite": str(self._plan.suite.digest),
-            "source": dict(self._key or {}),
+            "evaluation": self.plan.key(),
+            "suite": str(self.plan.suite.digest),
+            "source": {"subject": self._key},
             "artifact": str(digest_file(path)),
             "beside": {name: str(digest_file(path.parent / name)) for name in beside},
             "tools": tools(),
@@ -258,7 +264,7 @@ class SourceEvaluation:
             tables = [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
         except (InputError, TypeError, KeyError, AttributeError):  # none, or a damaged one
             tables = []
-        if len(tables) != len(self._plan.metrics):
+        if len(tables) != len(self.plan.metrics):
             tables = self._measure(path)
             rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
             self._cache.remember(SCORES, key, rows)
@@ -271,33 +277,23 @@ class SourceEvaluation:
         run = artifact_runner(path, subject.sample.per_token, padding or 0)
         predictions = predict(evaluator, run, items, inputs)
         tables: Tables = []
-        for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
+        for judged, parent in zip(self.plan.metrics, parent_scores, strict=True):
             metric = judged.metric
             scores = metric.scores(items, predictions, reference, labels)
             with blame_metric(metric.id):
                 columns, facts = metric.columns(labels), metric.settings(items, labels)
-            table = ScoreTable.of(columns, parent, scores, self._plan.suite.groups)
+            table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
             tables.append((table, {**facts, **matched}))
         return tables
 
 
-def evaluate(
-    plan: EvaluationPlan,
-    draft: Draft,
-    subject: ExportSubject,
-    trust_remote_code: bool = False,
-    progress: Progress = SILENT,
-    cache: Any = None,
-    key: Mapping[str, Any] | None = None,
-) -> tuple[Draft, Mapping[str, JudgedArtifact]]:
-    """Judge artifacts of a draft; return it with their verdicts, checks and certificates, and the judgements by path.
+def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
+    """Judge artifacts of a draft; return it with their verdicts, checks and certificates.
 
     Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
     does not run.
-
-    Args:
-        key: everything that shapes the source, for the cache.
     """
+    plan = evaluation.plan
     chosen = [
         artifact
         for artifact in draft.artifacts
@@ -312,23 +308,22 @@ def evaluate(
             "the evaluation judges nothing: every output is in full precision",
             "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
         )
-    evaluation = SourceEvaluation(plan, lambda: subject, trust_remote_code, cache, key)
-    judged, documents = {}, list[DraftFile]()
+    documents, prefix = list(draft.companions), "" if plan.request.name is None else f"{plan.request.name}/"
     artifacts = {artifact.path: artifact for artifact in draft.artifacts}
     for artifact in chosen:
         progress.step(f"judging {artifact.path}")
-        item = judged[artifact.path] = evaluation.judge(artifact, draft.root / artifact.path)
+        item = evaluation.judge(artifact, draft.root / artifact.path)
         checks = [
             check
             for judgement in item.judgements
             for check in judgement.metric.checks(
-                judgement, plan.name(judgement.metric.id), str(plan.suite.digest)
+                judgement, f"{prefix}{judgement.metric.id}", str(plan.suite.digest)
             )
         ]
-        documents += _write_certificate(plan, item, checks, subject, draft.root)
+        documents += _write_certificate(plan, item, checks, evaluation.subject, draft.root)
         verdict = Verdict(
             item.state,
-            item.rule,
+            ", ".join(dict.fromkeys(judgement.metric.rule for judgement in item.judgements)),
             item.reasons,
             plan.suite.digest,
             certificate.path_of(artifact.path),
@@ -336,8 +331,7 @@ def evaluate(
         )
         fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
         artifacts[artifact.path] = replace(artifact, verdict=verdict, fields=fields)
-    companions = (*draft.companions, *documents)
-    return replace(draft, artifacts=tuple(artifacts.values()), companions=companions), judged
+    return replace(draft, artifacts=tuple(artifacts.values()), companions=tuple(documents))
 
 
 def _write_certificate(

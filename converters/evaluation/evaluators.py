@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from onnxreg.converters.evaluation import suite
-from onnxreg.converters.evaluation.scores import Floats, Integers
+from onnxreg.converters.evaluation.metric import Floats, Integers
 from onnxreg.converters.evaluation.suite import (
     Fixture,
     Suite,
@@ -58,9 +58,6 @@ class TaskEvaluator(ABC):
     shares_runs: ClassVar[bool] = True
 
     def __init__(self, subject: ExportSubject) -> None:
-        """Args:
-        subject: the loaded source.
-        """
         self.subject = subject
 
     @property
@@ -401,15 +398,11 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Likelihood(msgspec.Struct, frozen=True):
-    """The negative log-likelihood of a completion in nats, its tokens, the size of the vocabulary.
-
-    `is_greedy`: every token of the completion has the largest logit.
-    """
+    """The negative log-likelihood of a completion in nats, its tokens, the size of the vocabulary."""
 
     nats: float
     tokens: int
     vocabulary: int
-    is_greedy: bool
 
 
 class Completions(TaskEvaluator):
@@ -445,12 +438,11 @@ class Completions(TaskEvaluator):
         own = logits[np.arange(len(tokens)), tokens]
         largest = logits.max(axis=1)
         nats = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own
-        return Likelihood(float(nats.sum()), len(tokens), logits.shape[1], bool((own == largest).all()))
+        return Likelihood(float(nats.sum()), len(tokens), logits.shape[1])
 
 
-LABELS = "labels"
-GROUPS = "groups"
-"""Name of the optional array with the number of the group of each row."""
+LABELS, GROUPS = "labels", "groups"
+"""Names of the optional arrays with the class and the number of the group of each row."""
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
@@ -458,11 +450,10 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 
     feed: Feed
     label: int | None = None
-    output: str | None = None
 
 
 class LabelledRows(TaskEvaluator):
-    """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output) or `labels_<output>`.
+    """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output).
 
     With labels a prediction is (the rank of the right class, from 0; the number of classes). Of
     equal values the one that comes last ranks first, as in scikit-learn. Without labels it is float64 `[outputs,
@@ -483,21 +474,10 @@ class LabelledRows(TaskEvaluator):
             )
         rows = [dict(row) for row in samples.read(path)]
         groups = numbered([_integer(row.pop(GROUPS, None), GROUPS, path) for row in rows], path)
-        keys = [key for key in rows[0] if key == LABELS or key.startswith(f"{LABELS}_")]
-        if len(keys) > 1:
-            raise InputError(
-                f"evaluation suite {path} has {' and '.join(keys)}, expected the classes of one output",
-                f"np.savez(FILE, INPUT=..., {LABELS}=...)",
-            )
-        items = []
-        for row in rows:
-            label = _integer(row.pop(keys[0]), LABELS, path) if keys else None
-            if label is not None and label < 0:
-                raise InputError(
-                    f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row"
-                )
-            name = keys[0].removeprefix(LABELS).removeprefix("_") if keys else ""
-            items.append(LabelledRow(row, label, name or None))
+        labels = [_integer(row.pop(LABELS, None), LABELS, path) for row in rows]
+        if any(label is not None and label < 0 for label in labels):
+            raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
+        items = [LabelledRow(row, label) for row, label in zip(rows, labels, strict=True)]
         contents = {
             f"evaluation suite {path}, row {number}": content(item.feed)
             for number, item in enumerate(items, start=1)
@@ -517,22 +497,19 @@ class LabelledRows(TaskEvaluator):
             )
         if not items or items[0].label is not None:
             return
-        runs = (
-            self.subject.sample.expected
-        )  # the members of a family have classes, and no outputs on a sample
+        # the members of a family have classes, and no outputs on a sample
+        runs = self.subject.sample.expected
         for name, array in runs[0].items():
+            # the cosine of two numbers says only if their signs agree
             is_single = all(run[name] is not None and math.prod(run[name].shape[1:]) == 1 for run in runs)
-            if (
-                is_single and array.dtype.kind == "f"
-            ):  # the cosine of two numbers says only if their signs agree
+            if is_single and array.dtype.kind == "f":
                 raise InputError(
                     f"the output {name} is one number for each row, which a cosine cannot judge",
                     f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
                 )
 
     def runs(self, item: LabelledRow) -> Iterable[tuple[Feed, tuple[str, int | None]]]:
-        first = next(iter(self.subject.sample.expected[0]))
-        return [(item.feed, (item.output or first, item.label))]
+        return [(item.feed, (next(iter(self.subject.sample.expected[0])), item.label))]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         name, label = model_input.context

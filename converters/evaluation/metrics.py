@@ -15,15 +15,21 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.metric import CHECKED, Judgement, Metric, Part, library, listing, unmatched
-from onnxreg.converters.evaluation.scores import (
+from onnxreg.converters.evaluation.metric import (
+    CHECKED,
     RESAMPLES,
     SEED,
     Floats,
     Integers,
     Interval,
+    Judgement,
+    Metric,
+    Part,
     ScoreTable,
+    library,
+    listing,
     percentiles,
+    unmatched,
 )
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tokens import runs
@@ -255,19 +261,6 @@ class Perplexity(Metric):
     def skill(self, rows: Floats) -> float:
         """1 - (nats of a token) / log(vocabulary): 0 for a uniform guess, 1 for certainty."""
         return float(1.0 - rows[:, 0].sum() / rows[:, 1].sum() / np.log(rows[0, 2]))
-
-
-class CompletionMatch(MeanMetric):
-    """The share of prompts whose completion has the highest probability at every token (greedy decoding gives it)."""
-
-    id = "completion_match"
-    tasks = TEXTS
-    limit = 0.01
-    is_default = False
-    names = ("match",)
-
-    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return [float(prediction.is_greedy)]
 
 
 MAX_RECALL_LOSS = 0.005
@@ -515,7 +508,6 @@ METRICS: tuple[Metric, ...] = (
     Top5(),
     OutputCosine(),
     Perplexity(),
-    CompletionMatch(),
 )
 
 

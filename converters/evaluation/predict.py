@@ -23,7 +23,7 @@ from onnxreg.converters.passes import conversion, model_builder
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.schema.core.errors import ConversionError, why
+from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.progress import count_cores
 
 MASK = "attention_mask"
@@ -104,7 +104,12 @@ class Runner:
     length: int | None = None
 
     def __call__(self, feed: Feed) -> Mapping[str, Any]:
-        return self.run(feed)
+        try:
+            return self.run(feed)
+        except RegError:
+            raise
+        except Exception as error:  # PyTorch may raise anything
+            raise ConversionError(f"it does not run on an item of the suite: {why(error)}") from error
 
 
 @contextmanager
@@ -119,23 +124,11 @@ def parent_runner(
     """
     if isinstance(start, conversion.TorchModel):
         with conversion.runner(start) as run:
-            yield Runner(_checked(run), _rows(start.axes_of(name).get(0) for name in start.inputs))
+            yield Runner(run, _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():
-        yield Runner(_checked(model_builder.torch_run(start, trust_remote_code)))
+        yield Runner(model_builder.torch_run(start, trust_remote_code))
     else:
         yield artifact_runner(start, per_token)
-
-
-def _checked(run: Run) -> Run:
-    """A run by PyTorch, which may raise anything."""
-
-    def checked(feed: Feed) -> Mapping[str, Any]:
-        try:
-            return run(feed)
-        except Exception as error:
-            raise ConversionError(f"it does not run on an item of the suite: {why(error)}") from error
-
-    return checked
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
@@ -151,6 +144,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     past = [item for name, item in takes.items() if name.startswith(model_builder.PAST)]
     head_size = model_builder.settings_of(path)[1] if past else 0
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
+    fixed = length if isinstance(length, int) else None
 
     def run(feed: Feed) -> Mapping[str, Any]:
         if past:
@@ -159,12 +153,22 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
             raise ConversionError(
                 f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
             )
-        if isinstance(length, int):
-            return _run_padded(session, feed, length, per_token, padding, path.name)
-        return samples.outputs(session, feed, path.name)
+        if fixed is None:
+            return samples.outputs(session, feed, path.name)
+        own = feed[MASK].shape[1]
+        if own > fixed:
+            raise ConversionError(
+                f"{path.name} takes {fixed} tokens, an item of the evaluation suite has {own}",
+                "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
+            )
+        padded = {
+            name: np.pad(array, ((0, 0), (0, fixed - own)), constant_values=padding * (name == "input_ids"))
+            for name, array in feed.items()
+        }
+        outputs = samples.outputs(session, padded, path.name)
+        return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
-    fixed = length if isinstance(length, int) else None
     is_alone = past or fixed is not None or path.suffix != ".onnx"
     is_alone = is_alone or any(  # it quantizes activations while it runs
         node.op_type in DYNAMIC
@@ -181,20 +185,3 @@ def _rows(first_axes: Iterable[Any]) -> int:
     axes = set(first_axes)
     is_named = all(isinstance(axis, str) for axis in axes)
     return MAX_ROWS if is_named and len(axes) == 1 else 1
-
-
-def _run_padded(
-    session: Any, feed: Feed, length: int, per_token: Collection[str], padding: int, label: str
-) -> dict[str, Any]:
-    own = feed[MASK].shape[1]
-    if own > length:
-        raise ConversionError(
-            f"{label} takes {length} tokens, an item of the evaluation suite has {own}",
-            "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
-        )
-    padded = {
-        name: np.pad(array, ((0, 0), (0, length - own)), constant_values=padding * (name == "input_ids"))
-        for name, array in feed.items()
-    }
-    outputs = samples.outputs(session, padded, label)
-    return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.evaluators import STRIDE, AnswerSpan, best_span, output, tags_of
+from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
-from onnxreg.converters.evaluation.scores import Floats
 from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, runs, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
@@ -156,10 +156,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """The best answer of all windows of the context; None if the first token alone scores higher everywhere.
-
-    Its `score` is the probability of its first and last token, each among the tokens of the context in its window.
-    """
+    """The best answer of all windows of the context; None if the first token alone scores higher everywhere."""
     windows = model.tokenizer.pair_windows(question, context, STRIDE)
     read = [_read_window(model, row) for row in windows]
     best, score, _ = max(read, key=lambda item: item[0].score)
@@ -204,10 +201,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """The vectors of texts, each after the model's default prompt; what is longer than the model takes is cut at its end.
-
-    If the graph gives a vector for each token, a text has those too, and its own is their mean.
-    """
+    """The vectors of texts, each after the model's default prompt, and those of their tokens, whose mean is the text's."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""

@@ -230,7 +230,8 @@ def match_labels(
 
     Raises InputError if a person maps to a label that the model does not have, or leaves out one that it has.
     """
-    names = openmed_names() if request.label_names == "openmed" else {}
+    openmed = Path(__file__).with_name("openmed_labels.json")
+    names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}
     aliases = {_plain(word): name for name, words in names.items() for word in words}
 
     def canonical_name(label: str) -> str:
@@ -281,12 +282,6 @@ def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[F
                 merged.append(span)
         relabelled.append(replace(item, spans=tuple(merged)))
     return relabelled
-
-
-def openmed_names() -> dict[str, list[str]]:
-    """OpenMed's names with their other spellings; a name that is not there has one spelling."""
-    value: dict[str, list[str]] = json.loads(Path(__file__).with_name("openmed_labels.json").read_bytes())
-    return value
 
 
 def _plain(label: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.scores import Integers
+from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.latency import LatencyTable, measure_chains
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
-from onnxreg.converters.evaluation.evaluate import EvaluationPlan, evaluate
+from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate
 from onnxreg.converters.evaluation.evaluators import LabelledRow
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import (
@@ -425,9 +425,7 @@ def _certify(
     if member != BACKBONE:
         takes, gives, session = embedding, document.heads.logits, load_session(workspace / files[0].path)
         items = [
-            LabelledRow(
-                {takes: samples.outputs(session, item.feed, BACKBONE)[embedding]}, item.label, item.output
-            )
+            LabelledRow({takes: samples.outputs(session, item.feed, BACKBONE)[embedding]}, item.label)
             if INPUT in item.feed
             else item
             for item in plan.suite.items
@@ -440,4 +438,4 @@ def _certify(
         start=start,
         fields={"task": TASK},
     )
-    return evaluate(replace(plan, artifacts=paths), draft, subject, progress=progress)[0]
+    return evaluate(SourceEvaluation(replace(plan, artifacts=paths), lambda: subject), draft, progress)

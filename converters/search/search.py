@@ -23,9 +23,7 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools.graph import factors
 from onnxreg.converters.source.scrub import scrub
-from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
@@ -36,9 +34,7 @@ from onnxreg.schema.inputs.recipe_file import (
     SearchCandidate,
     SearchRequest,
 )
-from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.query.device import preset
 
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
@@ -174,7 +170,7 @@ Trial = dict[str, Any]
 """A candidate with its figures on the suite that the search may look at, as the manifest records it.
 
 It has `candidate` and `state`, and, as far as they are known, `bytes`, `precision`, `metrics`, `median_ms` and `reasons`.
-States: those of a verdict; `failed` (a pass or the file does not work), `unsupported` (a device does not load it), `untried`
+States: those of a verdict; `failed` (a pass or the file does not work), `untried`
 (a smaller one passed).
 """
 
@@ -209,9 +205,9 @@ class Search:
     """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller."""
 
     def __init__(self, plan: ExportPlan, request: SearchRequest) -> None:
-        """Read both suites, and check candidates and devices.
+        """Read both suites, and check candidates.
 
-        Raises InputError or NotFoundError for what would stop the search later: a step, candidate, device or file that
+        Raises InputError or NotFoundError for what would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites that
         allow different metrics or have an item in common, rows for calibration that are in the suite to confirm on.
         """
@@ -226,7 +222,6 @@ class Search:
         if not is_split:
             choose, confirm = own, own.model_copy(update={"suite": request.confirm})
         final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True)]
-        self._devices = [preset(name) for name in request.devices]
         self._choose, self._confirm = (
             plan_evaluation(half.model_copy(update={"artifacts": ()}), plan.task.id, plan.directory, ())
             for half in (choose, confirm)
@@ -311,7 +306,6 @@ class Search:
             "objective": self._request.objective,
             "choose": str(self._choose.suite.digest),
             "confirm": str(self._confirm.suite.digest),
-            "devices": list(self._request.devices),
             "candidates": trials,
             "tried": sum(trial["state"] != "untried" for trial in trials),
             "winner": winner["candidate"],
@@ -327,7 +321,7 @@ class Search:
 
     @cached_property
     def _evaluation(self) -> SourceEvaluation:
-        key, trusted = {"subject": self._plan.subject_key()}, self._plan.task.trust_remote_code
+        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
         return SourceEvaluation(self._choose, lambda: self.subject, trusted, self._cache, key)
 
     def _try(self, candidate: Candidate) -> Trial:
@@ -344,8 +338,6 @@ class Search:
         paths = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
         size = sum((draft.root / path).stat().st_size for path in paths)
         trial |= {"bytes": size, "precision": artifact.precision}
-        if (reason := self._refusal(draft)) is not None:
-            return {**trial, "state": "unsupported", "reasons": [reason]}
         try:
             judged = self._evaluation.judge(artifact, draft.root / artifact.path)
         except EvaluationError:
@@ -357,21 +349,6 @@ class Search:
         records = [certificate.record(judgement) for judgement in judged.judgements]
         figures = [{key: record[key] for key in keys if key in record} for record in records]
         return {**trial, "state": judged.state, "reasons": list(judged.reasons), "metrics": figures}
-
-    def _refusal(self, draft: Draft) -> str | None:
-        """The reason for which a device does not load the only artifact of a draft; None if all load it.
-
-        The devices are presets, which are full builds: no operator set is read.
-        """
-        if not self._devices:
-            return None
-        paths = {path: draft.root / path for path in draft.paths()}
-        measured = {name: Descriptor(digest_file(path), path.stat().st_size) for name, path in paths.items()}
-        (artifact,) = summarize(draft.manifest(measured), Digest.of(b""), 0).artifacts
-        for device in self._devices:
-            for miss in device.requirements(lambda _: ())(artifact, artifact.size):
-                return f"{device.name or device.ort}: {miss.detail}"
-        return None
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
@@ -403,10 +380,7 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """The plan of the export with a candidate among its outputs. Its evaluation is not planned yet.
-
-        Raises InputError if the candidate does not fit the recipe, such as a step without its data.
-        """
+        """The plan of the export with a candidate among its outputs, but for its evaluation. InputError if it does not fit."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None

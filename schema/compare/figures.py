@@ -26,7 +26,7 @@ ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
-PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match", "completion_match"})
+PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match"})
 """Metrics that are a share of spans, texts or rows."""
 FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
 VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)

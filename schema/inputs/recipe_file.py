@@ -164,7 +164,7 @@ class SearchRequest(WrittenDocument):
     once on `confirm`, a file; without it the suite is split by its groups with `seed`. `candidates` are names of the
     program's own, or steps; without them all of the program's own. `output` is the path without the mark of the
     precision: `model.onnx` gives `model_int8.onnx`. `objective`: the fewest bytes, or
-    the lowest latency on this machine. `devices` are presets that must load the result. `calibration` are rows (`.npz`)
+    the lowest latency on this machine. `calibration` are rows (`.npz`)
     for static quantization. `checks` are limits on the result, whatever their `output`.
     """
 
@@ -175,7 +175,6 @@ class SearchRequest(WrittenDocument):
     seed: Count = 0
     candidates: Items[StepName | SearchCandidate] = ()
     objective: Literal["bytes", "latency"] = "bytes"
-    devices: Items[Text] = ()
     calibration: Text | None = None
     checks: Items[RecipeCheck] = ()
 

@@ -53,7 +53,6 @@ CHOOSE = ("--certify", "--eval-suite", "choose.jsonl")
         ((*CHOOSE, "--calibration", "junk.npz"), 2, "junk.npz is not an .npz file of plain arrays"),
         ((*CHOOSE, "--confirm-suite", "none.jsonl"), 3, "there is no evaluation suite none.jsonl"),
         ((*CHOOSE, "--confirm-suite", "choose.jsonl"), 2, "220 items are in both suites"),
-        ((*CHOOSE, "--devices", "no-phone"), 2, "no device preset 'no-phone'"),
         ((*CHOOSE, "--objective", "cheap"), 2, "'bytes' or 'latency'"),
         ((*CHOOSE, "--candidate", "fp16"), 2, "the suite has 110 independent items"),
     ],
@@ -75,7 +74,7 @@ def test_nothing_of_suites_and_of_this_machine_is_published(
 ) -> None:
     monkeypatch.setattr(run_batch, "_in_processes", in_process.run_lines)
     words = (*CHOOSE, "--confirm-suite", "confirm.jsonl", "--item-scores", "--objective", "latency")
-    names = ("--candidate", "fp16", "--candidate", "int8", "--devices", "ort-android-1.22")
+    names = ("--candidate", "fp16", "--candidate", "int8")
     done = reg("export", encoder, "--task", "pooling", "--name", "acme/x", *words, *names)
     assert done.status == 0, done.err
     assert reg("certificates", "acme/x", "--recompute").status == 0

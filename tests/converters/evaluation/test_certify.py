@@ -11,7 +11,7 @@ import torch
 import transformers
 from support.evaluation import subject_of
 
-from onnxreg.converters.evaluation.evaluate import evaluate, plan_evaluation
+from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate, plan_evaluation
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
@@ -61,7 +61,7 @@ def certify_int8(
     request = EvaluationRequest.from_json(value)
     plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
     draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
-    draft, _ = evaluate(plan, draft, subject_of(parent, max_length))
+    draft = evaluate(SourceEvaluation(plan, lambda: subject_of(parent, max_length)), draft)
     (artifact,) = draft.artifacts
     certificate = json.loads((workspace / CERTIFICATE).read_bytes())
     return RecallEvaluation(artifact.verdict, artifact.fields["checks"], certificate)

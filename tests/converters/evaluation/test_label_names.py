@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
-from onnxreg.converters.evaluation.suite import Fixture, TextSpan, match_labels, openmed_names
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan, match_labels
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
+NAMES = json.loads(Path(suite.__file__).with_name("openmed_labels.json").read_bytes())
 TEXT = "x" * 40
 
 
@@ -73,8 +75,8 @@ def test_spans_that_overlap_under_one_label_count_once() -> None:
 
 
 def test_each_spelling_has_one_name() -> None:
-    words = [word for spellings in openmed_names().values() for word in spellings]
-    own = {name.lower().replace("_", "") for name in openmed_names()}
+    words = [word for spellings in NAMES.values() for word in spellings]
+    own = {name.lower().replace("_", "") for name in NAMES}
     assert len(words) == len(set(words)) and own.isdisjoint(words)
 
 

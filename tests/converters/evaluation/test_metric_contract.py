@@ -15,8 +15,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import LabelledRow, LabelledText, Likelihood, Question, Texts
-from onnxreg.converters.evaluation.metric import EvaluationError, Metric
-from onnxreg.converters.evaluation.scores import ScoreTable, percentiles
+from onnxreg.converters.evaluation.metric import EvaluationError, Metric, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
@@ -51,11 +50,10 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
         [np.array([0] * 40 + [-1] * 60)] * 6,
         [np.array([0] * 30 + [-1] * 70)] * 6,
     ),
-    "perplexity": ([None] * 6, [Likelihood(1.0, 3, 50, True)] * 6, [Likelihood(2.0, 3, 50, False)] * 6),
+    "perplexity": ([None] * 6, [Likelihood(1.0, 3, 50)] * 6, [Likelihood(2.0, 3, 50)] * 6),
 }
 SUBJECTS["macro_f1"] = SUBJECTS["accuracy"]
 SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
-SUBJECTS["completion_match"] = SUBJECTS["perplexity"]
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.id)

@@ -13,8 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import LabelledRows, Likelihood, ModelInput, Question, Texts
-from onnxreg.converters.evaluation.metric import Metric
-from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.metric import Metric, ScoreTable
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -137,9 +136,8 @@ def test_spans_as_seqeval_counts_them() -> None:
 
 
 def test_perplexity_is_the_exponential_of_the_mean_over_tokens() -> None:
-    predictions = [Likelihood(2.0, 4, 100, True), Likelihood(9.0, 6, 100, False)]
+    predictions = [Likelihood(2.0, 4, 100), Likelihood(9.0, 6, 100)]
     assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
-    assert value("completion_match", [None] * 2, predictions) == 0.5
     perplexity = metrics.find("perplexity")
     assert perplexity.loss(10.0, 10.5) == pytest.approx(0.05)
     uniform = np.array([[4 * math.log(100), 4, 100]])

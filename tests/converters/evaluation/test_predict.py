@@ -252,7 +252,7 @@ def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path: Path
     feeds = [{"x": row[None].astype(np.float32)} for row in np.random.default_rng(0).normal(size=(40, 3))]
     subject = SimpleNamespace(sample=SimpleNamespace(expected=[{"y": None}]))
     evaluator = LabelledRows(subject)  # type: ignore[arg-type]
-    items = [LabelledRow(feed, number % 3, None) for number, feed in enumerate(feeds)]
+    items = [LabelledRow(feed, number % 3) for number, feed in enumerate(feeds)]
     run = artifact_runner(tmp_path / "mixing.onnx")
     together = predict(evaluator, run, items, evaluator.inputs(items))
     assert together == predict(evaluator, run.run, items, evaluator.inputs(items))

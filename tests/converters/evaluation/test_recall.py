@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.metric import MAX_LISTED_LABELS, Judgement, Part, judge_loss
+from onnxreg.converters.evaluation.metric import (
+    MAX_LISTED_LABELS,
+    Integers,
+    Interval,
+    Judgement,
+    Part,
+    ScoreTable,
+    judge_loss,
+    percentiles,
+)
 from onnxreg.converters.evaluation.metrics import CharacterRecall
-from onnxreg.converters.evaluation.scores import Integers, Interval, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError
 

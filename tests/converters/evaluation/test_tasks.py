@@ -247,8 +247,7 @@ def test_text_generation(export: Callable[..., Draft], make_checkpoint: Make, tm
     rows = [{"prompt": "w10 w11 ", "completion": text} for text in words(110)]
     suite = write(tmp_path / "suite.jsonl", rows)
     steps = [{"name": "int4", "pass": "ModelBuilder", "params": {"precision": "int4"}}]
-    metrics = [{"metric": "perplexity"}, {"metric": "completion_match"}]
-    draft = export(source, "text-generation", suite, steps, [{"step": "int4"}], metrics=metrics)
+    draft = export(source, "text-generation", suite, steps, [{"step": "int4"}])
     got = figures(draft, "model.onnx")
     tokenizer, model = AutoTokenizer.from_pretrained(source), LlamaForCausalLM.from_pretrained(source).eval()
     nats, tokens = 0.0, 0
