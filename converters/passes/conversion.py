@@ -54,12 +54,6 @@ class TorchModel:
     def axes_of(self, name: str) -> dict[int, str]:
         return dict(AXES if self.axes is None else self.axes.get(name, {}))
 
-    def one_row(self) -> "TorchModel":
-        """The same with examples of batch 1."""
-        inputs = self.inputs.items()
-        rows = {name: value[:1] if self.axes_of(name).get(0) == "batch" else value for name, value in inputs}
-        return replace(self, inputs=rows)
-
 
 def traceable(subject: TorchModel) -> Any:
     """A module of positional tensors in, a tuple of tensors (or the only one) out: what exporters keep as it is."""
@@ -178,16 +172,15 @@ class OnnxConversion(Pass[TorchModel, Any]):
         def _has_an_exporter(self) -> Self:
             if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
                 raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
+            if self.use_dynamo_exporter and not self.do_constant_folding:
+                raise ValueError(
+                    "do_constant_folding: false goes with use_dynamo_exporter: false, the other always folds"
+                )
             return self
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
             raise InputError("OnnxConversion: no example input was given")
-        if self.params.use_dynamo_exporter and not self.params.do_constant_folding:
-            raise InputError(
-                "OnnxConversion: the dynamo exporter always folds constants",
-                "do_constant_folding: false goes with use_dynamo_exporter: false",
-            )
 
     def observe(self, subject: TorchModel) -> Facts:
         return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
@@ -201,8 +194,14 @@ class OnnxConversion(Pass[TorchModel, Any]):
 
     def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
         params = self.params
-        example = subject if params.dynamic else subject.one_row()
-        return export(example, params.target_opset, is_dynamo, params.dynamic, params.do_constant_folding)
+        if not params.dynamic:
+            rows = {
+                name: value[:1]
+                for name, value in subject.inputs.items()
+                if subject.axes_of(name).get(0) == "batch"
+            }
+            subject = replace(subject, inputs={**subject.inputs, **rows})
+        return export(subject, params.target_opset, is_dynamo, params.dynamic, params.do_constant_folding)
 
     def _choose(self, subject: TorchModel) -> Any:
         """The graph of the first exporter that agrees with the module; ConversionError if none does."""
@@ -232,11 +231,9 @@ class OnnxConversion(Pass[TorchModel, Any]):
             )
         for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
             if (names := [value.name for value in values]) != before[side]:
-                lost = [name for name in before[side] if name not in names]
                 raise ConversionError(
-                    f"the exported graph has no {' and no '.join(lost)}: the exporter found that no output depends on it"
-                    if lost
-                    else f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}",
+                    f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}: the exporter "
+                    "drops what no output depends on",
                     "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
                 )
         _refuse_directories(after)

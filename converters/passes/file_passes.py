@@ -13,6 +13,7 @@ import struct
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -55,15 +56,9 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
     def requires(self, subject: Path) -> None:
         """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
-        try:
-            with quiet():
-                import flatbuffers  # noqa: F401
-                import onnxruntime
-                import onnxruntime.tools.ort_format_model  # noqa: F401
-        except ImportError as error:
-            raise HostError(
-                f"missing dependency: {(error.name or 'onnxruntime').partition('.')[0]}"
-            ) from error
+        for module in ("flatbuffers", "onnxruntime"):
+            if find_spec(module) is None:
+                raise HostError(f"missing dependency: {module}")
 
     def apply(self, subject: Path) -> OrtFiles:
         """Write both files beside `subject`.

@@ -297,12 +297,10 @@ def crashing_transposes(model: Any) -> Iterator[str]:
 def _drop_repeated_nodes(model: Any) -> None:
     """Keep one of the nodes that make the same value, in place: the converter adds one Cast for each reader, all of one name."""
     for body in within(model.graph):
-        first: dict[tuple[str, ...], Any] = {}
-        nodes = []
-        for node in body.node:
-            other = first.setdefault(tuple(node.output), node) if node.output else node
-            if other is node or other != node:
-                nodes.append(node)
+        first: dict[str, Any] = {}
+        nodes = [
+            node for node in body.node if not node.output or first.setdefault(node.output[0], node) is node
+        ]
         if len(nodes) < len(body.node):
             graph.replace_nodes(body, nodes)
 

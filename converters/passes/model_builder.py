@@ -77,8 +77,8 @@ class ModelBuilder(Pass[Decoder, Generator]):
     With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what
     `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the
     graph are compared with the checkpoint's in PyTorch on seeded tokens, the last of which is a step of its own, behind the
-    others' keys and values. Shapes that the builder states of values
-    inside the graph are dropped: in float16 they are those of a graph without a past, and ONNX Runtime believes them.
+    others' keys and values. Shapes that the builder states of values inside the graph are dropped: in float16 they are those
+    of a graph without a past, and ONNX Runtime believes them.
     """
 
     id = "ModelBuilder"
@@ -97,8 +97,6 @@ class ModelBuilder(Pass[Decoder, Generator]):
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
             raise InputError(f"{subject.checkpoint.name} is not a checkpoint: it has no config.json")
-        if subject.target.exists():
-            raise InputError(f"{subject.target.name} exists already")
 
     def observe(self, subject: Decoder) -> Facts:
         return {"checkpoint": subject.checkpoint}

@@ -14,8 +14,6 @@ from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, Quantiz
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-Codes = tuple[Any, Any, Any]
-"""Weights in 8 bits, their scales and zero points: `(values - zeros) * scales`, axis by axis."""
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, and the largest with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
@@ -120,10 +118,11 @@ class OnnxDynamicQuantization(QuantizationPass):
 
         weight = onnx.numpy_helper.to_array(tensor)
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
-        is_signed = self.params.weight_type == "QInt8"
         limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
-        high = LIMIT if self.params.reduce_range else 255
-        values, scales, zeros = _signed(weight, axis, limit) if is_signed else _unsigned(weight, axis, high)
+        if self.params.weight_type == "QInt8":
+            values, scales, zeros = _code(weight, axis, -limit, limit)
+        else:
+            values, scales, zeros = _code(weight, axis, 0, LIMIT if self.params.reduce_range else 255)
         shape = (-1,) if axis is not None else ()
         parts = {
             "quantized": values,
@@ -133,39 +132,31 @@ class OnnxDynamicQuantization(QuantizationPass):
         return [onnx.numpy_helper.from_array(array, f"{tensor.name}_{part}") for part, array in parts.items()]
 
 
-def _signed(weight: Any, axis: int | None, limit: int) -> Codes:
-    """The int8 codes of a float32 weight, whose largest magnitude is `limit`, for each index of `axis`.
+def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
+    """The codes of a float32 weight, whose range with 0 in it is `low` to `high`, and scales and zero points by `axis`.
 
-    The scale is 1 if that is not a normal number, as in a channel of zeros.
+    The weight is `(codes - zeros) * scales`. The codes are int8, and the range symmetric, if `low` is below 0, else uint8.
+    The scale is 1 if it would not be a normal number, as in a channel of zeros.
     """
     import numpy as np
 
-    low, high = _range(weight, axis)
-    wide = 2 * np.maximum(-low, high).astype(np.float64) / (2 * limit)
-    scales = np.where(wide < np.finfo(np.float32).tiny, 1, wide).astype(np.float32)
+    others = tuple(at for at in range(weight.ndim) if axis is None or at != axis % weight.ndim)
+    ends = (end(axis=others, keepdims=True, initial=0) for end in (weight.min, weight.max))
+    least, most = (end.astype(np.float64) for end in ends)
+    if low < 0:
+        most = np.maximum(-least, most)
+        least = -most
+    wide = (most - least) / (high - low)
+    scales = np.where(wide < np.finfo(np.float32).tiny, 1, wide)
+    zeros = np.zeros(scales.shape, np.float32)
+    if low == 0:
+        zeros = np.where(scales == wide, np.rint(-least / scales), 0).astype(np.float32)
+    scales = scales.astype(np.float32)
     values = weight / scales
     np.rint(values, out=values)
-    np.clip(values, -128, 127, out=values)
-    return values.astype(np.int8), scales, np.zeros_like(scales)
-
-
-def _unsigned(weight: Any, axis: int | None, high: int) -> Codes:
-    """The uint8 codes of a float32 weight, whose range with 0 in it is 0 to `high`."""
-    import numpy as np
-
-    least, most = (end.astype(np.float64) for end in _range(weight, axis))
-    wide = (most - least) / high
-    is_flat = wide < np.finfo(np.float32).tiny
-    scales = np.where(is_flat, 1, wide)
-    zeros = np.where(is_flat, 0, np.rint(-least / scales)).astype(np.float32)
-    scales = scales.astype(np.float32)
-    return np.clip(np.rint(weight / scales) + zeros, 0, 255).astype(np.uint8), scales, zeros
-
-
-def _range(weight: Any, axis: int | None) -> tuple[Any, Any]:
-    """The smallest and the largest value, 0 included, for each index of `axis`."""
-    others = tuple(at for at in range(weight.ndim) if axis is None or at != axis % weight.ndim)
-    return tuple(end(axis=others, keepdims=True, initial=0) for end in (weight.min, weight.max))
+    values += zeros
+    kind = np.iinfo(np.int8 if low < 0 else np.uint8)
+    return np.clip(values, kind.min, kind.max, out=values).astype(kind.dtype), scales, zeros
 
 
 def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:

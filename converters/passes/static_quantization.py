@@ -1,7 +1,8 @@
 """`OnnxStaticQuantization`: 8-bit weights and activations, whose ranges calibration data shows."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -92,7 +93,7 @@ class OnnxStaticQuantization(QuantizationPass):
         quantize_static(
             source,
             target,
-            _reader(self.data or ()),
+            SimpleNamespace(get_next=partial(next, map(dict, self.data or ()), None)),
             quant_format=QuantFormat[params.quant_format],
             # sorted: ONNX Runtime's own default is in hash order, and so is what it writes
             op_types_to_quantize=sorted(
@@ -152,17 +153,3 @@ def _is_mask(tensor: Any) -> bool:
         return False
     values = onnx.numpy_helper.to_array(tensor)
     return bool(values.size and max(values.max(), -values.min()) >= MASK_SIZE)
-
-
-def _reader(feeds: Sequence[samples.Feed]) -> Any:
-    """The feeds as ONNX Runtime asks for them, one after the other, then None."""
-    from onnxruntime.quantization import CalibrationDataReader
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._left = map(dict, feeds)
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self._left, None)
-
-    return Reader()

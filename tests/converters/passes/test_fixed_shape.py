@@ -73,8 +73,8 @@ def test_one_axis_stays_dynamic() -> None:
         ({"dim_param": ["batch"], "dim_value": [0]}, "greater than 0"),
         ({"input_name": ["ids"], "input_shape": [[0, 1]]}, "greater than 0"),
         ({"dim_param": ["bacth"], "dim_value": [1]}, "no input has an axis called 'bacth'"),
-        ({"input_name": ["idz"], "input_shape": [[1, 2]]}, "no input is called 'idz'"),
-        ({"input_name": ["ids"], "input_shape": [[1, 2, 3]]}, "ids has 2 axes, 3 sizes"),
+        ({"input_name": ["idz"], "input_shape": [[1, 2]]}, "no input 'idz' has 2 axes"),
+        ({"input_name": ["ids"], "input_shape": [[1, 2, 3]]}, "no input 'ids' has 3 axes"),
         ({"input_name": ["ids", "mask"], "input_shape": [[1, 2], [1, 3]]}, "cannot be 3, it is 2"),
     ],
 )

@@ -216,11 +216,9 @@ def test_an_encoder_is_a_conversion_error_and_nothing_stays(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path) -> None:
+def test_invalid_sources_and_parameters_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a checkpoint"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(tmp_path, tmp_path / "made"))
-    with pytest.raises(InputError, match="exists already"):
-        run("decoder", ModelBuilder(precision="fp32"), Decoder(llama, tmp_path))
     with pytest.raises(InputError, match="at precision"):
         ModelBuilder()
     for precision in ("int3", "bf16"):
