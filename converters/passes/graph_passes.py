@@ -242,7 +242,7 @@ class DynamicToFixedShape(GraphPass):
             if len(values.get(name, ())) != len(shape):
                 present = ", ".join(f"{other} {dims}" for other, dims in values.items())
                 raise InputError(
-                    f"{self.id}: no input {name!r} has {len(shape)} axes", f"the inputs are {axes}"
+                    f"{self.id}: no input {name!r} has {len(shape)} axes", f"the inputs are {present}"
                 )
             for axis, size in zip(values[name], shape, strict=True):
                 fixed = sizes.setdefault(axis, size) if isinstance(axis, str) and axis else axis or size
