@@ -21,7 +21,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("cli", "converters", "registry", "schema")
-FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs/reg.1")
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 BACKEND = "setuptools==84.2.1"
 BUILD = (
     "import sys; from setuptools import build_meta as backend; directory = sys.argv[1]; "

@@ -84,9 +84,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "serve": Verb("Serve the registry over HTTP, read-only", "serve"),
         "delta": Verb("Make updates small", "delta", {"make": "make", "ls": "ls"}),
         "remote": Verb(
-            "Name registries elsewhere",
-            "remotes",
-            {"add": "add", "list": "list_remotes", "remove": "remove"},
+            "Name registries elsewhere", "remotes", {"add": "add", "list": "list_remotes", "remove": "remove"}
         ),
         "index": Verb(
             "Publish the catalog; store what a remote says",
@@ -126,6 +124,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
+Json = Annotated[bool, typer.Option(JSON, help="Print JSON; a failure is JSON on stderr.")]
 KINDS = {
     "bool": "",
     "boolean": "",
@@ -213,17 +212,24 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """The function of a verb as typer calls it: with a context, whose object is the session."""
+    """The function of a verb as typer calls it: with a context, whose object is the session.
+
+    If its help describes `--json`, it takes that; `Session.as_json` has the value.
+    """
     signature = inspect.signature(verb)
 
     @wraps(verb)
-    def run(context: typer.Context, **arguments: Any) -> None:
+    def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
         verb(context.obj, **arguments)
 
     _, *parameters = signature.parameters.values()
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    run.__signature__ = signature.replace(parameters=[context, *parameters])  # type: ignore[attr-defined]
-    run.__annotations__ = {item.name: item.annotation for item in (context, *parameters)}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter("context", kind, annotation=typer.Context)]
+    if "With --json" in (verb.__doc__ or ""):
+        added.append(inspect.Parameter("as_json", kind, default=False, annotation=Json))
+    parameters = [item.replace(kind=kind) for item in (added[0], *parameters, *added[1:])]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in parameters}
     return run
 
 
@@ -366,12 +372,7 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 
-NUMBERS = {
-    "int": "an integer",
-    "int range": "an integer",
-    "float": "a number",
-    "float range": "a number",
-}
+NUMBERS = {"int": "an integer", "int range": "an integer", "float": "a number", "float range": "a number"}
 """typer's kinds of numbers, in our words."""
 
 

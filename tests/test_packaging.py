@@ -57,12 +57,6 @@ def test_the_wheel_holds_nothing_else(packaged: set[str]) -> None:
 
 
 @pytest.mark.more
-def test_the_wheel_brings_the_man_page(packaged: set[str]) -> None:
-    (page,) = [path for path in packaged if ".data/" in path]
-    assert page.endswith(".data/data/share/man/man1/reg.1")
-
-
-@pytest.mark.more
 def test_reg_is_the_console_script(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (entry,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]

@@ -11,14 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import (
-    DescriptionOption,
-    Json,
-    License,
-    NewName,
-    NewVersion,
-    wants_deltas,
-)
+from onnxreg.cli.options.shared import DescriptionOption, License, NewName, NewVersion, wants_deltas
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.export_service import offer_deltas_of
@@ -91,7 +84,6 @@ def add(
         ),
     ] = None,
     description: DescriptionOption = None,
-    as_json: Json = False,
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
 
@@ -164,10 +156,9 @@ def import_(
         bool | None,
         typer.Option(
             help="From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
-            "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither.",
+            "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither."
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
@@ -196,7 +187,7 @@ def import_(
         raise InputError("the model's name is missing", "add --name ORG/NAME")
     from onnxreg.converters.importers.hub_repository import adopt_source
 
-    progress = not (session.quiet or as_json) and sys.stderr.isatty()
+    progress = not (session.quiet or session.as_json) and sys.stderr.isatty()
     registry = session.open(create=None)
     with registry.workspace() as links, registry.workspace() as workspace:
         draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)

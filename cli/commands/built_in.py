@@ -7,7 +7,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output, parameter_table
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
@@ -34,7 +33,6 @@ def passes(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="One pass; default: all of them.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """List all passes, including those of other packages, or the parameters of one, with their defaults.
 
@@ -61,7 +59,6 @@ def profiles(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The profile; default: list all.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """List all profiles, or show the recipe of one, to start your own from; comments list further parameters.
 
@@ -108,7 +105,7 @@ def _choices(recipe: "RecipeFile") -> Iterator[str]:
         yield from parameter_table.table(pass_catalog.describe(name)["parameters"])
 
 
-def devices(session: Session, as_json: Json = False) -> None:
+def devices(session: Session) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and

@@ -11,7 +11,6 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import (
     ChannelArgument,
-    Json,
     NameArgument,
     Reason,
     RefArgument,
@@ -50,7 +49,6 @@ def show_policy(
     session: Session,
     every: Annotated[bool, typer.Option("--all", help="Show every policy, oldest first.")] = False,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Show the policy in force, when it was set, and by whom.
 
@@ -128,7 +126,6 @@ def set_policy(
     remote: TargetRemote = None,
     reason: Reason = None,
     yes: Annotated[bool, typer.Option("--yes", help="Set it.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
@@ -151,7 +148,7 @@ def set_policy(
     log = read_policies(reader)
     is_new = not log.lines or log.policy != policy
     stopped = list(blocked_channels(reader, policy))
-    if not as_json:
+    if not session.as_json:
         before, after = list(_rules(log.policy.to_json())), list(_rules(policy.to_json()))
         session.say(*list(unified_diff(before, after, lineterm="", n=len(before)))[3:])
     for channel in stopped:
@@ -162,7 +159,7 @@ def set_policy(
         reader.read_index(POLICY_LOG)  # from now on an earlier log of policies is a rollback
     if line is not None and line.sig is None:
         session.warn(
-            "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
+            "the line is not signed: anybody who can write there can append a laxer policy unnoticed"
         )
     outcome = [] if is_new else ["nothing to do: this policy is in force"]
     if line is not None:
@@ -187,7 +184,6 @@ def promote(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
     remote: TargetRemote = None,
     reason: Reason = None,
-    as_json: Json = False,
 ) -> None:
     """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
 
@@ -222,9 +218,7 @@ def promote(
     }
     rows = [(finding.requirement, finding.verdict, finding.detail) for finding in judged.findings]
     session.show(
-        document,
-        output.table(("DEMAND", "VERDICT", "FOUND"), rows),
-        ["", channel_now] if channel_now else [],
+        document, output.table(("DEMAND", "VERDICT", "FOUND"), rows), ["", channel_now] if channel_now else []
     )
     if judged.failed:
         raise judged.refusal()
@@ -249,7 +243,6 @@ def start(
     ] = None,
     remote: TargetRemote = None,
     reason: Reason = None,
-    as_json: Json = False,
 ) -> None:
     """Give a version to a share of a channel's devices; the others keep what the channel holds.
 
@@ -270,7 +263,6 @@ def advance(
     percent: Percent,
     remote: TargetRemote = None,
     reason: Reason = None,
-    as_json: Json = False,
 ) -> None:
     """Give the version to more devices; those that have it keep it. The policy is checked again.
 
@@ -280,12 +272,7 @@ def advance(
 
 
 def halt(
-    session: Session,
-    name: NameArgument,
-    channel: Channel,
-    remote: TargetRemote = None,
-    reason: Reason = None,
-    as_json: Json = False,
+    session: Session, name: NameArgument, channel: Channel, remote: TargetRemote = None, reason: Reason = None
 ) -> None:
     """Stop a rollout: every device gets what the channel holds, also those that had the new version.
 
@@ -295,12 +282,7 @@ def halt(
 
 
 def finish(
-    session: Session,
-    name: NameArgument,
-    channel: Channel,
-    remote: TargetRemote = None,
-    reason: Reason = None,
-    as_json: Json = False,
+    session: Session, name: NameArgument, channel: Channel, remote: TargetRemote = None, reason: Reason = None
 ) -> None:
     """Move the channel to the version that is rolled out. The policy is checked again.
 
@@ -309,7 +291,7 @@ def finish(
     _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
-def status(session: Session, name: NameArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
+def status(session: Session, name: NameArgument, remote: RemoteOption = None) -> None:
     """List the rollouts of a model.
 
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.actor import actor_of_event
@@ -13,7 +12,7 @@ EXAMPLES = ("reg config", "reg --registry ./home config --json")
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 
 
-def command(session: Session, as_json: Json = False) -> None:
+def command(session: Session) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
     Then come the claimed author of your events and the variables that are set; secrets are not shown.

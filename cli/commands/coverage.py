@@ -6,7 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
@@ -39,7 +39,6 @@ def command(
         ),
     ] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption, TargetRemote
+from onnxreg.cli.options.shared import RefArgument, RemoteOption, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
@@ -35,7 +35,6 @@ def make(
         ),
     ] = None,
     remote: TargetRemote = None,
-    as_json: Json = False,
 ) -> None:
     """Make differences between a version's files and older ones, so that an update is a fraction of a file.
 
@@ -60,7 +59,7 @@ def make(
     )
 
 
-def ls(session: Session, ref: RefArgument, remote: RemoteOption = None, as_json: Json = False) -> None:
+def ls(session: Session, ref: RefArgument, remote: RemoteOption = None) -> None:
     """List the deltas that a version offers.
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.

@@ -10,7 +10,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.options.shared import RemoteOption
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import diff_report
 from onnxreg.schema.compare.manifests import ManifestDiff
@@ -48,15 +48,13 @@ def command(
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     fail_on: Annotated[
-        str | None,
-        typer.Option(help=f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
+        str | None, typer.Option(help=f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}.")
     ] = None,
     source: Annotated[
         str | None,
         typer.Option("--from", help="The registry of OLD, if not that of NEW: a name, path or URL."),
     ] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
 
@@ -70,7 +68,7 @@ def command(
     from onnxreg.registry.read.versions import read_version
 
     gate = _severities(fail_on)
-    if as_json + as_markdown + (html == STDOUT) > 1:
+    if session.as_json + as_markdown + (html == STDOUT) > 1:
         raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
     _check_page(html)
     reader = session.reader(remote)

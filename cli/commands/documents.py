@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -41,12 +41,13 @@ def sbom(
             help="Add the verdicts of the proofs on record (`reg prove --attest`), each with who signed it.",
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
     It lists every file with its SHA-256, the source, tools and steps, and for each artifact its quantization, recall
     and certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
+
+    With --json and --output nothing else is printed.
     """
     from onnxreg.registry.gates.statements import latest_proofs
     from onnxreg.registry.log.lookup import load
@@ -68,7 +69,7 @@ def sbom(
         output.write_json(value)
         return
     output.write_file(out, f"{json.dumps(value, indent=2)}\n".encode())
-    if not as_json:
+    if not session.as_json:
         session.say(f"written to {out}")
 
 
@@ -81,12 +82,8 @@ def dossier(
     profile: Annotated[
         str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
     ] = "plain",
-    facts: Annotated[
-        Path | None,
-        typer.Option(help="What only a person can state, a YAML file."),
-    ] = None,
+    facts: Annotated[Path | None, typer.Option(help="What only a person can state, a YAML file.")] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Write the dossier of a version: a page to print, and the same as JSON.
 

@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import Json, Reason, RefArgument, RemoteOption, TargetRemote
+from onnxreg.cli.options.shared import Reason, RefArgument, RemoteOption, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -44,7 +44,6 @@ def attest(
     key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
     remote: TargetRemote = None,
     reason: Reason = None,
-    as_json: Json = False,
 ) -> None:
     """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
 
@@ -98,7 +97,6 @@ def prove(
     ] = False,
     key: Annotated[str | None, typer.Option(help="Sign the logged reports with this key of yours.")] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
@@ -180,10 +178,8 @@ def certificates(
     ref: RefArgument,
     remote: RemoteOption = None,
     recompute: Annotated[
-        bool,
-        typer.Option("--recompute", help="Derive every verdict again from the published item scores."),
+        bool, typer.Option("--recompute", help="Derive every verdict again from the published item scores.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
 
@@ -224,7 +220,7 @@ def certificates(
             f"the item scores of {published.ref} do not give its certificates: {'; '.join(changed[:6])}",
             "do not rely on these certificates; ask the publisher to export again",
         )
-    if recompute and not as_json:
+    if recompute and not session.as_json:
         session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
 
 

@@ -10,25 +10,9 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
-from onnxreg.cli.options.shared import (
-    AllowCode,
-    DescriptionOption,
-    Json,
-    License,
-    NewVersion,
-    Output,
-    wants_deltas,
-)
-from onnxreg.cli.reports.publish_report import (
-    report_preview,
-    report_published,
-    write_out,
-)
-from onnxreg.cli.services.export_service import (
-    offer_deltas_of,
-    publish,
-    report_and_push,
-)
+from onnxreg.cli.options.shared import AllowCode, DescriptionOption, License, NewVersion, Output, wants_deltas
+from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
+from onnxreg.cli.services.export_service import offer_deltas_of, publish, report_and_push
 from onnxreg.converters.request import ON_BY_DEFAULT, OPTIONS, ExportRequest, flag, prepare_process
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
@@ -152,8 +136,7 @@ def command(
         ),
     ] = None,
     objective: Annotated[
-        str | None,
-        typer.Option(help="With --certify: bytes (the default), or latency on this machine."),
+        str | None, typer.Option(help="With --certify: bytes (the default), or latency on this machine.")
     ] = None,
     calibration: Annotated[
         Path | None,
@@ -171,8 +154,7 @@ def command(
         ),
     ] = None,
     trust_remote_code: Annotated[
-        bool,
-        typer.Option("--trust-remote-code", help="Run a transformers checkpoint's own code; recorded."),
+        bool, typer.Option("--trust-remote-code", help="Run a transformers checkpoint's own code; recorded.")
     ] = False,
     allow_code: AllowCode = None,
     dry_run: Annotated[
@@ -182,8 +164,7 @@ def command(
         bool, typer.Option("--no-cache", help="Run every step, and store nothing in the cache.")
     ] = False,
     batch: Annotated[
-        Path | None,
-        typer.Option(help="Run every export in this job file (YAML or CSV).", show_default=False),
+        Path | None, typer.Option(help="Run every export in this job file (YAML or CSV).", show_default=False)
     ] = None,
     jobs: Annotated[
         int | None,
@@ -200,7 +181,6 @@ def command(
     to: Annotated[
         str | None, typer.Option("--to", help="With --batch: the same as --push.", metavar="REMOTE")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
@@ -235,10 +215,7 @@ def command(
         alone |= {"version": version, "output": output, **given}
         _refuse("--batch", alone, "say it in the job file, row by row")
         code = tuple(allow_code or ())
-        run(
-            session,
-            Batch(batch, jobs, scheduler, push or to, trust_remote_code, code, no_cache),
-        )
+        run(session, Batch(batch, jobs, scheduler, push or to, trust_remote_code, code, no_cache))
         return
     for key, value in (("jobs", jobs), ("scheduler", scheduler), ("to", to)):
         if value is not None:

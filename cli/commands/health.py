@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json, TargetRemote
+from onnxreg.cli.options.shared import TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -54,7 +54,6 @@ def verify(
         bool,
         typer.Option("--signatures", help="Only list and check the signatures on versions and evaluations."),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
@@ -248,8 +247,7 @@ WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
 def doctor(
     session: Session,
     remote: Annotated[
-        str | None,
-        typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]"),
+        str | None, typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]")
     ] = None,
     clear: Annotated[
         list[str] | None,
@@ -258,7 +256,6 @@ def doctor(
             metavar="PATH",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 

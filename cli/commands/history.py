@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, Precision, RemoteOption
+from onnxreg.cli.options.shared import MaxAge, NameArgument, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
@@ -33,7 +33,6 @@ def log(
     remote: RemoteOption = None,
     offline: Offline = False,
     max_age: MaxAge = None,
-    as_json: Json = False,
 ) -> None:
     """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
 
@@ -146,7 +145,6 @@ def history(
     precision: Precision = None,
     last: Annotated[int, typer.Option(min=1, max=1000, help="The number of versions.")] = LIMIT,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Show how size, a figure and the verdict moved from version to version, newest first.
 

@@ -10,7 +10,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.options.shared import RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.lookup import read_log
@@ -52,7 +52,6 @@ def command(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit status 8 if the file would change.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Resolve models and write down the matching artifacts, file by file, for `reg pull --locked`.
 

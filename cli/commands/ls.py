@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import FormatsOnly, Json, MaxAge, Offline, Precision, RemoteOption
+from onnxreg.cli.options.shared import FormatsOnly, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
@@ -46,7 +46,6 @@ def command(
     remote: RemoteOption = None,
     offline: Offline = False,
     max_age: MaxAge = None,
-    as_json: Json = False,
 ) -> None:
     """List the models of the registry, or the versions of one of them, newest first.
 

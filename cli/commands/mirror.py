@@ -6,7 +6,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch
 
@@ -28,7 +27,6 @@ def command(
     channels: Annotated[
         bool, typer.Option("--channels", help="Move DST's channels to SRC's versions; DST's log records it.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Copy everything from one registry to another. What is there already is not sent again.
 

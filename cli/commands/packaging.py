@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import FormatsOnly, Json, Precision, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import FormatsOnly, Precision, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
@@ -40,7 +40,6 @@ def create(
         bool, typer.Option("--all", help="Every version, of all models or of those named.")
     ] = False,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 
@@ -76,7 +75,6 @@ def verify(
         Path | None,
         typer.Option(help="Verify by this file of trusted keys instead of your own; see docs/signing.md."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
@@ -127,7 +125,6 @@ def package(
     ],
     formats: FormatsOnly = None,
     precision: Precision = None,
-    as_json: Json = False,
 ) -> None:
     """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
 

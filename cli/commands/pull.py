@@ -8,7 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument, check_model_first
+from onnxreg.cli.options.shared import MaxAge, Output, Precision, RemoteArgument, check_model_first
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, arrival_to_json, report_transfer
 from onnxreg.schema.core.digest import Digest
@@ -78,7 +78,6 @@ def command(
         bool, typer.Option("--explain", help="Say how each file arrived, and why: whole, or by a delta.")
     ] = False,
     max_age: MaxAge = None,
-    as_json: Json = False,
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
@@ -131,11 +130,7 @@ def command(
 
 
 def _write_out(
-    session: Session,
-    registry: "Registry",
-    digest: Digest | None,
-    result: "TransferResult",
-    output: Path,
+    session: Session, registry: "Registry", digest: Digest | None, result: "TransferResult", output: Path
 ) -> None:
     """Write the files of the version that was pulled, by its digest if the user gave that."""
     version = str(result.versions[0])
@@ -145,12 +140,7 @@ def _write_out(
 
 
 def run(
-    session: Session,
-    file: str | None,
-    remote: str | None,
-    out: Path | None,
-    deltas: bool,
-    explain: bool,
+    session: Session, file: str | None, remote: str | None, out: Path | None, deltas: bool, explain: bool
 ) -> None:
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
@@ -174,11 +164,7 @@ def run(
     ]
     yanked = [item.entry for item in entries if item.yanked]
     session.show(
-        {
-            "remote": url,
-            "output": out and str(out),
-            "models": [_to_json(item, explain) for item in entries],
-        },
+        {"remote": url, "output": out and str(out), "models": [_to_json(item, explain) for item in entries]},
         output.table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
         "",
         f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here",

@@ -8,13 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import (
-    Deltas,
-    Json,
-    RemoteArgument,
-    check_model_first,
-    wants_deltas,
-)
+from onnxreg.cli.options.shared import Deltas, RemoteArgument, check_model_first, wants_deltas
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import (
     Stopwatch,
@@ -54,8 +48,7 @@ def command(
     remote: RemoteArgument = None,
     to: Annotated[str | None, typer.Option("--remote", help="The remote, if there is no REF.")] = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="Every version: of all models, or of those that match."),
+        bool, typer.Option("--all", help="Every version: of all models, or of those that match.")
     ] = False,
     tags: Annotated[
         list[str] | None,
@@ -67,8 +60,7 @@ def command(
     heal: Annotated[
         bool,
         typer.Option(
-            "--heal",
-            help="Check that every file exists there, without reading it; send lost files again.",
+            "--heal", help="Check that every file exists there, without reading it; send lost files again."
         ),
     ] = False,
     layout: Annotated[
@@ -80,7 +72,6 @@ def command(
         ),
     ] = None,
     deltas: Deltas = False,
-    as_json: Json = False,
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
 

@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import Json, MaxAge, RemoteOption
+from onnxreg.cli.options.shared import MaxAge, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
@@ -41,8 +41,7 @@ EXAMPLES = (
 def command(
     session: Session,
     expression: Annotated[
-        str | None,
-        typer.Argument(help="A condition on artifacts; see docs/query.md.", metavar="[EXPR]"),
+        str | None, typer.Argument(help="A condition on artifacts; see docs/query.md.", metavar="[EXPR]")
     ] = None,
     names: Annotated[
         str,
@@ -54,12 +53,10 @@ def command(
     ] = "*",
     limit: Annotated[int | None, typer.Option(min=1, help="The most artifacts to show.")] = None,
     export: Annotated[
-        Path | None,
-        typer.Option(help="Write them to this file: .parquet, .jsonl or .csv, one row for each."),
+        Path | None, typer.Option(help="Write them to this file: .parquet, .jsonl or .csv, one row for each.")
     ] = None,
     remote: RemoteOption = None,
     max_age: MaxAge = None,
-    as_json: Json = False,
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
 

@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import AllowCode, Json, RefArgument
+from onnxreg.cli.options.shared import AllowCode, RefArgument
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 
@@ -53,7 +53,6 @@ def command(
         ),
     ] = False,
     allow_code: AllowCode = None,
-    as_json: Json = False,
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
 

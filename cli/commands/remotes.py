@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.options.shared import RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.cli.render.output import counted, size, table
 from onnxreg.cli.reports.search_report import fail, reading_steps
@@ -40,7 +40,7 @@ def add(
     session.say(f"remote {name} added")
 
 
-def list_remotes(session: Session, as_json: Json = False) -> None:
+def list_remotes(session: Session) -> None:
     """List the remotes.
 
     With --json: {remotes: [{name, url}]}.
@@ -66,7 +66,6 @@ def publish(
     remote: Annotated[
         str | None, typer.Option(help="The remote's name, a path or a URL; default: the registry here.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
 
@@ -108,7 +107,6 @@ def fetch_index(
         typer.Argument(metavar="[NAME]...", help="Models, or patterns such as 'acme/*'; default: all."),
     ] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
 

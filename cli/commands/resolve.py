@@ -7,7 +7,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import MaxAge, Offline, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
@@ -50,7 +50,6 @@ def command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the manifest too, and compare the index with it.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 

@@ -10,7 +10,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.resolution import Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -70,7 +70,6 @@ def command(
     query: Query = query_options.ANYTHING,
     device: query_options.OneDevice = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 

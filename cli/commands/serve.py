@@ -41,8 +41,7 @@ def command(
     ] = None,
     drain: Annotated[int, typer.Option(help="Seconds for downloads to end at SIGTERM.", min=0)] = 30,
     behind_proxy: Annotated[
-        bool,
-        typer.Option("--behind-proxy", help="A proxy in front limits slow clients: allow any --host."),
+        bool, typer.Option("--behind-proxy", help="A proxy in front limits slow clients: allow any --host.")
     ] = False,
     workers: Annotated[
         int, typer.Option(help="Processes that answer, for example one for each core.", min=1, max=64)

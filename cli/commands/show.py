@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import version_screen
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
@@ -35,7 +35,6 @@ def command(
     full: Annotated[
         bool, typer.Option("--full", help="Also the recipe, remarks, every check and every file.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
@@ -60,7 +59,7 @@ def command(
         return
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
-    if as_json:
+    if session.as_json:
         for doubt in manifest_view.doubts(published):
             session.warn(doubt)
         output.write_bytes(published.data)

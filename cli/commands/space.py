@@ -7,7 +7,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name, complete_ref
-from onnxreg.cli.options.shared import Json, RemoteOption, TargetRemote
+from onnxreg.cli.options.shared import RemoteOption, TargetRemote
 from onnxreg.cli.render.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -34,7 +34,6 @@ def gc(
         bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
     ] = False,
     remote: TargetRemote = None,
-    as_json: Json = False,
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
@@ -82,7 +81,6 @@ def purge(
     ],
     reason: Annotated[str, typer.Option(help="The reason, for the log.")],
     remote: TargetRemote = None,
-    as_json: Json = False,
 ) -> None:
     """Take versions down and delete their bytes at once: they can never come back into these models.
 
@@ -121,7 +119,6 @@ def du(
         typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
     ] = None,
     remote: RemoteOption = None,
-    as_json: Json = False,
 ) -> None:
     """Show the space of each model: its own, and shared with other models; the largest own space first.
 

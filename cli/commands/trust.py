@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError, InputError
 
@@ -33,7 +32,7 @@ EXAMPLES = (
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Your name for the key.")]
 
 
-def show(session: Session, as_json: Json = False) -> None:
+def show(session: Session) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
@@ -186,7 +185,7 @@ def rotate(
     )
 
 
-def list_keys(session: Session, as_json: Json = False) -> None:
+def list_keys(session: Session) -> None:
     """List your keys.
 
     With --json: {keys: [{name, kind, keyid, public}]}.
@@ -206,7 +205,6 @@ def show_key(
     session: Session,
     name: KeyName,
     pem: Annotated[bool, typer.Option("--pem", help="Print PEM, for other tools.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Print the public half of a key.
 
@@ -216,7 +214,7 @@ def show_key(
 
     public = Keystore().public(name)
     text = public.pem.rstrip() if pem else str(public)
-    if as_json:
+    if session.as_json:
         output.write_json(_key_json(name, public) | {"pem": public.pem})
     else:
         print(text)

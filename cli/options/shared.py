@@ -14,8 +14,6 @@ from onnxreg.schema.manifest.vocabulary import check_description, check_license
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
 
-# A verb need not read its value: `Session.as_json` has it.
-Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[
     str,
     typer.Argument(
@@ -42,8 +40,7 @@ RemoteArgument = Annotated[
     ),
 ]
 RemoteOption = Annotated[
-    str | None,
-    typer.Option(help="Read this remote (a name, path or URL).", autocompletion=complete_remote),
+    str | None, typer.Option(help="Read this remote (a name, path or URL).", autocompletion=complete_remote)
 ]
 TargetRemote = Annotated[
     str | None,
@@ -54,8 +51,7 @@ TargetRemote = Annotated[
     ),
 ]
 FormatsOnly = Annotated[
-    list[str] | None,
-    typer.Option("--format", help="Only artifacts of this format; may be repeated."),
+    list[str] | None, typer.Option("--format", help="Only artifacts of this format; may be repeated.")
 ]
 Offline = Annotated[
     bool,

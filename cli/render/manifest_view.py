@@ -266,14 +266,7 @@ def checks(manifest: Manifest) -> Iterator[str]:
     """Every measured claim with its artifact. Heads of a family are counted, and only doubtful ones are listed."""
     heads = manifest.heads
     rows = [
-        (
-            item.path,
-            check.label,
-            number(check.value),
-            number(check.limit),
-            check.samples or "",
-            check.verdict,
-        )
+        (item.path, check.label, number(check.value), number(check.limit), check.samples or "", check.verdict)
         for item in manifest.artifacts
         for check in item.checks
         if item.path not in heads or check.verdict in ("fail", "unknown")

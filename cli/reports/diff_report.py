@@ -50,12 +50,7 @@ def lines(screen: DiffOverview) -> Iterator[str]:
             yield from ("", *rows)
 
 
-def markdown(
-    old: "Release",
-    new: "Release",
-    changes: ManifestDiff,
-    screen: DiffOverview,
-) -> str:
+def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: DiffOverview) -> str:
     """The whole text, with a newline at its end: the screen of `reg diff`, then every change."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
     parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]

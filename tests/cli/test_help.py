@@ -14,7 +14,7 @@ import pytest
 from support.docs.grammar import ROOT, parse
 
 from onnxreg.cli.app import GROUPS, VERBS, folded
-from onnxreg.cli.reference.verbs import commands, examples
+from onnxreg.cli.reference import commands, examples
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]

@@ -10,7 +10,7 @@ from support.docs.grammar import ROOT
 from support.registries import owner
 from support.registries.drafts import write_draft
 
-from onnxreg.cli.reference.verbs import commands
+from onnxreg.cli.reference import commands
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.signing import Keystore, generate

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onnxreg.cli.reference.verbs import root
+from onnxreg.cli.reference import root
 
 ROOT = root()
 

@@ -1,8 +1,13 @@
-"""Every verb as data, read from the application that parses command lines."""
+"""`python -m onnxreg.cli.reference [--check]`: write docs/cli.md of a checkout from the help texts, or say that it is stale."""
 
-from collections.abc import Iterator
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import getdoc
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,6 +17,7 @@ from onnxreg.cli.errors import EXIT_STATUS, InterruptError
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 
 
@@ -108,3 +114,81 @@ def _placeholder(argument: Any) -> str:
 def _in_usage(argument: Any) -> str:
     name = _placeholder(argument) if argument.required else f"[{_placeholder(argument)}]"
     return name + ("..." if argument.nargs != 1 else "")
+
+
+COLUMNS = 100
+CLI_HEADING = """\
+# Command line
+
+`make generate` writes this page from the help texts (`reg VERB --help`, which has examples too):
+change those. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; without a tag
+it is the newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote
+add`; by default it is the only remote, or the one named `origin`. `reg --install-completion`
+completes verbs, options and the names of your models.
+Every verb that describes its `--json` takes it; a failure is then JSON on stderr.
+"""
+
+
+def cli_page() -> str:
+    """The text of `docs/cli.md`."""
+    verbs = describe()
+    parts = [CLI_HEADING, "".join(_contents(verbs)), "## Global options\n", _list(global_options())]
+    for panel, members in groupby(verbs, lambda verb: verb.panel):
+        parts.append(f"## {panel}\n")
+        for verb in members:
+            parts.extend(_section(verb))
+    statuses = [(str(status), meaning) for status, meaning in exit_statuses().items()]
+    parts += ["## Exit status\n", _list([Parameter(*status) for status in statuses])]
+    parts += ["## Environment\n", _list([Parameter(*variable) for variable in ENVIRONMENT.items()])]
+    return "\n".join(parts)
+
+
+def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
+    for panel, members in groupby(verbs, lambda verb: verb.panel):
+        links = ", ".join(f"[{verb.name}](#reg-{verb.name.replace(' ', '-')})" for verb in members)
+        yield _filled(f"**{panel}**: {links}", "- ") + "\n"
+
+
+def _section(verb: Verb) -> Iterator[str]:
+    yield f"### reg {verb.name}\n"
+    yield f"`{verb.usage}`\n"
+    yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in verb.help)
+    yield _list([option for option in (*verb.arguments, *verb.options) if option.name != "--json"])
+
+
+def _list(parameters: Sequence[Parameter]) -> str:
+    return "".join(_filled(f"`{item.name}` {_markdown(item.help)}", "- ") + "\n" for item in parameters)
+
+
+def _filled(text: str, first: str = "") -> str:
+    """A paragraph, or an item that begins with `first`, in lines of `COLUMNS`; words stay whole."""
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _markdown(paragraph: str) -> str:
+    """Text in which nothing is markup but code between backquotes, and pages are links."""
+    pieces = re.split(r"(`[^`]*`)", paragraph)
+    escaped = "".join(
+        piece.replace("|", r"\|") if piece.startswith("`") else re.sub(r"([\\*_<>|\[\]])", r"\\\1", piece)
+        for piece in pieces
+    )
+    return re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", escaped)
+
+
+def is_stale() -> bool:
+    """True if the page is not what the code gives."""
+    return not PAGE.is_file() or PAGE.read_text("utf-8") != cli_page()
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv:
+        PAGE.write_text(cli_page(), "utf-8")
+    elif is_stale():
+        sys.exit("docs/cli.md is stale: run `make generate`")
