@@ -23,9 +23,7 @@ from onnxreg.schema.manifest.parts import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The subject of a pass: a `TorchModel`, an `onnx.ModelProto`, a graph's path (to write beside it, or to keep), a checkpoint,
-or outputs."""
-
+"""A `TorchModel`, an `onnx.ModelProto`, a graph's path (to write beside it, or to keep), a checkpoint, or outputs."""
 Facts = Mapping[str, Any]
 
 
@@ -181,11 +179,8 @@ class QuantizationPass(GraphPass):
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         if not before["weights"]:
-            operators = " or ".join(sorted(self.products))
-            raise ConversionError(
-                "quantization reached none of the weights",
-                f"the graph has no {operators} with constant weights",
-            )
+            hint = f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
+            raise ConversionError("quantization reached none of the weights", hint)
         if left := sorted(self.factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}

@@ -142,22 +142,18 @@ def _read_head(path: Path) -> tuple[str, Table, int, int]:
         def number(kind: str, at: int) -> int:
             return int(struct.unpack_from(kind, data, at)[0])
 
+        def parameter(entry: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
+            arguments = tuple((one.ArgType(), one.Index()) for one in _all(entry, "Args"))
+            return text(entry.KernelTypeStr()), arguments
+
         session = InferenceSession.GetRootAs(data, 0)
-        table = tuple(
-            sorted(
-                (text(entry.OpId()), tuple(sorted(map(_parameter, _all(entry, "KernelTypeStrArgs")))))
-                for entry in _all(session.KernelTypeStrResolver(), "OpKernelTypeStrArgs")
-            )
-        )
+        operators = _all(session.KernelTypeStrResolver(), "OpKernelTypeStrArgs")
+        parameters = (tuple(sorted(map(parameter, _all(one, "KernelTypeStrArgs")))) for one in operators)
+        table = tuple(sorted(zip((text(one.OpId()) for one in operators), parameters, strict=True)))
         root = number("<I", 0)
         field = root + number("<H", root - number("<i", root) + 6)  # the second field of the root table
         model = field + number("<I", field)
         return text(session.OrtVersion()), table, model, min(model, model - number("<i", model))
-
-
-def _parameter(entry: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
-    arguments = tuple((one.ArgType(), one.Index()) for one in _all(entry, "Args"))
-    return text(entry.KernelTypeStr()), arguments
 
 
 def _all(table: Any, name: str) -> Sequence[Any]:
@@ -231,7 +227,6 @@ class GoldenVectors(Pass[Outputs, Path]):
     """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
 
     id = "golden-vectors"
-    version = 1
     takes = "outputs"
 
     class Params(PassParams, title="GoldenParams"):

@@ -245,11 +245,8 @@ def to_float16(
 ) -> Any:
     """The float16 form of a model (`onnx.ModelProto`), which is changed in place.
 
-    Args:
-        operators: those that stay float32; ONNX Runtime's own list if None.
-        nodes: the names of nodes that stay float32.
-        keep_io_types: whether inputs and outputs stay float32.
-        smallest, largest: what is not 0 has at least and at most this size.
+    `operators` (ONNX Runtime's own list if None), `nodes`, by name, and with `keep_io_types` inputs and outputs stay float32.
+    Weights that are not 0 have at least and at most the sizes `smallest` and `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

@@ -15,8 +15,6 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
 """The opsets that ONNX Runtime 1.31 loads."""
-MIN_IR_VERSION = 4
-"""Before it, weights had to be inputs too."""
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -62,7 +60,7 @@ class OnnxOpVersionConversion(GraphPass):
                 f"the graph cannot be converted to opset {target}: {reason[:200]}"
             ) from error
         needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
-        subject.ir_version = max(MIN_IR_VERSION, needed)
+        subject.ir_version = max(model_file.FIRST_IR_WITH_CONSTANTS, needed)
         return subject
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:

@@ -56,11 +56,7 @@ class Generator(NamedTuple):
 
 
 def peak_memory(checkpoint: Path) -> int | None:
-    """Estimate the bytes of memory that a build takes, from the shapes in a checkpoint's safetensors files.
-
-    None for a checkpoint of pickles, whose shapes are not known before they are loaded, and for a damaged
-    one, which the build refuses.
-    """
+    """Estimate the bytes of memory that a build takes, from the shapes in safetensors files; None without these."""
     from safetensors import SafetensorError, safe_open
 
     parameters = 0

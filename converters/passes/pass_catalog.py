@@ -21,8 +21,8 @@ from onnxreg.converters.passes.quantization import (
     EmbeddingQuantization,
     OnnxBlockWiseRtnQuantization,
     OnnxDynamicQuantization,
+    OnnxStaticQuantization,
 )
-from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.source.toolchain import PlugIns
 
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {

@@ -95,11 +95,8 @@ def run_and_compare(
 ) -> tuple[Any, Step]:
     """`base.run` for graphs; the step's result has `parity` besides, for each output of floats or integers.
 
-    Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
-    `samples.MIN_COSINE` allows.
-
-    Args:
-        feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
+    Raises ConversionError if either graph does not run, or they differ: see `samples.compare`. `feeds` are inputs to
+    compare on; drawn with a seed to fit the graph if absent.
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)

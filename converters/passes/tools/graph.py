@@ -4,7 +4,7 @@ from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import containers, subgraphs, within
@@ -16,7 +16,6 @@ from onnxreg.schema.core.errors import ConversionError, InputError, RegError, wh
 
 FLOATS = frozenset({1, 10})
 """TensorProto element types that are quantized: float and float16."""
-_PASSING = frozenset({"Identity", "Transpose"})
 
 
 @contextmanager
@@ -50,7 +49,7 @@ def factors(model: Any, operators: Collection[str], excluded: Collection[str] = 
         stored = outer.new_child({tensor.name: tensor for tensor in weights})
         nodes = [node for node in body.node if is_standard(node)]
         for node in nodes:
-            if node.op_type in _PASSING and node.input[0] in stored:
+            if node.op_type in ("Identity", "Transpose") and node.input[0] in stored:
                 stored[node.output[0]] = stored[node.input[0]]
         for node in nodes:
             if node.op_type in operators and not (node.name and node.name in excluded):
@@ -172,9 +171,8 @@ def fresh_name(model: Any, base: str) -> str:
         name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
     }
     taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
-    return next(
-        name for name in (base, *(f"{base}_{at}" for at in range(1, len(taken) + 2))) if name not in taken
-    )
+    numbered = (f"{base}_{number}" for number in count(1))
+    return next(name for name in chain([base], numbered) if name not in taken)
 
 
 def name_nodes(model: Any) -> None:

@@ -47,11 +47,8 @@ def draw(
 
     Floats are normal, indices of stored tables are within them, other integers are 1 (a mask without padding) and
     booleans true. A decoder with the names of onnxruntime-genai has no past, and the head size of its rotary table.
-
-    Args:
-        bounds: what `index_bounds` gives; of the graph itself if absent.
-        sizes: of dynamic axes by name, for each run.
-        lengths: of other dynamic axes, for each run.
+    `bounds` are what `index_bounds` gives, of the graph itself if absent; `sizes` and `lengths` are those of dynamic axes in
+    each run, by name and of all others.
     """
     import numpy as np
     import onnx
@@ -105,12 +102,9 @@ def taken_by(session: Any) -> Any:
 
     model = onnx.ModelProto()
     for item in session.get_inputs():
-        try:
-            kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
-        except (TypeError, KeyError, ValueError):
-            kind = onnx.TensorProto.STRING
-        if kind == onnx.TensorProto.STRING:
+        if not item.type.startswith("tensor(") or item.type == "tensor(string)":
             raise InputError(f"the input {item.name} is not a tensor of numbers: {item.type}")
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
         model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
     return model
 

@@ -16,8 +16,7 @@ from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape, OnnxOpVersionConversion
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
-from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
+from onnxreg.converters.passes.quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 

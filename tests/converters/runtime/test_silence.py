@@ -10,8 +10,7 @@ import pytest
 
 from onnxreg.converters.passes.graph_passes import OrtTransformersOptimization
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
+from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.schema.core.errors import ConversionError
 
