@@ -5,17 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
-from onnxreg.converters.prove import scale_rules
 from onnxreg.converters.prove.formula import (
     StoredValue,
     UnprovableError,
     is_readable,
     read_array,
-    unpack_nibbles,
 )
 
 HALF_RULES: dict[str, tuple[float, float]] = {
@@ -37,6 +36,10 @@ INFINITE = 1e30
 CHUNK_ELEMENTS = 2**17
 """Weights that are compared at once: they stay in the processor's cache."""
 WIDE = ("float32", "float64")
+FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
+"""Relative: a scale is a few float32 operations on the extremes of its weights, and may be stored with 16 bits."""
+SMALLEST_SCALE = 2.0**-126
+"""A scale below the smallest normal float32 becomes one."""
 _LIMITS = {
     "int4": (-8, 7),
     "uint4": (0, 15),
@@ -155,7 +158,7 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
     """Raise UnprovableError unless both constants are the same codes with the same scales and zero points."""
     one, other = parent.quantization, child.quantization
     assert one is not None and other is not None, "callers look"
-    facts = [(q.axis, q.block, q.matrix, q.bits, q.zero is None) for q in (one, other)]
+    facts = [(q.axis, q.block, q.zero is None) for q in (one, other)]
     if facts[0] != facts[1] or parent.views != child.views:
         raise UnprovableError(f"{child.tensor.name} is quantized in another way than in the parent")
     for left, right in ((parent.tensor, child.tensor), (one.scale, other.scale), (one.zero, other.zero)):
@@ -167,54 +170,34 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
     """Compare codes with values, a few rows at a time: each must be the nearest, and the scales those of a rule."""
     quantization, name = child.quantization, child.tensor.name or ""
     assert quantization is not None, "callers look"
-    codes, values = read_array(child.tensor), parent.array()
-    values, dims = child.stored_form(values) if child.views else values, codes.shape
-    rows, bits, axis, block = (getattr(quantization, key) for key in ("matrix", "bits", "axis", "block"))
-    shape: tuple[int, ...]
-    spread: tuple[int, ...]
-    if rows:  # packed codes `[N, blocks, bytes]` of a matrix `[K, N]`
-        columns, blocks, _ = dims
-        values, shape, spread = values.T, (columns, blocks, block), (columns, blocks, 1)
-    elif axis is None:
-        values = values.reshape(-1) if values.flags.c_contiguous else values
-        shape, spread = values.shape, (1,) * values.ndim
-    elif block:
+    codes, values, inside = read_array(child.tensor), child.stored_form(parent.array()), None
+    axis, block, dims = quantization.axis, quantization.block, codes.shape
+    shape: tuple[int, ...] = dims
+    spread = tuple(size if at == axis else 1 for at, size in enumerate(dims))
+    if axis is None and values.flags.c_contiguous:
+        shape, spread = (values.size,), (1,)
+    elif axis is not None and block:
         shape = (*dims[:axis], dims[axis] // block, block, *dims[axis + 1 :])
-        spread, values = (*shape[: axis + 1], 1, *shape[axis + 2 :]), values.reshape(shape)
-    else:
-        shape, spread = dims, tuple(size if at == axis else 1 for at, size in enumerate(dims))
-    codes = codes if rows else codes.reshape(shape)
+        spread = (*shape[: axis + 1], 1, *shape[axis + 2 :])
+        if child.is_padded:
+            inside = (np.arange(dims[1]) < child.views[0][1]).reshape(1, *shape[1:])
+    values, codes = np.atleast_1d(values.reshape(shape)), np.atleast_1d(codes.reshape(shape))
     scales, scale_type = read_array(quantization.scale).reshape(spread), type_of(quantization.scale)
-    limits = (0, 2**bits - 1) if rows else _LIMITS.get(type_of(child.tensor), (0, 0))
-    if quantization.zero is None:
-        zeros = np.full((1,) * len(spread), 2 ** (bits - 1) if rows else 0)
-    else:
-        zeros = read_array(quantization.zero)
-        if rows:
-            zeros = zeros.reshape(columns, -1)
-            zeros = (zeros if bits == 8 else unpack_nibbles(zeros))[:, :blocks]
-        zeros = zeros.reshape(spread if zeros.size > 1 else (1,) * len(spread))
+    zeros = np.zeros(1) if quantization.zero is None else read_array(quantization.zero)
+    zeros = zeros.reshape(spread if zeros.size > 1 else (1,) * len(spread))
+    limits = _LIMITS.get(type_of(child.tensor), (0, 0))
     if not np.isfinite(scales).all():
         raise UnprovableError(f"{name} has a scale that is not a number")
     low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
     axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
     share = ARITHMETIC if scale_type in WIDE else HALF_SCALE
     far = beyond = clipped = 0
-    worst = Largest()
-
-    def real(array: Any) -> Any:
-        """The part of some rows that is not padding, flat by row."""
-        return array.reshape(len(array), -1)[:, :rows] if rows else array
-
-    step = max(1, CHUNK_ELEMENTS // max(1, int(np.prod(shape[1:]))))
-    for start in range(0, shape[0] if shape else 1, step):
+    worst, row = Largest(), int(np.prod(shape[1:]))
+    step = max(1, CHUNK_ELEMENTS // max(1, row))
+    for start in range(0, len(values), step):
         span = slice(start, start + step)
         own, zero_span = (span if a.ndim and a.shape[0] > 1 else slice(None) for a in (scales, zeros))
-        exact, chunk = np.atleast_1d(values)[span].astype(np.float64), np.atleast_1d(codes)[span]
-        if rows:
-            padded = np.zeros((len(exact), shape[1] * shape[2]))
-            padded[:, :rows] = exact
-            exact, chunk = padded.reshape(-1, *shape[1:]), unpack_nibbles(chunk) if bits == 4 else chunk
+        exact, stored = values[span].astype(np.float64), codes[span]
         steps, middle = scales[own].astype(np.float64), zeros[zero_span].astype(np.float64)
         low[own] = np.minimum(low[own], exact.min(axis=axes, keepdims=True, initial=np.inf))
         high[own] = np.maximum(high[own], exact.max(axis=axes, keepdims=True, initial=-np.inf))
@@ -224,49 +207,77 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         exact = exact / steps
         np.copyto(exact, 0.0, where=is_zero)
         errors = exact + middle
-        errors -= chunk
+        errors -= stored
         np.abs(errors, out=errors)
+        if inside is not None:
+            errors *= inside
         if not np.isfinite(errors).all():
             raise UnprovableError(f"{name} has values that are not numbers")
-        errors = real(errors)
         at = int(errors.argmax()) if errors.size else 0
         most = float(errors.reshape(-1)[at]) if errors.size else 0.0
         if most > worst.steps:
-            if rows:
-                column, row = np.unravel_index(at, errors.shape)
-                index: tuple[Any, ...] = (int(row), int(column) + start)
-            else:
-                index = np.unravel_index(at + start * int(np.prod(shape[1:])), dims)
-            worst = Largest(most, name, tuple(int(axis_index) for axis_index in index))
+            index = tuple(int(place) for place in np.unravel_index(at + start * row, dims))
+            worst = Largest(most, name, index[::-1] if child.is_padded else index)
         if most <= HALF_STEP:
             continue
-        exact = real(exact)
         wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
-        if wrong.any():
-            stored = real(chunk.astype(np.float64))
-            wanted_codes = real(np.broadcast_to(middle, chunk.shape)) + exact
-            top = (stored == limits[1]) & (wanted_codes > limits[1])
-            bottom = (stored == limits[0]) & (wanted_codes < limits[0])
-            clipped += int((wrong & (top | bottom)).sum())
-            wrong &= ~(top | bottom)
-            beyond += int(wrong.sum())
-            far += int((wrong & (errors > 1)).sum())
-    error = f"by up to {worst.steps:.4g} steps at {list(worst.index)}"
-    count = int(parent.size)
+        top = (stored == limits[1]) & (exact + middle > limits[1])
+        bottom = (stored == limits[0]) & (exact + middle < limits[0])
+        clipped += int((wrong & (top | bottom)).sum())
+        wrong &= ~(top | bottom)
+        beyond += int(wrong.sum())
+        far += int((wrong & (errors > 1)).sum())
+    error, count = f"by up to {worst.steps:.4g} steps at {list(worst.index)}", parent.size
     if far > MAX_FAR_SHARE * max(count, 1):
         raise UnprovableError(
             f"{name} is another tensor: {far} of {count} weights are farther than a step, {error}"
         )
     comparison.see(worst.steps, name, worst.index)
     comparison.clipped += clipped
-    extremes = scale_rules.Extremes(low, high, scales, zeros, limits)
-    rules = list(scale_rules.matching(extremes, scale_type)) if count else ["empty"]
-    comparison.scales[rules[0] if rules else "other"] += 1
+    rule = _scale_rule(low, high, scales, zeros, limits, scale_type) if count else "empty"
+    comparison.scales[rule or "other"] += 1
     if beyond:
         comparison.doubts.append(f"{beyond} weights of {name} are not rounded to the nearest code, {error}")
-    if not rules:
+    if not rule:
         note = f"; {clipped} of {count} weights are clipped" if clipped else ""
         comparison.doubts.append(f"no known rule gives the scales of {name}{note}")
+
+
+_NAMES = """
+symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/127 extreme/128
+symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
+"""
+SCALE_RULES = tuple(_NAMES.split())
+"""How quantizers choose scales and zero points; docs/prove.md says who uses which."""
+
+
+def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
+    """The first rule that gives every scale and zero point, from the extreme weights of each; "" if none does."""
+    tolerance = FLOAT32_ROUNDING if kind in WIDE else FLOAT16_ROUNDING
+    empty, (least, most) = (low == 0) & (high == 0), limits
+    low, high = np.minimum(low, 0), np.maximum(high, 0)
+    for name in SCALE_RULES:
+        family, _, text = name.partition("/")
+        steps = int(text)
+        if not (most - least) / 4 <= steps <= most - least + 1:
+            continue
+        if family == "symmetric":  # twice the largest magnitude; the zero point in the middle of its codes
+            expected = 2 * np.maximum(-low, high) / steps
+            own = np.isin(zeros, [0] if least < 0 else [(most + 1) // 2, most // 2, steps // 2])
+        elif family == "range":  # that of the weights and zero; the zero point is the code of zero, rounded
+            expected = (high - low) / steps
+            starts = {least} if least == 0 else {least, -(steps + 1) // 2, -(steps // 2)}
+            exact = [zeros - (start - low / scales) for start in sorted(starts)]
+            own = np.logical_or.reduce([np.abs(one) <= 0.5 + 2.0**-12 for one in exact])
+        else:  # the weight of the largest magnitude is the smallest code; the other end may be clipped
+            expected = np.where(high > -low, high, low) / -steps
+            expected = np.where((high == -low) & (scales > 0), -expected, expected)
+            own = zeros == (0 if least < 0 else steps)
+        near = np.abs(expected - scales) <= tolerance * np.abs(expected)
+        tiny = (np.abs(expected) < SMALLEST_SCALE) & (scales == 1)
+        if bool(np.all(empty | ((near | tiny) & own))):
+            return name
+    return ""
 
 
 def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
@@ -339,6 +350,4 @@ def _nearest(wide: Any, kind: str) -> Any:
     """The nearest value of a type, ties to even; bfloat16 as float32."""
     if kind != "bfloat16":
         return wide.astype({"float16": np.float16, "float32": np.float32, "float64": np.float64}[kind])
-    bits = np.ascontiguousarray(wide, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(wide), np.float32("nan"), rounded.view(np.float32))
+    return wide.astype(ml_dtypes.bfloat16).astype(np.float32)

@@ -32,21 +32,18 @@ class QuantizationParameters:
     """The numbers by which codes are read: `(code - zero point) * scale`.
 
     `axis` is the axis of the codes along which scales run (None: one scale for all); with `block` a scale is for that
-    many codes in a row of the axis. `matrix` is K of the `[K, N]` matrix that the packed codes `[N, blocks, bytes]` of
-    `MatMulNBits` are, with `bits` each.
+    many codes in a row of the axis.
     """
 
     scale: ir.TensorProtocol
     zero: Any = None
     axis: int | None = None
     block: int = 0
-    matrix: int = 0
-    bits: int = 8
 
 
 @dataclass(frozen=True, eq=False)
 class StoredValue:
-    """A constant. `views` lead from the tensor to the constant: `("transpose", axes)` or `("reshape", before, after)`.
+    """A constant. `views` lead from the tensor to the constant: `("transpose", axes)`, `("reshape", before, after)`, or `("cut", columns)`.
 
     A factor that was computed here may differ from another one by `tolerance`, relative.
     """
@@ -74,9 +71,8 @@ class StoredValue:
     def identity(self) -> tuple[object, ...]:
         """Equal for two constants that read the same tensors in the same way."""
         codes = self.quantization
-        facts = () if codes is None else (codes.axis, codes.block, codes.matrix, codes.bits)
-        tensors = () if codes is None else (id(codes.scale), id(codes.zero))
-        return id(self.tensor), self.dims, self.views, tensors, facts
+        facts = () if codes is None else (id(codes.scale), id(codes.zero), codes.axis, codes.block)
+        return id(self.tensor), self.dims, self.views, facts
 
     @property
     def size(self) -> int:
@@ -88,6 +84,11 @@ class StoredValue:
 
     def reshape(self, dims: tuple[int, ...]) -> "StoredValue":
         return replace(self, dims=dims, views=(*self.views, ("reshape", self.dims, dims)))
+
+    @property
+    def is_padded(self) -> bool:
+        """True for the rows of `MatMulNBits`, which end with whole blocks."""
+        return bool(self.views) and self.views[0][0] == "cut"
 
     def array(self) -> Any:
         """The values of an unquantized constant, in its shape. bfloat16 comes as float32."""
@@ -102,6 +103,8 @@ class StoredValue:
             if kind == "transpose":
                 axes = shapes[0]
                 array = array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+            elif kind == "cut":
+                array = np.pad(array, [(0, 0), (0, dims_of(self.tensor)[1] - shapes[0])])
             else:
                 array = array.reshape(shapes[0])
         return array
@@ -170,11 +173,10 @@ def computed(name: str, array: Any) -> StoredValue:
     return StoredValue.of(ir.Tensor(array, name=name))
 
 
-def nibbles(tensor: ir.TensorProtocol) -> StoredValue:
-    """A stored uint8 tensor as the 4-bit codes that its bytes hold: twice as many along the last axis."""
-    shape = ir.Shape([*dims_of(tensor)[:-1], 2 * dims_of(tensor)[-1]])
-    codes = ir.PackedTensor(tensor.numpy().reshape(-1), ir.DataType.UINT4, shape=shape, name=tensor.name)
-    return StoredValue.of(codes)
+def nibbles(tensor: ir.TensorProtocol, dims: tuple[int, ...]) -> StoredValue:
+    """A stored uint8 tensor as the 4-bit codes that its bytes hold, in this shape."""
+    packed = tensor.numpy().reshape(-1)
+    return StoredValue.of(ir.PackedTensor(packed, ir.DataType.UINT4, shape=ir.Shape(dims), name=tensor.name))
 
 
 def array_of(formula: Formula | None, most: int = 2**16) -> Any:
@@ -198,7 +200,7 @@ def is_scalar(formula: Formula | None, expected: float) -> bool:
     if (codes := value.quantization) is not None:
         zero = 0 if codes.zero is None else int(read_array(codes.zero).reshape(-1)[0])
         scale = read_array(codes.scale).reshape(-1)
-        if codes.matrix or scale.size != 1:
+        if scale.size != 1:
             return False
         exact, kind = (exact - zero) * float(scale[0]), scale.dtype
     return bool(np.abs(exact - float(kind.type(expected))) <= abs(expected) * 2.0**-22)

@@ -210,17 +210,25 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
     if stored is None or packed is None or order is not None or size < 16 or bits not in (4, 8):
         return None
     values, steps, blocks = stored[0], stored[1], -(-rows // size)
-    middle = stored[2] if zeros is not None else None
     if values.element != "uint8" or values.dims != (columns, blocks, size * bits // 8):
         return None
     if steps.size != columns * blocks:
         return None
-    if middle and (middle.size != columns * (-(-blocks * bits // 8)) or middle.element != "uint8"):
-        return None
-    point = middle.tensor if middle else None
-    quantization = QuantizationParameters(steps.tensor, point, None, size, rows, bits)
-    weight = constant(StoredValue(values.tensor, (rows, columns), quantization), packed.node)
-    return _biased(make, formula, source, weight, bias)
+    points = np.full((columns, blocks), 2 ** (bits - 1), np.uint8)
+    if zeros is not None:
+        middle, row = stored[2], -(-blocks * bits // 8)
+        if middle.size != columns * row or middle.element != "uint8":
+            return None
+        points = middle.array().reshape(columns, row)
+        points = (points if bits == 8 else unpack_nibbles(points))[:, :blocks]
+    dims = (columns, blocks * size)
+    if bits == 4:
+        codes = nibbles(values.tensor, dims)
+    else:
+        codes = computed(values.tensor.name or "", values.array().reshape(dims))
+    quantization = QuantizationParameters(steps.tensor, computed("zero points", points).tensor, 1, size)
+    weight = StoredValue(codes.tensor, (columns, rows), quantization, (("cut", rows),)).transpose((1, 0))
+    return _biased(make, formula, source, constant(weight, packed.node), bias)
 
 
 @rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")
@@ -234,7 +242,8 @@ def rows_by_blocks(make: Rewriter, formula: Formula) -> Operand:
         stored, packed = _plain(codes), array_of(zeros, 2**24)
         if stored is None or not stored[0].dims:
             return None
-        codes = constant(nibbles(stored[0].tensor), codes.node)
+        dims_of_codes = (*stored[0].dims[:-1], 2 * stored[0].dims[-1])
+        codes = constant(nibbles(stored[0].tensor, dims_of_codes), codes.node)
         if zeros is not None:  # each row of zero points begins with a byte of its own
             is_packed = packed is not None and packed.dtype == "uint8" and dims
             zeros = number(unpack_nibbles(packed)[..., : dims[-1]], zeros.node) if is_packed else None
