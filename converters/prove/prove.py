@@ -7,12 +7,165 @@ from typing import Any
 from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.prove.comparison import compare_constants
-from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.match import Matcher
+from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
+from onnxreg.converters.prove.operators import is_random
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
+from onnxreg.converters.prove.shapes import Shapes
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, LargestError, RuleCount
 from onnxreg.schema.manifest.parts import TensorSpec
+
+LIKENESS_DEPTH = 7
+"""Operators in a row that decide which operand is which."""
+MAX_COMPARED = 4
+"""Operands of an operator beyond which its likeness to another is not looked into."""
+MAX_FOLDED = 2_000
+"""Values that are computed because one side has stored the result."""
+RESHAPES = frozenset({"Reshape", "Expand"})
+"""Operators whose result is that of their first operand in another shape."""
+MAX_PAIRS = 500_000
+"""Pairs of formulas that are compared: a hostile graph may share its parts otherwise than its parent."""
+
+
+class Matcher:
+    """Compares pairs of formulas, each once, in the order of a work list. `constants` are the pairs of stored values.
+
+    `sizes` counts the pairs that are equal because they follow from the sizes of inputs in the same way.
+    """
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.nodes = 0
+        self.folded = 0
+        self.sizes = 0
+        self._shapes = shapes
+        self._likeness = _Likeness()
+        self._seen: dict[tuple[int, int], object] = {}
+        self.constants: list[tuple[StoredValue, StoredValue]] = []
+
+    def match(self, parent: Formula, child: Formula) -> None:
+        """Raise UnprovableError, naming the node, unless the child's formula is the parent's."""
+        waiting: list[tuple[Formula | None, Formula | None]] = [(parent, child)]
+        while waiting:
+            one, other = waiting.pop()
+            key = (id(one), id(other))
+            if key in self._seen:
+                continue
+            self._seen[key] = (one, other)
+            if len(self._seen) > MAX_PAIRS:
+                raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
+            waiting += self._pair(one, other)
+
+    def _pair(
+        self, one: Formula | None, other: Formula | None
+    ) -> list[tuple[Formula | None, Formula | None]]:
+        if one is None or other is None:
+            if one is not other:
+                raise UnprovableError(f"{one or other} is an operand on one side only")
+            return []
+        if self._same_sizes(one, other):
+            self.sizes += 1
+            return []
+        if one.constant is not None or other.constant is not None:
+            self._constant(one, other)
+            return []
+        if one.operator != other.operator:
+            moved = self._moved(one), self._moved(other)
+            if moved != (one, other):
+                return [moved]
+        _check_heads(one, other)
+        self.nodes += 1
+        if one.operator in RESHAPES and self._same_shape(one, other):
+            self.sizes += 1
+            return [(one.operands[0], other.operands[0])]
+        return list(zip(one.operands, self._likeness.ordered(one, other), strict=True))
+
+    def _same_sizes(self, one: Formula, other: Formula) -> bool:
+        """Return True if both are computed of sizes, and have the same value whatever these are."""
+        if (one.constant is None) == (other.constant is None) and one.constant is not None:
+            return False
+        a, b = self._shapes.value(one), self._shapes.value(other)
+        if a is None or b is None or a.shape != b.shape or object not in (a.dtype, b.dtype):
+            return False
+        return bool((a == b).all())
+
+    def _same_shape(self, one: Formula, other: Formula) -> bool:
+        dims = self._shapes.dims(one)
+        return dims is not None and dims == self._shapes.dims(other)
+
+    def _moved(self, formula: Formula) -> Formula:
+        """The operand of an operator that gives it the shape that it has."""
+        source = formula.operands[0] if formula.operator in RESHAPES and formula.operands else None
+        return source if source is not None and self._same_shape(formula, source) else formula
+
+    def _constant(self, one: Formula, other: Formula) -> None:
+        values = []
+        for side in (one, other):
+            value = side.constant or self._shapes.fold(side)
+            self.folded += side.constant is None
+            if self.folded > MAX_FOLDED:
+                raise UnprovableError(f"more than {MAX_FOLDED:,} values would have to be computed")
+            if value is None:
+                raise UnprovableError(f"the child computes {other}, the parent {one}")
+            values.append(value)
+        self.constants.append((values[0], values[1]))
+
+
+class _Likeness:
+    """Counts the operators that two formulas share near their heads, each pair once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int], int] = {}
+
+    def ordered(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
+        """The child's operands, those of a commutative operator in the order in which they are more like the parent's."""
+        operands = other.operands
+        if other.operator not in COMMUTATIVE or len(operands) != 2:
+            return operands
+        if all(a and b and a.shape_of == b.shape_of for a, b in zip(one.operands, operands, strict=True)):
+            return operands
+        straight, crossed = self._orders(one, other, LIKENESS_DEPTH)
+        return operands[::-1] if crossed > straight else operands
+
+    def _orders(self, one: Formula, other: Formula, depth: int) -> list[int]:
+        return [
+            sum(self._count(a, b, depth) for a, b in zip(one.operands, order, strict=True))
+            for order in (other.operands, other.operands[::-1])
+        ]
+
+    def _count(self, one: Formula | None, other: Formula | None, depth: int) -> int:
+        if one is None or other is None or one.operator != other.operator or one.output != other.output:
+            return 0
+        if depth == 0 or len(one.operands) != len(other.operands) or len(one.operands) > MAX_COMPARED:
+            return 1
+        key = (id(one), id(other), depth)
+        if key not in self._known:
+            orders = self._orders(one, other, depth - 1)
+            self._known[key] = 1 + (max(orders) if one.operator in COMMUTATIVE else orders[0])
+        return self._known[key]
+
+
+def _check_heads(one: Formula, other: Formula) -> None:
+    """Raise UnprovableError unless two operators are one, but for their operands."""
+    if one.operator != other.operator or one.output != other.output:
+        raise UnprovableError(f"the child computes {other}, the parent {one}")
+    if is_random(one):
+        raise UnprovableError(f"{other} is random")
+    if one.operator == INPUT and one.attributes != other.attributes:
+        raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
+    if one.operator == INPUT and one.element != other.element and not (one.is_float and other.is_float):
+        raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")
+    if one.operator != INPUT and one.epoch != other.epoch:
+        raise UnprovableError(f"{other} is of operator version {other.epoch}, in the parent {one.epoch}")
+    if repr(one.attributes) != repr(other.attributes):  # -0.0 is not 0.0, and 1 is not 1.0
+        differing = {*map(repr, one.attributes)} ^ {*map(repr, other.attributes)}
+        items = [item for item in (*one.attributes, *other.attributes) if repr(item) in differing]
+        names = sorted({name for name, _ in items})
+        raise UnprovableError(f"{other} differs from the parent's {one} in {', '.join(names)}")
+    if len(one.operands) != len(other.operands):
+        raise UnprovableError(
+            f"{other} has {len(other.operands)} operands, in the parent {len(one.operands)}"
+        )
+
 
 MAX_CHARACTERS = 1000
 """Of a reason or a name in a report: those of a hostile file may be longer."""

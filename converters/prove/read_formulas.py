@@ -18,7 +18,6 @@ from onnxreg.converters.prove import (  # noqa: F401  their rules
     operators,
     quantization,
     rewrites,
-    transpositions,
 )
 from onnxreg.converters.prove.formula import (
     ARGUMENT,
@@ -30,8 +29,7 @@ from onnxreg.converters.prove.formula import (
     number,
 )
 from onnxreg.converters.prove.rewriter import Rewriter
-from onnxreg.converters.prove.shapes import Dims, Shapes
-from onnxreg.converters.prove.sizes import of_input
+from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
 from onnxreg.schema.manifest.parts import TensorSpec
 
 MAX_DEPTH = 32

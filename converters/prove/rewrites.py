@@ -5,14 +5,150 @@ is one. The rules that erase quantization are in `quantization.py`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
+from onnxreg.converters.prove.formula import Formula, array_of, computed, constant, is_scalar, number, split
+from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
 from onnxreg.converters.prove.rewriter import Rewriter, rule
-from onnxreg.converters.prove.transpositions import exchange
+
+MAX_DEPTH = 64
+"""Operators in a row before which a transposition is moved."""
+Axes = tuple[int, ...]
+
+
+def exchange(make: Rewriter, formula: Formula | None) -> Formula | None:
+    """A matrix with its last two axes exchanged; None if its rank is not known."""
+    dims = make.shapes.dims(formula)
+    if dims is None or len(dims) < 2:
+        return None
+    rank = len(dims)
+    return make.apply("Transpose", (formula,), (("perm", (*range(rank - 2), rank - 1, rank - 2)),))
+
+
+@rule("transposition", "Transpose")
+def transposition(make: Rewriter, formula: Formula) -> Formula | None:
+    """Transposing a result is transposing its operands; two transpositions are one, or none."""
+    axes, source = formula.attribute("perm"), formula.operands[0]
+    if axes is None or source is None or source.output or sorted(axes) != [*range(len(axes))]:
+        return None
+    if axes == tuple(range(len(axes))):
+        return source
+    if source.operator == "Transpose":
+        inner = source.attribute("perm", ())
+        composed = tuple(inner[axis] for axis in axes) if len(inner) == len(axes) else None
+        return None if composed is None else _turn(make, source.operands[0], composed)
+    key = (source, axes)
+    if key not in make.transposed and len(make.waiting) < MAX_DEPTH:
+        make.waiting.append(source)
+        make.transposed[key] = _before(make, source, axes)
+        make.waiting.pop()
+    return make.transposed.get(key)
+
+
+def _before(make: Rewriter, source: Formula, axes: Axes) -> Formula | None:
+    """The operator on transposed operands; None if it is not one of those that allow it."""
+    first, *others = source.operands or (None,)
+    attributes = source.attributes
+    if source.operator in UNARY:
+        operands: tuple[Formula | None, ...] = (_turn(make, first, axes), *others)
+    elif source.operator == "Concat" or (source.operator in ELEMENTWISE and source.epoch >= 7):
+        operands = tuple(_turned(make, one, axes) for one in source.operands)
+        if None in operands:
+            return None
+    elif source.operator == "Slice" and (places := _places(make, source, axes)) is not None:
+        operands = (_turn(make, first, axes), *others[:2], places, *others[3:])
+    else:
+        return None
+    if source.operator == "Concat":
+        attributes = (("axis", axes.index(source.attribute("axis") % len(axes))),)
+    return make.apply(source.operator, operands, attributes, source.node, 0, source.element, source.epoch)
+
+
+def _turn(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula:
+    return make.apply("Transpose", (formula,), (("perm", axes),))
+
+
+def _turned(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula | None:
+    """An operand whose axes are in another order; one number is as it is. None if its rank is not that of the result."""
+    dims = make.shapes.dims(formula)
+    if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
+        return formula
+    return None if dims is None or len(dims) != len(axes) else _turn(make, formula, axes)
+
+
+def _places(make: Rewriter, formula: Formula, axes: Axes) -> Formula | None:
+    """The axes of a slice, in another order."""
+    value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
+    if value is None or value.dtype.kind != "i":
+        return None
+    places = [axes.index(axis % len(axes)) for axis in value.reshape(-1).tolist()]
+    return number(np.array(places, value.dtype), "axes")
+
+
+SINGLE, COARSE = 2.0**-21, 2.0**-9
+"""Relative: a factor that optimizers computed of others in float32, and of such that are stored with 16 bits."""
+MAX_SCALE = 2.0**16
+"""A larger factor of an operand, or its reciprocal, may overflow where the parent does not."""
+
+
+@rule("scaled-product", "MatMul")
+def scaled_product(make: Rewriter, formula: Formula) -> Formula | None:
+    """A product of scaled matrices is their product, scaled."""
+    parts = [_unscaled(make, one) for one in formula.operands]
+    if all(part is None for part in parts):
+        return None
+    factor, tolerance, operands = 1.0, SINGLE, []
+    for part, operand in zip(parts, formula.operands, strict=True):
+        operands.append(operand if part is None else part[0])
+        factor *= 1.0 if part is None else part[1]
+        tolerance = max(tolerance, SINGLE if part is None else part[2])
+    product = make.apply("MatMul", tuple(operands), (), formula.node, element=formula.element)
+    return _scaled(make, product, factor, tolerance, formula.node)
+
+
+@rule("scaled-product", "Mul", "Div")
+def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
+    """Two factors of a product are one, and a divisor is a factor. One factor that is stored stays as it is."""
+    part = _unscaled(make, formula)
+    inner = _unscaled(make, part[0]) if part is not None else None
+    if part is None or not (part[0].is_op("MatMul") or (inner is not None and inner[0].is_op("MatMul"))):
+        return None
+    if inner is None and formula.operator == "Mul":
+        return None
+    dims = make.shapes.dims(part[0])
+    if dims is None or not dims:
+        return None
+    product, factor, tolerance = (part[0], 1.0, SINGLE) if inner is None else inner
+    return _scaled(make, product, factor * part[1], max(tolerance, part[2]), formula.node)
+
+
+def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float, node: str) -> Formula:
+    inner = _unscaled(make, product)
+    if inner is not None and inner[0].is_op("MatMul"):
+        product, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
+    value = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
+    return Formula("Mul", (product, constant(value)), (), 0, product.element, node, 7)
+
+
+def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, float] | None:
+    """The value that one stored number scales, that number, and how precise it is; None if there is none."""
+    if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
+        return None
+    pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
+    for source, scale in (pair for pair in pairs if len(pair) == 2):
+        array = make.shapes.value(scale)
+        if source is None or array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind != "f":
+            continue
+        size = float(array.reshape(-1)[0])
+        if 1 / MAX_SCALE <= abs(size) <= MAX_SCALE and source.constant is None:
+            precision = SINGLE if array.dtype.itemsize >= 4 else COARSE
+            return source, 1 / size if formula.operator == "Div" else size, precision
+    return None
+
 
 SQRT_TWO, HALF = 2**0.5, 0.5
 
@@ -136,32 +272,23 @@ def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
 
 
 @rule("idle-product", "Mul")
-def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
+def idle_product(make: Rewriter, formula: Formula) -> Formula | None:
     """A product with one, if the shape stays: one has no axes, or the value has some."""
     pair = split(formula.operands, lambda one: is_scalar(one, 1))
-    return pair[1] if pair is not None and _keeps_shape(pair[0], pair[1]) else None
+    return pair[1] if pair is not None and _keeps_shape(make, pair[0], pair[1]) else None
 
 
 @rule("idle-sum", "Add")
-def idle_sum(_: Rewriter, formula: Formula) -> Formula | None:
+def idle_sum(make: Rewriter, formula: Formula) -> Formula | None:
     """A sum with zero, if the shape stays."""
     pair = split(formula.operands, lambda one: is_scalar(one, 0))
-    return pair[1] if pair is not None and _keeps_shape(pair[0], pair[1]) else None
+    return pair[1] if pair is not None and _keeps_shape(make, pair[0], pair[1]) else None
 
 
-def _keeps_shape(factor: Formula | None, value: Formula) -> bool:
+def _keeps_shape(make: Rewriter, factor: Formula, value: Formula) -> bool:
     """Return True if a stored number adds no axis to the value that it is combined with."""
-    rank = len(factor.constant.dims) if factor is not None and factor.constant is not None else 0
-    return rank == 0 or (rank == 1 and _has_axes(value))
-
-
-def _has_axes(formula: Formula, depth: int = 4) -> bool:
-    """Return True for arithmetic, so many operators deep, in which a constant with axes takes part."""
-    if formula.operator == "MatMul":
-        return any(one and one.constant and len(one.constant.dims) > 1 for one in formula.operands)
-    if formula.operator not in ("Add", "Sub", "Mul", "Div"):
-        return formula.constant is not None and bool(formula.constant.dims)
-    return depth > 0 and any(one is not None and _has_axes(one, depth - 1) for one in formula.operands)
+    dims = factor.constant.dims if factor.constant is not None else ()
+    return not dims or (len(dims) == 1 and bool(make.shapes.dims(value)))
 
 
 @rule("negated-choice", "Where")
@@ -183,7 +310,7 @@ def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
         if len(pair) != 2:
             continue
         for value, other in (pair, pair[::-1]):
-            if _keeps_shape(halves[0], value) and _is_erf_of(other, value):
+            if _keeps_shape(make, halves[0], value) and _is_erf_of(make, other, value):
                 return make.op("Gelu", value, node=formula.node)
     return None
 
@@ -196,23 +323,24 @@ def _factors(formula: Formula) -> Iterator[list[Formula]]:
             yield [parts[1 - at], *(one for one in part.operands if one is not None)]
 
 
-def _is_erf_of(formula: Formula, value: Formula) -> bool:
+def _is_erf_of(make: Rewriter, formula: Formula, value: Formula) -> bool:
     """Return True for 1 + Erf(value / sqrt 2)."""
     pair = split(formula.operands, lambda one: is_scalar(one, 1)) if formula.is_op("Add") else None
-    if pair is None or not pair[1].is_op("Erf") or not _keeps_shape(pair[0], value):
+    if pair is None or not pair[1].is_op("Erf") or not _keeps_shape(make, pair[0], value):
         return False
-    return _is_scaled(pair[1].operands[0], value)
+    return _is_scaled(make, pair[1].operands[0], value)
 
 
-def _is_scaled(formula: Formula | None, value: Formula) -> bool:
+def _is_scaled(make: Rewriter, formula: Formula | None, value: Formula) -> bool:
     """Return True for value / sqrt 2."""
     if formula is None:
         return False
     if formula.is_op("Div"):
         source, factor = formula.operands
-        return source is value and is_scalar(factor, SQRT_TWO) and _keeps_shape(factor, value)
+        is_root = factor is not None and is_scalar(factor, SQRT_TWO) and _keeps_shape(make, factor, value)
+        return source is value and is_root
     pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
-    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO) and _keeps_shape(pair[1], value)
+    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO) and _keeps_shape(make, pair[1], value)
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
@@ -238,76 +366,45 @@ def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula 
     if attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
     (source, gamma), node = formula.operands, formula.node
-    last, two = number(np.array([-1]), "axes"), number(np.array(2, np.float32), "two")
+    last = number(np.array([-1]), "axes")
     epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
-    mean = make.op("ReduceMean", make.op("Pow", source, two, node=node), last, node=node)
+    mean = make.op("ReduceMean", make.op("Mul", source, source, node=node), last, node=node)
     root = make.op("Sqrt", make.op("Add", mean, epsilon, node=node), node=node)
     return make.op("Mul", make.op("Div", source, root, node=node), gamma, node=node)
 
 
 @rule("layer-normalization", "LayerNormalization")
-def layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
-    """The smallest number that is added to the variance becomes an operand."""
+def layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
+    """(x - mean) / Sqrt(variance + epsilon) * gamma + beta over the last axis."""
     attributes: dict[str, Any] = dict(formula.attributes)
-    if formula.output or formula.attribute("form") or attributes.get("axis", -1) != -1:
+    if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
-    if attributes.get("stash_type", 1) != 1:
-        return None
-    epsilon = number(np.float32(attributes.get("epsilon", np.float32(1e-5))).reshape(()), "epsilon")
-    return _normalization(formula, *[*formula.operands, None, None][:3], epsilon)
+    source, gamma, beta = [*formula.operands, None, None][:3]
+    epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
+    node, last = formula.node, number(np.array([-1]), "axes")
+    centered = make.op("Sub", source, make.op("ReduceMean", source, last, node=node), node=node)
+    square = make.op("Mul", centered, centered, node=node)
+    variance = make.op("ReduceMean", square, last, node=node)
+    root = make.op("Sqrt", make.op("Add", variance, epsilon, node=node), node=node)
+    scaled = make.op("Mul", make.op("Div", centered, root, node=node), gamma, node=node)
+    return scaled if beta is None else make.op("Add", scaled, beta, node=node)
 
 
-def _normalization(formula: Formula, *operands: Formula | None) -> Formula:
-    """Of the value, the factor, the addend and the smallest number."""
-    form = (("form", "operands"),)
-    return Formula("LayerNormalization", operands, form, 0, formula.element, formula.node, 17)
+@rule("layer-normalization", "Pow")
+def square(make: Rewriter, formula: Formula) -> Formula | None:
+    """The square of a value is its product with itself."""
+    source, exponent = formula.operands
+    if source is None or exponent is None or not (source.is_float and is_scalar(exponent, 2)):
+        return None
+    is_square = _keeps_shape(make, exponent, source) and formula.epoch >= 7
+    return make.op("Mul", source, source, node=formula.node) if is_square else None
 
 
 @rule("layer-normalization", "Add")
-def spelled_layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
-    """(x - mean) / Sqrt(variance + epsilon) * gamma + beta over the last axis."""
-    scaled = split(formula.operands, lambda one: one.is_op("Mul"))
-    normal = split(scaled[0].operands, lambda one: one.is_op("Div")) if scaled else None
-    if scaled is None or normal is None or normal[1].constant is None or scaled[1].constant is None:
+def smallest_variance(make: Rewriter, formula: Formula) -> Formula | None:
+    """A number that is added to a mean has no axes."""
+    pair = split(formula.operands, lambda one: one.is_op("ReduceMean"))
+    value = pair[1].constant if pair is not None else None
+    if pair is None or pair[0].attributes or value is None or value.dims != (1,):
         return None
-    centered, root = normal[0].operands
-    source = _centered(centered)
-    variance = root.operands[0] if root is not None and root.is_op("Sqrt") else None
-    parts = (
-        split(variance.operands, lambda one: one.is_op("ReduceMean"))
-        if variance is not None and variance.is_op("Add")
-        else None
-    )
-    if source is None or parts is None or parts[1].constant is None or parts[1].constant.size != 1:
-        return None
-    if len(parts[1].constant.dims) > 1:
-        return None
-    square = _last_mean(parts[0])
-    if square is None or not _is_square(square, source):
-        return None
-    epsilon = constant(parts[1].constant.reshape(()))
-    return _normalization(formula, source, normal[1], scaled[1], epsilon)
-
-
-def _centered(formula: Formula | None) -> Formula | None:
-    """x of x - mean(x)."""
-    if formula is None or not formula.is_op("Sub"):
-        return None
-    source, mean = formula.operands
-    return source if mean is not None and _last_mean(mean) is source else None
-
-
-def _last_mean(formula: Formula) -> Formula | None:
-    """x of the mean of x over its last axis, which is kept with size one."""
-    axes = (
-        array_of(formula.operands[1]) if formula.is_op("ReduceMean") and len(formula.operands) == 2 else None
-    )
-    if axes is None or axes.reshape(-1).tolist() != [-1] or formula.attributes:
-        return None
-    return formula.operands[0]
-
-
-def _is_square(formula: Formula, source: Formula) -> bool:
-    if formula.is_op("Pow"):
-        return is_scalar(formula.operands[1], 2) and _centered(formula.operands[0]) is source
-    return formula.is_op("Mul") and all(_centered(one) is source for one in formula.operands)
+    return make.op("Add", pair[0], constant(value.reshape(()), pair[1].node), node=formula.node)

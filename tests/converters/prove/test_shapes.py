@@ -13,7 +13,7 @@ import pytest
 import sympy  # type: ignore[import-untyped]
 
 from onnxreg.converters.prove.read_formulas import read_formulas
-from onnxreg.converters.prove.sizes import SLICE
+from onnxreg.converters.prove.shapes import SLICE
 
 SIZES = [(1, 1), (1, 5), (2, 3), (4, 2), (3, 7)]
 VECTORS = (
