@@ -1,8 +1,4 @@
-"""The place of each tensor in a model file: ONNX, external data, ORT format, safetensors.
-
-The offsets of initializers are read from the wire format, since onnx's own parser gives none. Source:
-onnx.proto3 (field numbers) and the Protocol Buffers encoding.
-"""
+"""The place of each tensor in a model file: ONNX, external data, ORT format, safetensors."""
 
 import json
 import mmap
@@ -15,13 +11,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
 from onnxreg.schema.core.canonical import Count, convert
-from onnxreg.schema.core.errors import InputError
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
-_DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 1, 2, 8, 9, 13, 14
-_EXTERNAL = 1
-
+from onnxreg.schema.core.errors import RegError
 
 MIN_TENSOR_BYTES = 256
 """Smaller tensors are treated as the text around them."""
@@ -62,84 +52,29 @@ class TensorExtent:
         return (self.dtype, self.dims, self.length)
 
 
-def _onnx(path: str, data: Any) -> Iterator[tuple[str, TensorExtent]]:
+def _onnx(path: str, file: Path, data: Any) -> Iterator[tuple[str, TensorExtent]]:
     """The initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
 
-    ValueError if the bytes are not protobuf.
+    onnx gives no offsets: the bytes are searched for, in the order of the file. An external tensor need not state its
+    length.
     """
-    for number, _, start, stop in _fields(data, 0, len(data)):
-        for inner, _, first, last in _fields(data, start, stop) if number == _MODEL_GRAPH else ():
-            if inner == _GRAPH_INITIALIZER:
-                yield from _initializer(path, data, first, last)
+    from onnxreg.converters.onnx.onnx_graph import load_onnx
 
-
-def _initializer(path: str, data: Any, start: int, stop: int) -> Iterator[tuple[str, TensorExtent]]:
-    """One `TensorProto`; none if its data is in typed fields. An external tensor need not state its length."""
-    name, element, dims, raw, is_external = "", None, list[int](), None, False
-    entries: dict[str, str] = {}
-    for number, value, first, last in _fields(data, start, stop):
-        if number == _NAME:
-            name = bytes(data[first:last]).decode()
-        elif number == _DATA_TYPE:
-            element = ELEMENTS.get(value)
-        elif number == _DIMS:
-            dims += [value] if last == first else _packed(data, first, last)
-        elif number == _RAW_DATA:
-            raw = (first, last - first)
-        elif number == _DATA_LOCATION:
-            is_external = value == _EXTERNAL
-        elif number == _EXTERNAL_DATA:
-            pair = {key: bytes(data[at:end]).decode() for key, _, at, end in _fields(data, first, last)}
-            entries[pair.get(1, "")] = pair.get(2, "")
-    dtype = element.name if element else "unknown"
-    if is_external:
-        bits = element.bits if element else 0
-        offset, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
-        location = str(PurePosixPath(path).parent / entries.get("location", ""))
-        yield location, TensorExtent(name, dtype, tuple(dims), offset, length or (prod(dims) * bits + 7) // 8)
-    elif raw is not None:
-        yield path, TensorExtent(name, dtype, tuple(dims), *raw)
-
-
-def _packed(data: Any, start: int, stop: int) -> list[int]:
-    values = []
-    while start < stop:
-        value, start = _varint(data, start, stop)
-        values.append(value)
-    return values
-
-
-def _fields(data: Any, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Each field of a message: its number, its value if it is a number, and first and last offset of its bytes."""
-    while at < stop:
-        key, at = _varint(data, at, stop)
-        kind, value, end = key & 7, 0, at
-        if kind == _VARINT:
-            value, at = _varint(data, at, stop)
-            end = at
-        elif kind == _BYTES:
-            size, at = _varint(data, at, stop)
-            end = at + size
-        elif kind in (_FIXED64, _FIXED32):
-            end = at + (8 if kind == _FIXED64 else 4)
-        else:
-            raise ValueError(f"a field has the unknown wire type {kind}")
-        if end > stop:
-            raise ValueError("a field goes on after its message")
-        yield key >> 3, value, at, end
-        at = end
-
-
-def _varint(data: Any, at: int, stop: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < stop and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number is cut short")
+    at = 0
+    for tensor in load_onnx(file).graph.initializer:
+        element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+        dtype = element.name if element else "unknown"
+        if tensor.data_location == tensor.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            offset, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
+            location = str(PurePosixPath(path).parent / entries.get("location", ""))
+            length = length or (prod(dims) * (element.bits if element else 0) + 7) // 8
+            yield location, TensorExtent(tensor.name, dtype, dims, offset, length)
+        elif len(raw := tensor.raw_data) >= MIN_TENSOR_BYTES:
+            start = data.find(raw[:MIN_TENSOR_BYTES], at)
+            if start >= 0 and data[start : start + len(raw)] == raw:
+                at = start + len(raw)
+                yield path, TensorExtent(tensor.name, dtype, dims, start, len(raw))
 
 
 @contextmanager
@@ -165,7 +100,7 @@ def read_extents(files: dict[str, Path]) -> dict[str, list[TensorExtent]]:
             for target, extent in _extents(path, file):
                 if target in extents:
                     extents[target].append(extent)
-        except (InputError, ValueError, KeyError, TypeError, ImportError, RecursionError):
+        except (RegError, ValueError, KeyError, TypeError, ImportError, RecursionError):
             extents[path] = []
     return {path: _disjoint(items, files[path].stat().st_size) for path, items in extents.items()}
 
@@ -175,7 +110,7 @@ def _extents(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     suffix = PurePosixPath(path).suffix
     if suffix == ".onnx":
         with map_file(file) as data:
-            yield from _onnx(path, data)
+            yield from _onnx(path, file, data)
     elif suffix in (".ort", ".safetensors"):
         yield from ((path, extent) for extent in (_ort if suffix == ".ort" else _safetensors)(file))
 
