@@ -216,7 +216,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         at = int(errors.argmax()) if errors.size else 0
         most = float(errors.reshape(-1)[at]) if errors.size else 0.0
         if most > worst.steps:
-            index = tuple(int(place) for place in np.unravel_index(at + start * row, dims))
+            index = tuple(int(part) for part in np.unravel_index(at + start * row, dims))
             worst = Largest(most, name, index[::-1] if child.is_padded else index)
         if most <= HALF_STEP:
             continue
@@ -248,7 +248,7 @@ symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/12
 symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
 """
 SCALE_RULES = tuple(_NAMES.split())
-"""How quantizers choose scales and zero points; docs/prove.md says who uses which."""
+"""The ways in which quantizers choose scales and zero points; docs/prove.md says who uses which."""
 
 
 def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
