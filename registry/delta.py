@@ -1,6 +1,6 @@
 """Files by deltas: a blob that arrives as its difference from a blob that is here (docs/delta.md).
 
-If there is any doubt, the whole file is fetched (`transfer.blobs`). Which deltas a version offers is in
+If there is any doubt, the whole file is fetched (`transfer.exchange`). Which deltas a version offers is in
 `registry/log/delta_log.py`, the format is `onnxreg.schema.delta`, making is `onnxreg.converters.delta`.
 """
 

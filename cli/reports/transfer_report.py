@@ -10,8 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.registry.transfer.blobs import Arrival
-    from onnxreg.registry.transfer.exchange import TransferResult
+    from onnxreg.registry.transfer.exchange import Arrival, TransferResult
 
 
 class Stopwatch:

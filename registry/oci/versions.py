@@ -31,7 +31,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.transfer.blobs import BlobMover
+from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core import canonical
@@ -140,9 +140,17 @@ def _send(
     """Send the blobs that the repository lacks, several at a time, the large ones first, and count them in `result`."""
 
     def send(blob: _Blob) -> None:
-        with progress.file(blob.path, blob.size) as advance:
+        sent = 0
+
+        def advance(count: int) -> None:
+            nonlocal sent
+            sent += count
+            show(count)
+
+        with progress.file(blob.path, blob.size) as show:
 
             def body() -> BinaryIO:
+                advance(-sent)  # a broken upload begins again
                 stream = BytesIO(blob.data) if blob.data is not None else reader.open_blob(blob.digest)
                 return metered(stream, advance, f"reading {blob.path}", blob.size)
 

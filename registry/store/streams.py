@@ -11,7 +11,7 @@ from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.parallel import check_stop
 from onnxreg.schema.core.digest import PIECE_BYTES, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
-from onnxreg.schema.core.progress import Advance
+from onnxreg.schema.core.progress import Advance, Progress
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -165,3 +165,14 @@ class HashingReader(io.RawIOBase):
         self._hasher.update(memoryview(buffer)[:count])
         self.size += count
         return count
+
+
+def copy_verified(
+    stream: BinaryIO, sink: Sink, digest: Digest, size: int, label: str, progress: Progress
+) -> None:
+    """Copy a stream into a sink, and close it. IntegrityError if it has another digest or size; `label` names it."""
+    with progress.file(label, size) as advance, metered(stream, advance, f"reading {label}", size) as source:
+        actual, count = pump(source, sink)
+    check(actual, digest, f"{label} (blob {digest})")
+    if count != size:
+        raise IntegrityError(f"{label} has {count} bytes, its manifest or log says {size}")

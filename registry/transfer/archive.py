@@ -26,9 +26,8 @@ from onnxreg.registry.store.archive_reader import (
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import Carried, RegistryReader
 from onnxreg.registry.store.staging import staging
-from onnxreg.registry.store.streams import Sink
+from onnxreg.registry.store.streams import Sink, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.blobs import copy_verified
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -1,23 +1,26 @@
 """One exchange: versions of a model go from a source to a destination, with their events, in one swap.
 
-Push, pull and mirror are calls of `exchange`. Blobs move first, in parallel and verified while they stream, then
-the documents, then the index file is swapped. Nothing is visible at the destination before everything arrived.
+Push, pull and mirror are calls of `exchange`. Blobs move first, several at a time, verified while they stream, by deltas if
+possible, then the documents, then the index file is swapped. Nothing is visible at the destination before everything
+arrived.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from onnxreg.registry.log.commit import commit, load_own
-from onnxreg.registry.log.contents import ArtifactPaths, files
+from onnxreg.registry.log.contents import ArtifactPaths, Reference, files
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import BlobReader, RegistryReader, RegistryStore
-from onnxreg.registry.transfer.blobs import Arrival, BlobMover
+from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.streams import metered
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.merge import ExchangeRequest, Merge, check_versions, merge
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,
@@ -30,6 +33,106 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Tag, Yank
+
+if TYPE_CHECKING:
+    from onnxreg.registry.delta import DeltaPlan
+    from onnxreg.schema.delta.delta_format import Delta
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The arrival of a file: its bytes, those that moved, the version from whose file a delta made it, and why so."""
+
+    path: str
+    digest: Digest
+    size: int
+    moved: int
+    since: Version | None = None
+    reason: str = ""
+    is_doubt: bool = False
+    """True if a delta was there, and could not be used or gave wrong bytes."""
+
+
+@dataclass
+class BlobMover:
+    """Moves blobs, several at a time, the large ones first.
+
+    Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
+    """
+
+    source: BlobReader
+    progress: Progress
+    deltas: "DeltaPlan | None" = None
+    arrivals: list[Arrival] = field(default_factory=list)
+    """The arrival of each blob so far."""
+
+    def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
+        """Stream blobs into a push. The first failure stops the rest."""
+        files = sorted(moving.values(), key=lambda file: (-(file.size or 0), file.digest))
+        self.progress.plan(len(files), sum(file.size or 0 for file in files))
+        self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
+
+    def _fetch(self, push: Push, file: Reference) -> Arrival:
+        """Fetch a blob by a delta, or else whole."""
+        digest, size, source = file.digest, file.size or 0, self.source
+        arrived_bytes = position = 0
+
+        def receive(count: int) -> None:
+            nonlocal arrived_bytes
+            arrived_bytes += count
+
+        def advance(count: int) -> None:
+            nonlocal position
+            position += count
+            show(count)
+
+        def receive_and_advance(count: int) -> None:
+            receive(count)
+            advance(count)
+
+        def open_whole(start: int) -> BinaryIO:
+            advance(start - position)
+            stream = source.open_blob(digest, start)
+            return metered(
+                stream, receive_and_advance, f"reading blob {digest} from {source.url}", size - start
+            )
+
+        def open_made(start: int) -> BinaryIO:
+            from onnxreg.registry import delta
+
+            advance(start - position)
+            new = Descriptor(digest, size)
+            stream = delta.open_made(new, cast("Delta", delta_file), open_delta, push.local_file, start)
+            return metered(stream, advance, f"making blob {digest}", size - start)
+
+        def open_delta() -> BinaryIO:
+            made_by = cast("Delta", delta_file)
+            stream = source.open_blob(made_by.digest)
+            return metered(stream, receive, f"reading blob {made_by.digest} from {source.url}", made_by.size)
+
+        def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
+            count = push.fetch(digest, size, open_at, path)
+            if count != size:
+                raise IntegrityError(f"blob {digest} has {count} bytes, its manifest says {size}")
+
+        with self.progress.file(file.path, file.size) as show:
+            delta_file, reason, is_doubt = None, "", False
+            if (plan := self.deltas) is not None:
+                delta_file, reason, is_doubt = plan.chosen.get(digest), plan.reason, plan.is_doubt
+            if delta_file is not None:
+                try:
+                    store(open_made)
+                    reason = f"{delta_file.size / size:.1%} of the file"
+                    return Arrival(file.path, digest, size, arrived_bytes, delta_file.since, reason)
+                except IntegrityError as error:
+                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
+            path = source.blob_path(digest) if isinstance(source, DirectoryRegistry) else None
+            try:
+                store(open_whole, path)
+            except IntegrityError:
+                store(open_whole, path)
+            return Arrival(file.path, digest, size, arrived_bytes, None, reason, is_doubt)
+
 
 ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
 """Error families, the worst first."""

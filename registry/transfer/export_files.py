@@ -31,9 +31,9 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.staging import staging, temporary
+from onnxreg.registry.store.streams import copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.transfer.blobs import copy_verified
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
@@ -243,9 +243,8 @@ def unpacked(
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
-    with temporary() as scratch:
-        root = scratch / "files"
-        materialize(reader, download_files(manifest, artifact), data, root, progress)
+    with temporary() as root:
+        fill(reader, download_files(manifest, artifact), root, progress)
         yield UnpackedArtifact(root, manifest, artifact)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from onnxreg.registry.oci import client as oci_client
 from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget, fallback_tag
 from onnxreg.registry.oci.versions import STATEMENTS, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
+from onnxreg.registry.store import requests
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.core.progress import Advance, Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
@@ -199,6 +202,38 @@ def test_a_broken_upload_address_is_an_error_of_the_remote(
     server.hook = answer
     with pytest.raises(RemoteError):
         send(registry, server)
+
+
+def test_an_upload_that_is_repeated_is_counted_once(
+    registry: Registry, make_draft: MakeDraft, server: Oci, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MAX_WAIT_SECONDS", 0.01)
+    registry.add(make_draft(), "1.0.0")
+    failed: list[str] = []
+
+    def busy(handler: Handler) -> bool:
+        if handler.command != "PUT" or "/uploads/" not in handler.path or failed:
+            return False
+        failed.append(handler.path)
+        handler.reply(503)
+        return True
+
+    class Counted(Progress):
+        planned = moved = 0
+
+        def plan(self, files: int, size: int) -> None:
+            self.planned += size
+
+        @contextmanager
+        def file(self, path: str, size: int | None) -> Iterator[Advance]:
+            yield self.advance
+
+        def advance(self, count: int) -> None:
+            self.moved += count
+
+    server.hook, counted = busy, Counted()
+    publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(server.url("acme/pii")), counted)
+    assert failed and counted.moved == counted.planned
 
 
 def challenged(server: Oci, realm: str, token: Callable[[Handler], None]) -> None:

@@ -16,8 +16,7 @@ import pytest
 from support.servers.docker_registry import docker_registry
 
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.client import OciClient, OciTarget
-from onnxreg.registry.oci.login import Credential, find_credential
+from onnxreg.registry.oci.client import Credential, OciClient, OciTarget, find_credential
 from onnxreg.registry.oci.versions import fetch_version, publish
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError

@@ -203,7 +203,7 @@ def determined(seed: str) -> Iterator[None]:
         patch("time.sleep", lambda seconds: None),
         patch("onnxreg.registry.support.actor.datetime", Clock),
         patch(
-            "onnxreg.registry.transfer.blobs.run_parallel",
+            "onnxreg.registry.transfer.exchange.run_parallel",
             lambda work, items: [work(item) for item in items],
         ),
     ):
