@@ -63,9 +63,7 @@ class BucketUrl:
         if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
             raise InputError(f"no bucket can be called {parts.netloc!r}", form)
         prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
-        is_odd = (
-            parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ())
-        )
+        is_odd = parts.fragment or "//" in parts.path or {".", ".."} & {*prefix.split("/")}
         if is_odd or len(prefix.encode()) > MAX_PREFIX_BYTES:
             raise InputError(f"not a prefix of a registry in a bucket, or too long: {prefix[:80]!r}", form)
         allowed = SCHEMES[parts.scheme]
@@ -90,24 +88,16 @@ class BucketUrl:
         """The setting of obstore for the server's address."""
         return "base_url" if self.scheme == "gs" else "endpoint"
 
-    def option(self, name: str) -> str:
-        """The value of an option; empty if the URL does not have it."""
-        return dict(self.options).get(name, "")
-
-    def flag(self, name: str) -> bool:
-        return self.option(name) == "yes"
-
     def settings(self) -> dict[str, Any]:
         """Return the settings of obstore's client. InputError, HostError or RemoteError for those that cannot work."""
-        is_signed = not self.flag("anonymous")
+        options = dict(self.options)
         if self.scheme == "s3":
-            options = dict(self.options)
-            settings = aws_settings(self.url, self.bucket, options, self.flag("path_style"), is_signed)
+            settings = aws_settings(self.url, self.bucket, options)
         else:
-            named = {"account_name": self.option("account"), self.endpoint_setting: self.option("endpoint")}
+            named = {"account_name": options.get("account"), self.endpoint_setting: options.get("endpoint")}
             settings = {name: value for name, value in named.items() if value}
         endpoint = settings.get(self.endpoint_setting) or SERVERS[self.scheme]
-        if not is_signed:
+        if options.get("anonymous") == "yes":
             settings["skip_signature"] = True
         settings.setdefault("client_options", {})["allow_http"] = endpoint.startswith("http:")
         return settings
@@ -137,12 +127,8 @@ CREDENTIALS_TIME = timedelta(minutes=5)
 PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
-def aws_settings(
-    url: str, bucket: str, options: Mapping[str, str], is_path: bool = False, is_signed: bool = True
-) -> dict[str, Any]:
+def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of `obstore.store.S3Store` for a URL and its options.
-
-    `is_path`: addresses have the bucket's name in the path; they do so too if the server or its configuration wants it.
 
     InputError for a configuration that can never work, RemoteError if there are no credentials.
     """
@@ -154,29 +140,30 @@ def aws_settings(
     with _errors(url, options):
         session = sessions.Session(profile=options.get("profile"))
         profile: dict[str, Any] = session.get_scoped_config()
-        region = (
-            options.get("region") or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-        )
-        region = region or "us-east-1"
+        region = options.get("region") or os.environ.get("AWS_REGION")
+        region = region or session.get_config_variable("region") or "us-east-1"
         provider = configprovider.ConfiguredEndpointProvider(session.full_config, profile, "s3")
         endpoint = options.get("endpoint") or provider.provide()
         endpoint = endpoint or f"https://s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
         certificates = session.get_config_variable("ca_bundle")
     check_endpoint(endpoint, "AWS_ENDPOINT_URL")
-    is_path = is_path or dict(profile.get("s3") or {}).get("addressing_style") == "path"
-    is_path = is_path or "." in bucket or _is_address(urlsplit(endpoint).hostname or "")
-    if not is_path:
+    has_path_style = options.get("path_style") == "yes" or "." in bucket
+    has_path_style |= dict(profile.get("s3") or {}).get("addressing_style") == "path"
+    with suppress(ValueError):  # an address of a machine cannot have the bucket's name before it
+        host = urlsplit(endpoint).hostname
+        has_path_style |= host == "localhost" or bool(ip_address(host or ""))
+    if not has_path_style:
         endpoint = endpoint.replace("://", f"://{bucket}.", 1)
     arguments: dict[str, Any] = {
         "endpoint": endpoint,
         "region": region,
-        "virtual_hosted_style_request": not is_path,
+        "virtual_hosted_style_request": not has_path_style,
         "checksum_algorithm": "SHA256",
         "disable_bulk_delete": True,
     }
     if certificates:
         arguments["client_options"] = {"root_certificate": _certificates(Path(certificates))}
-    if is_signed:
+    if options.get("anonymous") != "yes":
         arguments["credential_provider"] = Credentials(url, options, session)
     return arguments
 
@@ -188,15 +175,6 @@ def check_endpoint(endpoint: str, source: str) -> None:
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return
     raise InputError(f"{source} is {endpoint[:60]!r}", "write https://HOST:PORT there")
-
-
-def _is_address(host: str) -> bool:
-    """True for a server whose name cannot have the bucket's name before it."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
 
 
 def _certificates(path: Path) -> bytes:

@@ -141,9 +141,12 @@ class FileStore(ObjectStore):
             ) from error
 
 
-def check_url(url: str) -> bool:
-    """True if the URL promises a single writer. InputError if no driver reads it, or it has a password or unknown option."""
-    parts = urlsplit(url)
+def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
+    """The registry at the URL of a file system; `create` makes one if there is nothing.
+
+    InputError if no driver reads the URL, or it has a password or unknown option.
+    """
+    parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)
         raise InputError(f"no backend for {parts.scheme}:", f"name a path or a URL of one of {schemes}")
@@ -152,24 +155,17 @@ def check_url(url: str) -> bool:
             "the URL holds a password, which would be written to disk and shown", "use a key file"
         )
     if parts.query not in ("", f"{OPTION}=yes"):
-        raise InputError(f"{url.partition('?')[0]} has an unknown option", f"the only one is {OPTION}=yes")
-    return bool(parts.query)
-
-
-def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """The registry at the URL of a file system; `create` makes one if there is nothing."""
-    single_writer = check_url(url)
-    address, scheme = url.partition("?")[0], urlsplit(url).scheme
+        raise InputError(f"{address} has an unknown option", f"the only one is {OPTION}=yes")
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError:
-        raise missing_extra("fsspec", "fsspec", f"a registry at {scheme}://") from None
+        raise missing_extra("fsspec", "fsspec", f"a registry at {parts.scheme}://") from None
     try:
         files, root = url_to_fs(address, use_listings_cache=False)
     except ImportError as error:
-        raise HostError(f"{scheme}:// needs a driver that is not installed", str(error)) from None
+        raise HostError(f"{parts.scheme}:// needs a driver that is not installed", str(error)) from None
     except Exception as error:
         raise RemoteError(
             f"{address} cannot be opened: {error}", "check the URL, your credentials"
         ) from error
-    return open_registry(FileStore(files, root, address, single_writer), create, mirror_of)
+    return open_registry(FileStore(files, root, address, bool(parts.query)), create, mirror_of)

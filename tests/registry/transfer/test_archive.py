@@ -315,14 +315,15 @@ KILLED = """
 import sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.transfer import archive, blobs
+from onnxreg.registry.store import streams
+from onnxreg.registry.transfer import archive
 
 def slow(*arguments):
     print("writing", flush=True)
     import time
     time.sleep(60)
 
-blobs.check = slow
+streams.check = slow
 registry = Registry(sys.argv[1])
 archive.create_archive(registry.store, archive.choose(registry.store, ["tiny"]), Path(sys.argv[2]))
 """
