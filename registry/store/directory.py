@@ -326,9 +326,9 @@ class DirectoryPush(StagedBlobs, Push):
     def keep_fetched(self) -> None:
         """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
         with self._lock:
-            arrivals = self._fetched & self._staged.keys()
-            paths = {digest: self._staged.pop(digest) for digest in arrivals}
-        self._give_names({usable_key(digest, self.condemned): path for digest, path in paths.items()})
+            arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
+            self._staged = {}
+        self._give_names({usable_key(digest, self.condemned): path for digest, path in arrived.items()})
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""

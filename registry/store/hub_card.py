@@ -185,7 +185,6 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def _read_blob(at: CommitSnapshot, digest: Digest, staged: Mapping[Digest, Path], url: str) -> bytes:
-    """A small blob: staged, or in the repository."""
     if digest in staged:
         return staged[digest].read_bytes()
     data = next(filter(None, (at.read(key.path) for key in keys_of(digest))), None)
@@ -196,7 +195,6 @@ def _read_blob(at: CommitSnapshot, digest: Digest, staged: Mapping[Digest, Path]
 
 
 def _second_path(at: CommitSnapshot, file: LayoutFile, staged: Mapping[Digest, Path], url: str) -> Operation:
-    """A second path of a blob; its bytes are not sent again."""
     if file.digest in staged:
         return addition(file.path, file.digest, staged[file.digest])
     present = at.blobs(key.path for key in keys_of(file.digest))
@@ -224,10 +222,8 @@ def _card_change(
     lines = [begin, *_section(state, url, description), *(["", *loading] if loading else []), end]
     block = "\n".join(lines)
     section = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if section.search(text):
-        card = section.sub(lambda _: block, text, count=1)
-    else:
-        card = f"{text.rstrip()}\n\n{block}\n"
+    card, count = section.subn(lambda _: block, text, count=1)
+    card = card if count else f"{text.rstrip()}\n\n{block}\n"
     if metadata or written:
         card = described(card, metadata or {}, written or {})
     return [CommitOperationAdd(CARD, card.encode())] if card.encode() != data else []
@@ -255,7 +251,6 @@ def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]
 
 
 def _section(state: State, url: str, description: str | None) -> Iterator[str]:
-    """The versions that have a summary in the state line, one row for each artifact."""
     listed_versions = [
         version
         for version in sorted(state.summaries, key=lambda version: version.precedence, reverse=True)

@@ -87,11 +87,8 @@ def parse_url(url: str) -> HfUri:
     """hf://[models/ | datasets/]ORG/NAME[@REVISION], a branch (for reading: any revision); InputError for anything else."""
     try:
         uri = parse_hf_uri(url)
-        if (
-            uri.type not in ("model", "dataset")
-            or uri.path_in_repo
-            or not url.startswith(constants.HF_PROTOCOL)
-        ):
+        is_repository = uri.type in ("model", "dataset") and not uri.path_in_repo
+        if not is_repository or not url.startswith(constants.HF_PROTOCOL):
             raise HfUriError(url, "A registry fills a repository for models or datasets.")
     except HfUriError as error:
         raise InputError(
@@ -102,17 +99,13 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """A file of a commit, or a folder: then it has no size.
-
-    The token is the SHA-256 of a file in LFS, else the git object id. TypeError if the Hub's answer is malformed.
-    """
+    """A file of a commit, or a folder, which has no size. TypeError if the Hub's answer is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
         file = TreeFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
-    for value, kind in zip(file, (str, int | None, str), strict=True):
-        if not isinstance(value, kind):
-            raise TypeError(f"{value!r} is not {kind}")
+    if not all(map(isinstance, file, (str, int | None, str))):
+        raise TypeError(f"{file} is malformed")
     return file
 
 
@@ -161,10 +154,10 @@ class HubClient:
 
     def head(self) -> str:
         """The newest commit."""
-        newest = partial(self.api.repo_info, **self._repo, revision=self._revision)
-        info = self._ask("looking for the newest commit", newest)
+        operation = "looking for the newest commit"
+        info = self._ask(operation, partial(self.api.repo_info, **self._repo, revision=self._revision))
         if not _COMMIT.fullmatch(str(info.sha)):
-            raise self._no_answer("looking for the newest commit")
+            raise self._no_answer(operation)
         return str(info.sha)
 
     def read(
@@ -391,14 +384,11 @@ class CommitSnapshot:
     def entries(self, paths: Iterable[str]) -> dict[str, TreeFile]:
         """Return those of these files and folders that exist."""
         requested = list(paths)
-        if any(path not in self._entries for path in requested):
-            paths_to_ask = dict.fromkeys(
-                path for path in (*requested, *PREFETCHED_PATHS) if path not in self._entries
-            )
-            received = {entry.path: entry for entry in self._hub.entries(self.revision, list(paths_to_ask))}
-            self._entries |= {path: received.get(path) for path in paths_to_ask}
-        pairs = ((path, self._entries[path]) for path in requested)
-        return {path: entry for path, entry in pairs if entry is not None}
+        if not self._entries.keys() >= set(requested):
+            unknown = sorted({*requested, *PREFETCHED_PATHS} - self._entries.keys())
+            received = {entry.path: entry for entry in self._hub.entries(self.revision, unknown)}
+            self._entries |= {path: received.get(path) for path in unknown}
+        return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
         """Return those of these keys that hold a blob; for LFS the Hub's digest must be the right one."""

@@ -143,15 +143,12 @@ def read_identity(data: bytes, url: str) -> dict[str, Any]:
             f"registry.json of {url} is damaged",
             "restore it from a backup, or copy a mirror's and write false for its `mirror`",
         ) from None
-    are_integers = isinstance(reader, int) and isinstance(writer, int)
-    has_id = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
-    if layout != "onnxreg" or not are_integers or not has_id:
+    are_valid = isinstance(reader, int) and isinstance(writer, int) and isinstance(identity, str)
+    if layout != "onnxreg" or not are_valid or REGISTRY_ID.fullmatch(identity) is None:
         raise IntegrityError(f"registry.json of {url} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
-        raise HostError(
-            f"{url} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
-            UPGRADE,
-        )
+        message = f"{url} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}"
+        raise HostError(message, UPGRADE)
     return value
 
 

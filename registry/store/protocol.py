@@ -9,7 +9,6 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -362,6 +361,7 @@ class RegistryStore(RegistryReader):
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store = store
         self._known_id = known_id
+        self._identity: dict[str, Any] | None = None
 
     @property
     def url(self) -> str:
@@ -375,9 +375,11 @@ class RegistryStore(RegistryReader):
     def is_mirror(self) -> bool:
         return self.identity.get("mirror") is True
 
-    @cached_property
+    @property
     def identity(self) -> dict[str, Any]:
         """The content of `registry.json`, read once. NotFoundError if there is no registry."""
+        if self._identity is not None:  # cached_property would hold a lock of all registries meanwhile
+            return self._identity
         stored = self.store.get("registry.json")
         if stored is None:
             hint = "check the path or URL; `reg add`, `reg export`, `reg pull` and a push make a new one"
@@ -387,6 +389,7 @@ class RegistryStore(RegistryReader):
         identity = read_identity(stored[0], self.url)
         if self._known_id not in (None, identity["id"]):
             raise other_registry(self.url, identity["id"], str(self._known_id))
+        self._identity = identity
         return identity
 
     def check_exists(self) -> None:
@@ -507,7 +510,7 @@ def open_registry(
 def memory_remote(
     registry_id: str | None = None, url: str = "memory:", mirror: bool = False
 ) -> RegistryStore:
-    """A fresh registry in memory, which may be a mirror of that with this id."""
+    """A fresh registry in memory; see `create_registry`."""
     return create_registry(MemoryStore(url), registry_id, mirror)
 
 

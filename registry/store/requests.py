@@ -404,5 +404,5 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts: SplitResult = urlsplit(url)
+    parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)

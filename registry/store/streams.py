@@ -68,12 +68,12 @@ def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descripto
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
     """The descriptors of files below a directory."""
 
-    def one(path: str) -> Descriptor:
+    descriptors = {}
+    for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
         with (root / path).open("rb") as source:
-            return describe(*pump(source, None, hasher=hasher), hasher)
-
-    return {path: one(path) for path in paths}
+            descriptors[path] = describe(*pump(source, None, hasher=hasher), hasher)
+    return descriptors
 
 
 def pump(

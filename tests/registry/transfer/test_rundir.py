@@ -6,15 +6,9 @@ from onnxreg.registry.transfer.export_files import folder_in, prefix_in
 
 
 def test_only_a_directory_with_checkpoints_is_one(tmp_path: Path) -> None:
-    assert folder_in(tmp_path) == tmp_path
+    assert folder_in(tmp_path) == tmp_path and prefix_in(tmp_path) == ""
     (tmp_path / "checkpoints").mkdir()
-    assert folder_in(tmp_path) == tmp_path / "exports"
-    assert prefix_in(folder_in(tmp_path)) == "exports/"
-    assert folder_in(folder_in(tmp_path)) == tmp_path / "exports"
-    assert prefix_in(tmp_path) == ""
-
-
-def test_an_earlier_export_with_checkpoints_of_its_own_is_none(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
+    assert folder_in(tmp_path) == folder_in(tmp_path / "exports") == tmp_path / "exports"
+    assert prefix_in(tmp_path / "exports") == "exports/"
     (tmp_path / "openmed-onnx.json").write_text("{}")
-    assert folder_in(tmp_path) == tmp_path
+    assert folder_in(tmp_path) == tmp_path, "an earlier export with checkpoints of its own"
