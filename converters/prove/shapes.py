@@ -5,6 +5,7 @@ do. A size of which nothing follows is a fresh symbol.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
@@ -20,6 +21,9 @@ Size = Any
 MAX_OPERATIONS = 200
 """Operations of an expression: sizes of real graphs have a few."""
 MAX_FACTOR, MAX_POWER, MAX_CHOICES = 2**63, 64, 4
+MAX_SPENT = 50_000
+"""Operations of all expressions of a proof: exports of encoders need some hundreds."""
+SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 """The size of a slice of a size, between a start and an end."""
 
@@ -35,9 +39,12 @@ def fresh() -> Size:
 
 
 def simple(size: Any) -> Size:
-    """The one form of an expression. OverflowError for one that is larger than those of real graphs."""
+    """The one form of an expression. OverflowError for one that is larger than those of real graphs, or one too many."""
     if isinstance(size, int):
         return size
+    SPENT.set(SPENT.get() + size.count_ops() + 1)
+    if SPENT.get() > MAX_SPENT:
+        raise OverflowError("the sizes of a graph are too many")
     is_long = size.count_ops() > MAX_OPERATIONS or any(one.exp > MAX_POWER for one in size.atoms(sympy.Pow))
     if is_long or any(abs(number) >= MAX_FACTOR for number in size.atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
@@ -128,6 +135,7 @@ class Shapes:
     """Infers shapes and values, each once, from operands upwards. `inputs` has the shapes of the graph's inputs."""
 
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
+        SPENT.set(0)
         self._inputs = inputs
         self._inferred: dict[Formula, Inference] = {}
         self._computed = 0

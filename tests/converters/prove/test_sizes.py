@@ -200,3 +200,15 @@ def test_what_optimizers_make_of_an_export_is_proven(name: str, tmp_path: Path) 
     for child in children:
         report = verdict_of(parent, child)
         assert (report.verdict, report.reasons) == ("proven", ()), child.name
+
+
+def test_many_long_sizes_cost_no_more(tmp_path: Path) -> None:
+    """A budget for all of them: beyond it a size is unknown."""
+    names = range(40)
+    body = "".join(f" s{at} = Shape (z{at})" for at in names) + " t0 = Add (s0, s1)"
+    body += "".join(f" t{at} = Add (t{at - 1}, s{at + 1})" for at in range(1, 39))
+    body += " u0 = Identity (t38)" + "".join(f" u{at} = Add (u{at - 1}, one)" for at in range(1, 20_000))
+    inputs = ", ".join(f"float[n{at}] z{at}" for at in names)
+    model = build(f"{body} y = Add (u19999, one)", head=f"({inputs}) => (int64[1] y)")
+    with no_quadratic_time():
+        assert verdict(tmp_path, model, model) == "proven"
