@@ -46,7 +46,6 @@ class FormulaGraph:
     inputs: tuple[TensorSpec, ...]
     outputs: Mapping[str, Formula]
     specs: Mapping[str, TensorSpec]
-    tensors: int
     unread_tensors: int
     unread_nodes: int
     rewriter: Rewriter
@@ -79,7 +78,6 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
         inputs,
         {spec.name: value for spec, value in zip(outputs, values, strict=True)},
         {spec.name: spec for spec in outputs},
-        len(graph.initializers),
         sum(value not in reader.read for value in graph.initializers.values()),
         len(graph) - len(reader.needed),
         reader.rewriter,
