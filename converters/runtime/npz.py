@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError, unreadable
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 Arrays = dict[str, Any]
@@ -28,16 +28,12 @@ def read_arrays(path: Path, label: str | None = None) -> Arrays:
             members = np.load(file, allow_pickle=False)
             return {name: _array(members[name]) for name in members.files}
     except MemoryError as error:
-        raise InputError(
-            f"{label} says that it holds more than there is memory for", "make it again"
-        ) from error
+        raise InputError(f"{label} says that it holds more than there is memory for") from error
     except InputError:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno:
-            raise HostError(
-                f"{label} cannot be read: {error.strerror}", "check its permissions and the disk"
-            ) from error
+            raise unreadable(label, error) from error
         raise InputError(f"{label} is not an .npz file of plain arrays", "a pickle is never read") from error
 
 
@@ -49,8 +45,7 @@ def _array(member: Any) -> Any:
 
 
 def read_rows(path: Path) -> Arrays:
-    """The same, of arrays whose first axis counts rows, which are equally many; InputError if they are
-    not."""
+    """The same, of arrays with equally many rows along the first axis; InputError if they are not."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.source.scrub import scrub
-from onnxreg.schema.core.errors import ConversionError, RegError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type as ONNX Runtime says it, and its number in `onnx.TensorProto.DataType`."""
-
-
 SILENT, DEFAULT_SEVERITY = 4, 2
 """Severities of ONNX Runtime's log: fatal errors alone, whose exceptions say the same, and its own default."""
 
@@ -64,24 +62,21 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         name: what errors call it; the file's own name if absent.
     """
 
-    def start(exact: bool) -> Any:
-        options = session_options(prepacking=prepacking, exact=exact)
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.use_deterministic_compute = True
+    choices = [session_options(prepacking=prepacking, exact=exact) for exact in (True, False)]
+
+    def start(options: Any) -> Any:
         import onnxruntime as ort
 
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.use_deterministic_compute = True
         model = source if isinstance(source, bytes) else str(source)
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     try:
         try:
-            return start(exact=True)
-        except RegError:
-            raise
+            return start(choices[0])
         except Exception:  # noqa: BLE001 - 1.31 has no exact 8-bit kernel for a weight that two nodes share
-            return start(exact=False)
-    except RegError:
-        raise
+            return start(choices[1])
     except Exception as error:
         label = name or (source.name if isinstance(source, Path) else "the model")
         file = source if isinstance(source, Path) else None
