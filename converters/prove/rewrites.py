@@ -186,9 +186,7 @@ def float_target(_: Rewriter, formula: Formula) -> Formula | None:
     """A cast to a floating-point type gives the same number in each, rounded."""
     if not formula.is_float or formula.attribute("to") == "float":
         return None
-    return Formula(
-        "Cast", formula.operands, (("to", "float"),), 0, formula.element, formula.node, formula.epoch
-    )
+    return replace(formula, attributes=(("to", "float"),))
 
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
@@ -297,8 +295,7 @@ def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
     condition, one, other = (*formula.operands, None, None, None)[:3]
     if condition is None or not condition.is_op("Not"):
         return None
-    operands = (condition.operands[0], other, one)
-    return Formula("Where", operands, (), 0, formula.element, formula.node, formula.epoch)
+    return replace(formula, operands=(condition.operands[0], other, one))
 
 
 @rule("gelu", "Mul")

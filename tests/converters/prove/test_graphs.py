@@ -125,18 +125,9 @@ def test_other_versions_of_an_operator_are_told_apart(tmp_path: Path) -> None:
 def test_coarse_scales_are_not_proven(tmp_path: Path) -> None:
     """Every weight is within half a step of a scale that is large enough."""
     parent = build("y = MatMul (x, w)", weight("w", 8, 8))
-    tensors = [
-        onnx.numpy_helper.from_array(array, name)
-        for name, array in (
-            ("q", np.zeros((8, 8), np.int8)),
-            ("s", np.array(100, np.float32)),
-            ("z", np.array(0, np.int8)),
-        )
-    ]
-    state, reason = verdict(
-        tmp_path, parent, build("v = DequantizeLinear (q, s, z) y = MatMul (x, v)", *tensors)
-    )
-    assert (state, reason) == ("bounded", "no known rule gives the scales of q")
+    tensors = [array("q", np.zeros((8, 8)), np.int8), array("s", 100), array("z", 0, np.int8)]
+    child = build("v = DequantizeLinear (q, s, z) y = MatMul (x, v)", *tensors)
+    assert verdict(tmp_path, parent, child) == ("bounded", "no known rule gives the scales of q")
 
 
 def test_clipped_weights_are_counted(tmp_path: Path) -> None:
@@ -144,12 +135,9 @@ def test_clipped_weights_are_counted(tmp_path: Path) -> None:
     values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
     scale = np.float32(np.abs(values).max() / 127 * 0.95)
     codes = np.clip(np.rint(values / scale), -128, 127).astype(np.int8)
-    tensors = [
-        onnx.numpy_helper.from_array(array, name) for name, array in (("q", codes), ("s", scale.reshape(())))
-    ]
-    state, reason = verdict(
-        tmp_path, parent, build("v = DequantizeLinear (q, s) y = MatMul (x, v)", *tensors)
-    )
+    tensors = [array("q", codes, np.int8), array("s", scale)]
+    child = build("v = DequantizeLinear (q, s) y = MatMul (x, v)", *tensors)
+    state, reason = verdict(tmp_path, parent, child)
     clipped = int((np.abs(values / scale) > 127.5).sum())
     assert (state, reason) == (
         "bounded",
@@ -228,10 +216,7 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_product_with_one_keeps_its_shape(tmp_path: Path) -> None:
-    one, ones, two = (
-        onnx.numpy_helper.from_array(np.array(value, np.float32), name)
-        for value, name in ((1, "one"), ([1], "ones"), ([2], "two"))
-    )
+    one, ones, two = array("one", 1), array("ones", [1]), array("two", [2])
     parent = build("h = Add (x, two) y = Mul (h, ones)", two, ones)
     assert verdict(tmp_path, parent, build("y = Add (x, two)", two)) == ("proven", "")
     assert verdict(tmp_path, build("y = Mul (x, one)", one), build("y = Identity (x)")) == ("proven", "")
