@@ -413,33 +413,6 @@ _LOCAL_KEYS = {
 """Keys that depend on the loading machine, not on the checkpoint."""
 
 
-def write_config(
-    path: Path, checkpoint: LoadedCheckpoint, name: str, max_length: int, extra: Mapping[str, Any]
-) -> list[str]:
-    """Write `config.json`; return the dotted paths of values that named a local path and were replaced.
-
-    Args:
-        name: the published name, which becomes `_name_or_path`.
-        max_length: in tokens, written as `max_sequence_length`.
-        extra: further keys.
-    """
-    labels = checkpoint.labels
-    value = {
-        **json.loads(checkpoint.config.to_json_string(use_diff=False)),
-        "_name_or_path": name,
-        "max_sequence_length": max_length,
-        **extra,
-    }
-    label_maps = {
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-    }
-    plain = {key: child for key, child in value.items() if key not in label_maps}
-    cleaned, replaced = scrub(_without_local_keys(plain), name, checkpoint.directory)
-    _write(path, {**cleaned, **(label_maps if labels else {})})
-    return replaced
-
-
 def write_companions(
     directory: Path,
     checkpoint: LoadedCheckpoint,
@@ -449,49 +422,55 @@ def write_companions(
     settings: Mapping[str, Any],
     modules: bool,
 ) -> tuple[list[DraftFile], list[str]]:
-    """Write config, labels and tokenizer, which has no padding and truncation of its own; return the files, and the scrubbed fields.
+    """Write config, labels and tokenizer, which has no padding and truncation of its own.
+
+    Returns the files, and the fields of `config.json` that named a local path and were replaced.
 
     Args:
+        name: the published name, which becomes `_name_or_path`.
+        length: in tokens, written as `max_sequence_length`.
         inputs: the inputs of the graph, which the tokenizer makes.
         settings: further keys of `config.json`.
         modules: True to copy what sentence-transformers reads beside a model.
     """
-    scrubbed = write_config(directory / CONFIG, checkpoint, name, length, settings)
-    files = [DraftFile("config", CONFIG)]
-    if checkpoint.labels:
-        by_number = {str(index): label for index, label in enumerate(checkpoint.labels)}
+    source, files = checkpoint.directory, [DraftFile("config", CONFIG)]
+    config = {
+        **json.loads(checkpoint.config.to_json_string(use_diff=False)),
+        "_name_or_path": name,
+        "max_sequence_length": length,
+        **settings,
+    }
+    by_number = {str(index): label for index, label in enumerate(checkpoint.labels)}
+    by_label = {label: index for index, label in enumerate(checkpoint.labels)}
+    label_maps = {"id2label": by_number, "label2id": by_label}
+    plain = {key: child for key, child in config.items() if key not in label_maps}
+    cleaned, replaced = scrub(_without_local_keys(plain), name, source)
+    _write(directory / CONFIG, {**cleaned, **(label_maps if by_number else {})})
+    if by_number:
         text = json.dumps(by_number, indent=2, ensure_ascii=False)
         (directory / LABELS).write_text(text + "\n", encoding="utf-8")
         files.append(DraftFile("labels", LABELS))
     if checkpoint.tokenizer is not None:
-        files += [
-            DraftFile("tokenizer", path) for path in _write_tokenizer(directory, checkpoint, name, inputs)
-        ]
-    for path in module_files(checkpoint.directory) if modules else ():
-        copy_scrubbed(checkpoint.directory / path, directory / path, name, checkpoint.directory)
-        files.append(DraftFile("other", path))
-    return files, [f"{CONFIG}:{key}" for key in scrubbed]
-
-
-def _write_tokenizer(
-    directory: Path, checkpoint: LoadedCheckpoint, name: str, inputs: Sequence[str]
-) -> list[str]:
-    paths = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
-    names = sorted(file for file in paths if (directory / file).is_file())
-    if "tokenizer.json" not in names:
-        raise ConversionError("transformers did not write a tokenizer.json for this tokenizer")
-    config = directory / "tokenizer_config.json"
-    if config.is_file():
-        value = json.loads(config.read_bytes())
-        tokens = {key: value.pop(key) for key in ("added_tokens_decoder",) if key in value}
-        cleaned, _ = scrub(_without_local_keys(value), name, checkpoint.directory)
-        if cleaned.get("tokenizer_class") == "TokenizersBackend":
-            cleaned["tokenizer_class"] = PLAIN_CLASS
-        _write(config, {**cleaned, **tokens, "model_input_names": list(inputs)})
-    template = directory / "chat_template.jinja"
-    if template.is_file():
-        copy_scrubbed(template, template, name, checkpoint.directory)
-    return names
+        saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
+        names = sorted(file for file in saved if (directory / file).is_file())
+        if TOKENIZER_FILE not in names:
+            raise ConversionError(f"transformers did not write a {TOKENIZER_FILE} for this tokenizer")
+        files += [DraftFile("tokenizer", path) for path in names]
+        path = directory / "tokenizer_config.json"
+        if path.is_file():
+            value = json.loads(path.read_bytes())
+            tokens = {key: value.pop(key) for key in ("added_tokens_decoder",) if key in value}
+            cleaned, _ = scrub(_without_local_keys(value), name, source)
+            if cleaned.get("tokenizer_class") == "TokenizersBackend":
+                cleaned["tokenizer_class"] = PLAIN_CLASS
+            _write(path, {**cleaned, **tokens, "model_input_names": list(inputs)})
+        template = directory / "chat_template.jinja"
+        if template.is_file():
+            copy_scrubbed(template, template, name, source)
+    for module in module_files(source) if modules else ():
+        copy_scrubbed(source / module, directory / module, name, source)
+        files.append(DraftFile("other", module))
+    return files, [f"{CONFIG}:{key}" for key in replaced]
 
 
 def _without_local_keys(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """`onnx`: an existing graph with its external data, for passes to start from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import copy_scrubbed
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
@@ -58,8 +57,16 @@ class OnnxFile(Task):
             check_inside(file.parent, file)
         beside = [file.name for file in text_files]
         described = digest_files(text_files[0].parent, beside) if text_files else None
-        read = (*(path.parent / name for name in names), *text_files, *self._data_files())
-        return LocatedSource(path, digest_files(path.parent, names), described=described, files=read)
+        files = [*(path.parent / name for name in names), *text_files]
+        if self.options.data is not None:
+            data = self.directory / self.options.data
+            if not data.exists():
+                raise InputError(
+                    f"there is no data at {self.options.data}", "paths are relative to the recipe"
+                )
+            files += [data, *(row_files(data) if data.is_dir() else ())]
+        digest = digest_files(path.parent, names)
+        return LocatedSource(path, digest, described=described, files=tuple(files))
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
@@ -68,7 +75,11 @@ class OnnxFile(Task):
         with FirstLoader() as loader:
             loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
         session = load_session(path)
-        feeds = self._feeds(model, path)
+        feeds = self._samples()
+        if feeds is None:
+            feeds = samples.draw(model, sizes=SIZES, lengths=LENGTHS)
+        else:
+            samples.check(feeds, model, path.name)
         try:
             expected = [samples.outputs(session, feed, path.name) for feed in feeds]
         except ConversionError as error:
@@ -87,30 +98,11 @@ class OnnxFile(Task):
         return ExportSubject(origin, sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        value = super().record(source)
-        return value if self.options.data is None else {**value, "data": str(self.data_digest())}
+        value, feeds = super().record(source), self._samples()
+        return value if feeds is None else {**value, "data": str(samples.digest(feeds))}
 
-    def data_digest(self) -> Digest:
-        """Hash the names, types, shapes and values of the samples."""
-        return samples.digest(samples.read(self.directory / self.options.data))
-
-    def _feeds(self, model: Any, path: Path) -> Sequence[Feed]:
-        if self.options.data is None:
-            return samples.draw(model, sizes=SIZES, lengths=LENGTHS)
-        feeds = samples.read(self.directory / self.options.data)
-        samples.check(feeds, model, path.name)
-        return feeds
-
-    def _data_files(self) -> Iterator[Path]:
-        if self.options.data is not None:
-            path = self.directory / self.options.data
-            if not path.exists():
-                raise InputError(
-                    f"there is no data at {self.options.data}", "paths are relative to the recipe"
-                )
-            yield path
-            if path.is_dir():
-                yield from row_files(path)
+    def _samples(self) -> Sequence[Feed] | None:
+        return None if self.options.data is None else samples.read(self.directory / self.options.data)
 
 
 def text_files_of(path: Path) -> list[Path]:
