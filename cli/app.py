@@ -145,11 +145,16 @@ SYNONYMS = {
     "publish": ("push",),
     **{verb: (f"builtin {verb}",) for verb in ("devices", "passes", "profiles")},
     "schema": ("builtin schemas",),
+    **dict.fromkeys(("versions", "models"), ("ls",)),
+    **dict.fromkeys(("deploy", "release"), ("push", "promote")),
+    "rollback": ("tag",),
     "download": ("pull",),
     "info": ("show",),
     "upload": ("push",),
 }
 """The verbs that other programs call so, as far as a group has them; and former names."""
+LEAST_LIKENESS = 0.7
+"""Of a suggestion and the mistyped word; 1 is equal."""
 LATE = ("--registry", "--quiet")
 """The global options, which people write behind the verb."""
 
@@ -367,8 +372,9 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     text = " ".join((error.message if near else _plain_message(error)).split())
     message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
-    if typed := getattr(error, "option_name", "").lstrip("-"):  # the dashes alone make options alike
-        near = [name for name in near if nearest(typed, [name.lstrip("-")])]
+    typed = getattr(error, "option_name", "") or message.partition("'")[2].rstrip("'")
+    typed = typed.lstrip("-")  # the dashes alone make options alike
+    near = [name for name in near if nearest(typed, [name.lstrip("-")], LEAST_LIKENESS)]
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 
@@ -391,6 +397,9 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
+    if context and context.parent and hasattr(context.command, "commands"):
+        verbs = "|".join(context.command.commands)
+        return f"{context.command_path} {verbs}; see `{context.command_path} --help`"
     if context and error.format_message().startswith("Missing argument"):
         return f"write {_usage(context)}; see `{context.command_path} --help`"
     return f"see `{context.command_path if context else 'reg'} --help`"

@@ -1,18 +1,15 @@
-"""Reading a job file, YAML or CSV: each row becomes an export request, and its command line."""
+"""Reading a job file in YAML: each row becomes an export request, and its command line."""
 
-import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
-from onnxreg.schema.core.errors import InputError, NotFoundError, why
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import JobRow
 
-OPTION = "options."
-"""The prefix of an option's column in a CSV file."""
 PATHS = ("eval_suite", "confirm_suite", "calibration")
 """The options that name files."""
 FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
@@ -50,7 +47,9 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
     Raises NotFoundError if there is no such file, InputError if it is malformed: the message names the row.
     """
-    rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
+    rows = read_document(path, "job file")
+    if not isinstance(rows, list):
+        raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
     if not rows:
         raise InputError(f"{path.name} holds no jobs", "write one row for each export: see docs/fleets.md")
     directory, jobs = path.absolute().parent, []
@@ -84,51 +83,6 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
             Job(number, name if row.version is None else f"{name}:{row.version}", row.version, request)
         )
     return jobs
-
-
-def _yaml_rows(path: Path) -> Sequence[Any]:
-    from onnxreg.converters.engine.read_recipe import read_document
-
-    value = read_document(path, "job file")
-    if not isinstance(value, list):
-        raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
-    return value
-
-
-def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows without their empty cells. The columns `options.*` hold JSON, or else text."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            header = reader.fieldnames or ()
-            if twice := next((name for name in header if header.count(name) > 1), None):
-                raise InputError(f"{path.name}: there are two columns {twice!r}", "leave one out")
-            for number, row in enumerate(reader, 1):
-                if None in row or None in row.values():
-                    raise InputError(
-                        f"{path.name}: row {number} has not as many cells as there are columns",
-                        "write a cell with a comma in double quotes",
-                    )
-                value: dict[str, Any] = {key: cell for key, cell in row.items() if cell}
-                options = {key: value.pop(key) for key in header if key in value and key.startswith(OPTION)}
-                if options:
-                    value["options"] = {
-                        key.removeprefix(OPTION): _scalar(cell) for key, cell in options.items()
-                    }
-                yield value
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no job file at {path}", "check the path") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            f"{path.name} is not a CSV file: {why(error)}", "save it as comma-separated text, in UTF-8"
-        ) from error
-
-
-def _scalar(cell: str) -> Any:
-    try:
-        return json.loads(cell)
-    except ValueError:
-        return cell
 
 
 def _beside(text: Any, directory: Path) -> str:

@@ -29,7 +29,7 @@ EXAMPLES = (
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
-    "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export --batch jobs.yaml --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
     "reg export ./run --recipe orchard.yaml --allow-code net.py:build --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
@@ -164,7 +164,7 @@ def command(
         bool, typer.Option("--no-cache", help="Run every step, and store nothing in the cache.")
     ] = False,
     batch: Annotated[
-        Path | None, typer.Option(help="Run every export in this job file (YAML or CSV).", show_default=False)
+        Path | None, typer.Option(help="Run every export in this job file (YAML).", show_default=False)
     ] = None,
     jobs: Annotated[
         int | None,

@@ -8,7 +8,15 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import MaxAge, Output, Precision, RemoteArgument, check_model_first
+from onnxreg.cli.options.shared import (
+    MaxAge,
+    Output,
+    Precision,
+    RemoteArgument,
+    SameRemote,
+    check_model_first,
+    one_remote,
+)
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, arrival_to_json, report_transfer
 from onnxreg.schema.core.digest import Digest
@@ -44,6 +52,7 @@ def command(
         ),
     ] = None,
     remote: RemoteArgument = None,
+    named: SameRemote = None,
     formats: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,7 +102,7 @@ def command(
     {files: [{path, digest, size, moved, deltas, from, reason}]}. With --locked: {remote, output, models: [{name,
     version, path, yanked, blobs, bytes, files?}]}.
     """
-    session = session.limited(max_age)
+    session, remote = session.limited(max_age), one_remote(remote, named)
     if locked:
         if formats or precision or members or tags or restore:
             raise InputError(

@@ -8,7 +8,14 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Deltas, RemoteArgument, check_model_first, wants_deltas
+from onnxreg.cli.options.shared import (
+    Deltas,
+    RemoteArgument,
+    SameRemote,
+    check_model_first,
+    one_remote,
+    wants_deltas,
+)
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import (
     Stopwatch,
@@ -46,7 +53,7 @@ def command(
         ),
     ] = None,
     remote: RemoteArgument = None,
-    to: Annotated[str | None, typer.Option("--remote", help="The remote, if there is no REF.")] = None,
+    named: SameRemote = None,
     every: Annotated[
         bool, typer.Option("--all", help="Every version: of all models, or of those that match.")
     ] = False,
@@ -91,11 +98,10 @@ def command(
     bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
     reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
     """
-    if to is not None and remote is not None:
-        raise InputError(f"two remotes are named: {remote} and {to}", "leave --remote away")
+    destination = one_remote(remote, named)
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    destination, channels, deltas = remote or to, tags or [], wants_deltas(deltas)
+    channels, deltas = tags or [], wants_deltas(deltas)
     if destination is not None and destination.startswith("oci://"):
         if ref is None or every or channels or restore or heal or layout or deltas:
             raise InputError("an OCI registry takes one version", f"reg push REF {destination}")

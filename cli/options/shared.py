@@ -39,6 +39,10 @@ RemoteArgument = Annotated[
         autocompletion=complete_remote,
     ),
 ]
+SameRemote = Annotated[
+    str | None,
+    typer.Option("--remote", help="The same as REMOTE, by an option.", autocompletion=complete_remote),
+]
 RemoteOption = Annotated[
     str | None, typer.Option(help="Read this remote (a name, path or URL).", autocompletion=complete_remote)
 ]
@@ -114,6 +118,13 @@ def _not_empty(reason: str | None) -> str | None:
 
 
 Reason = Annotated[str | None, typer.Option(help="The reason, for the log.", callback=_not_empty)]
+
+
+def one_remote(remote: str | None, option: str | None) -> str | None:
+    """The remote that is named by the argument or by the option; InputError if both name one."""
+    if None not in (remote, option):
+        raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
+    return remote or option
 
 
 REF_MARKS = frozenset("/:@")

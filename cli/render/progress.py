@@ -1,11 +1,21 @@
-"""Progress: drawn on a terminal that a person watches; else nothing, or a line for each step."""
+"""Progress: drawn by rich on a terminal that a person watches; else nothing, or a line for each step."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.interrupts import interruptible
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.cli.render import output
+from onnxreg.schema.core.progress import SILENT, Advance, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+BESIDE = 46
+"""Columns that the figures of a transfer and a short bar take."""
+CONTROL_C = "^C "
+"""The text that a terminal adds to the last line at Ctrl-C; it must not begin a new line."""
 
 
 class Lines(Progress):
@@ -18,16 +28,69 @@ class Lines(Progress):
         print(f"{label}{self._ending}", file=sys.stderr, flush=True)
 
 
+class Drawn(Progress):
+    """One line: a label, and the bytes of all files, or the steps, that are done.
+
+    `room` is the columns of the label; with `prints` the text of each step that ended stays above the line.
+    """
+
+    def __init__(
+        self, bar: "Bar", label: str, total: int | None = None, room: int | None = None, prints: bool = False
+    ) -> None:
+        self._bar, self._room, self._prints, self._planned = bar, room, prints, 0
+        self._task = bar.add_task(self._fit(label), total=total)
+
+    def plan(self, files: int, size: int) -> None:
+        self._planned += size
+        self._bar.update(self._task, total=self._planned)
+
+    def step(self, label: str) -> None:
+        if self._prints:
+            self._bar.console.print(label, markup=False, highlight=False, soft_wrap=True)
+            self._bar.advance(self._task)
+        else:
+            self._bar.update(self._task, description=self._fit(label))
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Advance]:
+        yield lambda count: self._bar.advance(self._task, count)
+
+    def _fit(self, label: str) -> str:
+        """The end of a label that is too long: there a path differs from others."""
+        text = output.printable(label)
+        return text if self._room is None or len(text) <= self._room else f"…{text[1 - self._room :]}"
+
+
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """Draw the files that move, and the whole; nothing if stderr is not a terminal."""
+    """Draw the bytes that moved, and all; nothing if stderr is not a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
-    from onnxreg.cli.render.progress_display import files_drawn
+    from rich.console import Console
+    from rich.live import Live
 
-    with files_drawn(label) as drawn:
+    console = Console(stderr=True)
+    line, drawn = transfer(label, console.width)
+    with Live(line, console=console, transient=True, refresh_per_second=10):
         yield drawn
+
+
+def transfer(label: str, width: int) -> tuple[Any, Progress]:
+    """The line of a transfer, for rich to draw, and its progress."""
+    from rich import progress
+    from rich.constrain import Constrain
+    from rich.table import Column
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(None),
+        progress.DownloadColumn(table_column=Column(no_wrap=True)),
+        progress.TransferSpeedColumn(table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        expand=True,
+    )
+    return Constrain(bar, width - len(CONTROL_C)), Drawn(bar, label, room=max(width - BESIDE, 8))
 
 
 @contextmanager
@@ -36,7 +99,7 @@ def steps(silent: bool) -> Iterator[Progress]:
 
     Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
     """
-    with _steps(silent) as drawn, interruptible() as check:
+    with counted("", None, silent, " ...") as drawn, interruptible() as check:
         yield CheckedProgress(drawn, check)
 
 
@@ -53,27 +116,21 @@ class CheckedProgress(Progress):
 
 
 @contextmanager
-def _steps(silent: bool) -> Iterator[Progress]:
-    if silent:
-        yield SILENT
-    elif not sys.stderr.isatty():
-        yield Lines(" ...")
-    else:
-        from onnxreg.cli.render.progress_display import steps_drawn
+def counted(label: str, total: int | None, silent: bool, ending: str = "") -> Iterator[Progress]:
+    """Print a text for each step that ended, above a bar of `total`; without a total show the current step.
 
-        with steps_drawn() as drawn:
-            yield drawn
+    If stderr is not a terminal, each step is a line with this ending.
+    """
+    if silent or not sys.stderr.isatty():
+        yield SILENT if silent else Lines(ending)
+        return
+    from rich import progress
+    from rich.console import Console
 
-
-@contextmanager
-def counted(label: str, total: int, silent: bool) -> Iterator[Progress]:
-    """Print a text for each step that ended; on a terminal with a bar of `total` below."""
-    if silent:
-        yield SILENT
-    elif not sys.stderr.isatty():
-        yield Lines()
-    else:
-        from onnxreg.cli.render.progress_display import count_drawn
-
-        with count_drawn(label, total) as drawn:
-            yield drawn
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns: tuple[Any, ...] = (progress.SpinnerColumn(), text)
+    if total is not None:
+        columns = (text, progress.BarColumn(), progress.MofNCompleteColumn())
+    console = Console(stderr=True)
+    with progress.Progress(*columns, progress.TimeElapsedColumn(), console=console, transient=True) as bar:
+        yield Drawn(bar, label, total, prints=total is not None)

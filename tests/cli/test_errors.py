@@ -352,6 +352,12 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
         ),
         (("search", "pii"), "did you mean query or ls?"),
         (("trust", "list"), "did you mean show?"),
+        (("rollback", "acme/pii"), "did you mean tag?"),
+        (("exprot",), "did you mean export?"),
+        (("artifacts",), "see `reg --help`"),
+        (("policy",), "reg policy show|set; see `reg policy --help`"),
+        (("policy", "gt"), "reg policy show|set; see `reg policy --help`"),
+        (("pull", "acme/pii", "here", "--remote", "there"), "leave --remote away"),
         (
             ("add", "x.onnx", "--name", "x", "--license", ""),
             "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other",

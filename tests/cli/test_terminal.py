@@ -66,11 +66,13 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
 
 @pytest.mark.more
 def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.csv"
+    jobs = tmp_path / "jobs.yaml"
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "b" / "config.json").write_text('{"architectures": ["no[b]ne"]}')
-    jobs.write_text("source,name,profile\n./a,acme/a,android\n./b,acme/b,android\n")
+    jobs.write_text(
+        "".join(f"- {{source: ./{name}, name: acme/{name}, profile: android}}\n" for name in "ab")
+    )
     status, drawn = on_a_terminal(tmp_path / "new", "export", "--batch", str(jobs), "--jobs", "1")
     assert status == 2
     assert "exporting" in drawn

@@ -31,10 +31,13 @@ def checkpoints(make_checkpoint: Make) -> list[Path]:
 
 @pytest.fixture
 def jobs(checkpoints: list[Path], tmp_path: Path) -> Path:
-    """Three jobs with versions, as CSV."""
-    rows = [f"{place},acme/m{number},1.0.0,android" for number, place in enumerate(checkpoints)]
-    path = tmp_path / "jobs.csv"
-    path.write_text("\n".join(["source,name,version,profile", *rows]))
+    """Three jobs with versions, as YAML."""
+    rows = [
+        f"- {{source: {place}, name: acme/m{number}, version: 1.0.0, profile: android}}"
+        for number, place in enumerate(checkpoints)
+    ]
+    path = tmp_path / "jobs.yaml"
+    path.write_text("\n".join(rows))
     return path
 
 
@@ -214,9 +217,12 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(
     reg: Reg, environment: dict[str, str], make_checkpoint: Make, tmp_path: Path
 ) -> None:
     """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""
-    rows = [f"{make_checkpoint(seed=seed)},acme/m{seed},1.0.0,default" for seed in range(8)]
-    jobs = tmp_path / "jobs.csv"
-    jobs.write_text("\n".join(["source,name,version,task", *rows]))
+    rows = [
+        f"- {{source: {make_checkpoint(seed=seed)}, name: acme/m{seed}, version: 1.0.0, task: default}}"
+        for seed in range(8)
+    ]
+    jobs = tmp_path / "jobs.yaml"
+    jobs.write_text("\n".join(rows))
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "sitecustomize.py").write_text(NOTES)
     notes, home = tmp_path / "notes", tmp_path / "workers"

@@ -224,13 +224,6 @@ def test_a_wrong_row_stops_everything_before_it_begins(
         ("jobs.yaml", "source: a", "not a list of jobs"),
         ("jobs.yaml", "[]", "holds no jobs"),
         ("jobs.yaml", "- {source: a, source: b}", "the key 'source' occurs twice"),
-        ("jobs.csv", "source,colour,profile\na,red,android\n", "row 1 is not valid at colour"),
-        ("jobs.csv", "source,profile\na\n", "row 1 has not as many cells"),
-        ("jobs.csv", "source,profile\na,android,more\n", "row 1 has not as many cells"),
-        ("jobs.csv", "source,source\na,b\n", "there are two columns 'source'"),
-        ("jobs.csv", 'source,profile\n"a,android\n', "is not a CSV file"),
-        ("jobs.csv", "", "holds no jobs"),
-        ("none.csv", None, "there is no job file"),
         ("none.yaml", None, "there is no job file"),
     ],
 )
@@ -242,7 +235,7 @@ def test_a_file_that_is_not_one(name: str, text: str | None, fragment: str, reg:
     assert fragment in done.err
 
 
-def test_yaml_and_csv_mean_the_same_and_paths_start_at_the_file(tmp_path: Path) -> None:
+def test_paths_start_at_the_file(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     for name in ("own.yaml", "golden.jsonl", "small.py"):
         (tmp_path / name).write_text("")
@@ -252,16 +245,7 @@ def test_yaml_and_csv_mean_the_same_and_paths_start_at_the_file(tmp_path: Path) 
 - {source: "small.py:build", recipe: own.yaml}
 - {source: "none.py:build", recipe: own.yaml}
 """)
-    (
-        tmp_path / "jobs.CSV"
-    ).write_text("""\ufeffsource,name,version,profile,recipe,task,options.max_seq_length,options.int8,options.eval_suite
-./first,acme/a,1.0.0,android,,,128,false,golden.jsonl
-org/model@main,acme/b,,,,token-classification,,,
-small.py:build,,,,own.yaml,,,,
-none.py:build,,,,own.yaml,,,,
-""")
     jobs = read_jobs(tmp_path / "jobs.yaml")
-    assert jobs == read_jobs(tmp_path / "jobs.CSV")
     assert jobs[0].called == "acme/a:1.0.0"
     assert sorted(jobs[0].words()[:-2]) == sorted(
         [

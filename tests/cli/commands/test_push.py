@@ -131,3 +131,11 @@ def test_a_remote_in_the_place_of_a_model_is_named_with_to(reg: Reg, home: Path,
     assert done.status == 2
     assert done.error["hint"] == "name it with --remote: reg push --all --remote origin"
     assert reg("--registry", home, "push", "--all", "--remote", "origin").status == 0
+
+
+@pytest.mark.parametrize("verb", ["push", "pull"])
+def test_the_remote_may_be_an_option(verb: str, reg: Reg, home: Path, tmp_path: Path) -> None:
+    reg("--registry", home, "push", "acme/pii", tmp_path / "share")
+    own = home if verb == "push" else tmp_path / "own"
+    done = reg("--registry", own, verb, "acme/pii", "--remote", tmp_path / "share", "--json")
+    assert (done.status, done.json["remote"]) == (0, str(tmp_path / "share"))
