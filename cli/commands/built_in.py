@@ -16,13 +16,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg builtin passes",
-    "reg builtin passes OnnxFloatToFloat16 --json",
-    "reg builtin passes --json",
     "reg builtin profiles",
     "reg builtin profiles android",
-    "reg builtin profiles android --json",
     "reg builtin devices",
-    "reg builtin devices --json",
     "reg builtin schemas",
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )

@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg policy show",
-    "reg policy show --remote origin --json",
     "reg policy show --all",
     "reg policy set policy.toml",
     "reg policy set policy.toml --yes --reason 'after the review of March'",
     "reg promote acme/pii-small:1.2.0 stable --dry-run",
     "reg promote acme/pii-small:1.2.0 stable --reason 'release 12'",
-    "reg promote acme/pii-small:1.2.0 stable --remote origin --json",
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 5",
     "reg rollout start acme/pii:2.0.0 --channel stable --percent 1 --where 'platform = android'",
     "reg rollout advance acme/pii --channel stable --percent 20 --remote s3://models/prod",

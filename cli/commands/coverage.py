@@ -13,10 +13,7 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.requirements import Query
 
-EXAMPLES = (
-    "reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",
-    "reg coverage acme/pii-small:1.4.0 --devices fleet.json --certified --json",
-)
+EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",)
 
 COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 

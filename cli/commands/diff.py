@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
-    "reg diff acme/pii-small:stable acme/pii-small --json",
     "reg diff acme/pii-small:stable acme/pii-small --html diff.html",
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )

@@ -31,7 +31,6 @@ EXAMPLES = (
     "reg prove acme/pii-small:1.2.0 --attest --key release",
     "reg certificates acme/pii-small",
     "reg certificates acme/pii-small:1.2.0 --recompute",
-    "reg certificates acme/pii-small --remote origin --json",
 )
 
 

@@ -31,7 +31,6 @@ EXAMPLES = (
     "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
     "reg doctor",
     "reg doctor origin",
-    "reg doctor --json",
     "reg doctor s3://models/prod --clear gc/condemned/0123456789abcdef",
 )
 

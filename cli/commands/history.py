@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg log acme/pii-small",
-    "reg log acme/pii-small --json",
     "reg log acme/pii-small --remote origin --offline",
     "reg history acme/pii-small",
     "reg history acme/pii-small --metric DATE --precision int8",
-    "reg history acme/pii-small --remote origin --json",
 )
 
 

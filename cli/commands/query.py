@@ -31,7 +31,6 @@ HEADER = (
 )
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
-    "reg query 'newest and not yanked and recall.PHONE >= 0.95' 'acme/*' --json",
     "reg query \"metric['sts/spearman'] >= 0.82\"",
     "reg query \"format in (onnx-int8, ort-android) and 'stable' in channels\" --limit 20",
     "reg query --export registry.parquet",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg rebuild acme/pii-small:1.2.0 --source ./checkpoint",
-    "reg rebuild acme/pii-small --source ./checkpoint --eval-suite golden.jsonl --json",
     "reg rebuild acme/mlp --source mlp.onnx --data int8=rows.npz",
     "reg rebuild acme/crops --source family.yaml",
     "reg rebuild acme/digits --source ./training --allow-code net.py:build",

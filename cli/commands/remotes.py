@@ -20,10 +20,8 @@ EXAMPLES = (
     "reg remote list",
     "reg remote remove origin",
     "reg index publish",
-    "reg index publish --remote s3://models/team --json",
     "reg index fetch --remote origin",
     "reg index fetch acme/pii-small 'lab/*' --remote s3://models/prod",
-    "reg index fetch acme/pii-small --remote origin --json",
 )
 
 

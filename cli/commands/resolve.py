@@ -19,8 +19,6 @@ EXAMPLES = (
     "reg resolve acme/pii-small:stable --format ort-android --format onnx-int8",
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
-    "reg resolve acme/pii-small --precision int8 --remote origin --json",
-    "reg resolve acme/pii-small --compatible-with acme/pii-small:1.2.0 --json",
     "reg resolve acme/llm --device ./pixel.json --context-tokens 4096",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
-    "reg run acme/pii-small --self-test --format ort-android --json",
     "reg run acme/pii-small --text 'Call Anna at 555-0100'",
     "reg run acme/squad --text 'Who called?' --context 'Anna called Bob on Monday.'",
-    "reg run acme/minilm --text 'a red car' --text 'a crimson automobile' --json",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512

@@ -21,7 +21,6 @@ EXAMPLES = (
     "reg purge acme/pii-small:1.2.0 acme/pii-small:1.2.1 --reason 'takedown 4711'",
     "reg du",
     "reg du acme/pii-small acme/pii-base",
-    "reg du --remote origin --json",
 )
 
 
