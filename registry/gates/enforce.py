@@ -6,7 +6,6 @@ Everything is read again from the log and its blobs. No cache is trusted. A read
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
 from typing import Any
@@ -23,14 +22,12 @@ from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import PolicyLog
 from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import RolloutStep, Tag, Untag
+from onnxreg.schema.log.events import RolloutStep, Tag
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
 """The demands that limit changes since the promotion before."""
 DEMANDS = frozenset(Rule.demands())
-STEP_DEMANDS = DEMANDS - {"min_hours"}
-"""The demands on a version while it is rolled out."""
 
 
 class UnpromotedError(GateError):
@@ -70,14 +67,12 @@ class ChannelGate:
         self,
         version: Version,
         demands: Collection[str] = DEMANDS,
-        hours: float | None = None,
         past: Sequence[Tag] | None = None,
     ) -> PromotionEvidence:
         """Judge a version, as evidence of its promotion. Raise IntegrityError or NotFoundError if a document cannot be read.
 
         Args:
             demands: the keys of the demands that count.
-            hours: the time of the rollout before, if there was one.
             past: the moves of the channel before; default: all.
         """
         log, entry, trust = self.log, self.log.versions[version], self.trust
@@ -99,7 +94,6 @@ class ChannelGate:
             before=None if before is None else read_manifest(log.fetch(before), before, log.name),
             held=entry.held,
             trusted=frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id)),
-            hours=hours,
             proofs=tuple(recorded_proofs(log, events, trust)) if "faithful" in counted else (),
         )
         return PromotionEvidence(
@@ -119,23 +113,6 @@ class ChannelGate:
         """The keys of an event that promotes a judged version: the policy, and the evidence, which is added to the log."""
         return {"policy": evidence.policy, "evidence": self.log.attach(evidence.encode())}
 
-    def hours(self, manifest: Digest, until: str) -> float | None:
-        """The hours for which a version was rolled out without interruption, up to a time. None if it was not.
-
-        Times are as claimed by those who wrote the events; a line is not older than the lines before it.
-        """
-        start: datetime | None = None
-        end, time = datetime.fromisoformat(until), datetime.min.replace(tzinfo=UTC)
-        for line in self.log.lines():
-            event = line.event
-            if (claimed := datetime.fromisoformat(event.time)) > end:
-                continue
-            time = max(time, claimed)
-            if isinstance(event, RolloutStep | Tag | Untag) and event.tag == self.channel:
-                is_step = isinstance(event, RolloutStep) and event.manifest == manifest
-                start = (start or time) if is_step else None if time < end else start
-        return None if start is None else (end - start).total_seconds() / 3600
-
     def check(self) -> None:
         """Raise GateError if the channel is governed, and its version was not promoted or fails the policy."""
         if not self.rules:
@@ -146,8 +123,7 @@ class ChannelGate:
         if move is None or any(getattr(current, word, None) != getattr(move, word) for word in words):
             raise IntegrityError(f"{name} was moved without an event in the log", VERIFY_ADVICE)
         self._check_promoted(move, f"{name} was moved to {move.version}")
-        hours = self.hours(move.manifest, move.time) if any(rule.min_hours for rule in self.rules) else None
-        judged = self.judge(move.version, hours=hours, past=self.moves[:-1])
+        judged = self.judge(move.version, past=self.moves[:-1])
         _check_met(judged, f"{name} is {move.version}, which")
 
     def check_rollout(self) -> None:
@@ -160,7 +136,7 @@ class ChannelGate:
             raise IntegrityError(f"the rollout of {name} is not what its log says", VERIFY_ADVICE)
         if self.rules:
             self._check_promoted(step, f"{rollout.to} is rolled out to {name}")
-            judged = self.judge(rollout.to, STEP_DEMANDS)
+            judged = self.judge(rollout.to)
             _check_met(judged, f"{rollout.to}, which is rolled out to {name},")
 
     def check_past(self) -> None:

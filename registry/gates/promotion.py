@@ -11,7 +11,7 @@ from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
-from onnxreg.registry.gates.enforce import DEMANDS, STEP_DEMANDS, ChannelGate, policies_in, read_policies
+from onnxreg.registry.gates.enforce import ChannelGate, policies_in, read_policies
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import consult, find, load, log_of
@@ -281,7 +281,7 @@ class Rollouts:
 
         def finish(log: Log) -> None:
             rollout, about = _current(log, channel), stamp(name, self.actor, reason)
-            about |= self._promotion(log, channel, rollout, about["time"])
+            about |= self._promotion(log, channel, rollout)
             about |= {"tag": channel, "version": rollout.to, "manifest": rollout.manifest}
             del log.rollouts[channel]  # so that the channel may move
             log.append(Tag(**about, expects=log.channels[channel].manifest))
@@ -307,16 +307,12 @@ class Rollouts:
             )
         )
 
-    def _promotion(self, log: Log, channel: str, rollout: Rollout, end: str | None = None) -> dict[str, Any]:
-        """The policy and the evidence of a rollout's version. Empty if the channel is free; GateError if the policy does not hold.
-
-        `end`: the time at which the rollout ends; None while it lasts, when `min_hours` demands nothing.
-        """
+    def _promotion(self, log: Log, channel: str, rollout: Rollout) -> dict[str, Any]:
+        """The policy and the evidence of a rollout's version. Empty if the channel is free; GateError if the policy does not hold."""
         gate = ChannelGate(log, read_policies(CheckedReader(self.store, self.known_heads)), channel)
         if not gate.rules:
             return {}
-        hours = None if end is None else gate.hours(rollout.manifest, end)
-        judged = gate.judge(rollout.to, STEP_DEMANDS if end is None else DEMANDS, hours)
+        judged = gate.judge(rollout.to)
         if judged.failed:
             raise judged.refusal(judged.faults)
         return gate.record(judged)

@@ -102,7 +102,6 @@ class PromotionCandidate:
         before: the manifest that the channel was last promoted to, other than this one; None: there was none.
         held: the paths of the artifacts that the registry has, if it does not have all.
         trusted: the names and the ids of all keys that the reader trusts, if they were read.
-        hours: the time of the rollout before the channel moves, as claimed; None: there was none.
         proofs: those on record that artifacts are their parents, rounded.
     """
 
@@ -114,7 +113,6 @@ class PromotionCandidate:
     before: Manifest | None = None
     held: tuple[str, ...] | None = None
     trusted: frozenset[str] | None = None
-    hours: float | None = None
     proofs: tuple[RecordedProof, ...] = ()
 
     @cached_property
@@ -318,21 +316,6 @@ def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
             yield is_met, f"{artifact.path} is {report.verdict} from {parents[report.parent]}"
 
 
-def _min_hours(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """The first version of a channel needs no rollout: no device has another one."""
-    least, hours = rule.min_hours or 0.0, candidate.hours
-    if hours is not None:
-        yield hours >= least, f"it was rolled out for {hours:.1f} hours, at least {least:g} are wanted"
-    elif candidate.before is None:
-        yield True, "there is no other version that it would replace"
-    else:
-        yield False, "it was not rolled out"
-
-
-MAX_HOURS = 8760
-"""A year: the longest rollout that a rule may demand."""
-
-
 def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
     if not words or len(set(words)) < len(words) or "" in words:
         raise ValueError("not a list of different words, at least one")
@@ -384,7 +367,6 @@ class Rule(WrittenDocument):
     contract: Annotated[Digests, _contract] = ()
     breaking: Annotated[Literal[False] | None, _breaking] = None
     faithful: Annotated[Literal[True] | None, _faithful] = None
-    min_hours: Annotated[float | None, Field(gt=0, le=MAX_HOURS), _min_hours] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

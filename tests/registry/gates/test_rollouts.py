@@ -1,6 +1,5 @@
 """Staged rollouts: who gets what, what is refused meanwhile, and what readers notice."""
 
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ from support.registries.gated import NAME, refusal
 from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
-from onnxreg.registry.gates import promotion
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import read_blob, read_log
-from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -182,44 +179,6 @@ def test_a_rollout_that_nobody_promoted_is_refused(governed: Registry) -> None:
     owner.set_policy(governed, read_policy(rules, "policy"))
     with pytest.raises(GateError, match="without a promotion"):
         version(governed, EDGE)
-
-
-def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The times are those that the events claim."""
-    rules = b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n'
-    owner.set_policy(governed, read_policy(rules, "policy"))
-    assert [finding.detail for finding in owner.promote(governed, NEXT, STABLE).findings] == [
-        "it was not rolled out"
-    ]
-    start(governed, STABLE)
-    assert version(governed, STABLE) == "1.1.0", "while it lasts, no hours are demanded"
-    with pytest.raises(GateError, match=r"rolled out for 0\.0 hours, at least 1"):
-        owner.rollouts(governed).finish(NAME, STABLE)
-
-    def two_hours_later(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
-        about = stamp(name, actor, reason)
-        time = datetime.fromisoformat(about["time"]) + timedelta(hours=2)
-        return about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ")}
-
-    monkeypatch.setattr(promotion, "stamp", two_hours_later)
-    owner.rollouts(governed).finish(NAME, STABLE)
-    assert version(governed, STABLE, None) == "1.1.0"
-
-
-def test_a_clock_that_was_never_set_rolls_nothing_out(
-    governed: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step is not older than the lines before it."""
-    owner.set_policy(governed, read_policy(b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n', "policy"))
-
-    def long_ago(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
-        return stamp(name, actor, reason) | {"time": "1970-01-01T00:00:00Z"}
-
-    with monkeypatch.context() as patch:
-        patch.setattr(promotion, "stamp", long_ago)
-        start(governed, STABLE)
-    with pytest.raises(GateError, match=r"rolled out for 0\.0 hours"):
-        owner.rollouts(governed).finish(NAME, STABLE)
 
 
 @pytest.mark.parametrize("lie", [{"percent": 100}, {"salt": "1" * 32}, {"where": None}])

@@ -32,7 +32,6 @@ licenses = ["Apache-2.0"]
 contract = ["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
 devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
 breaking = false
-min_hours = 24.5
 """
 INT8 = Digest.of(b"int8")
 TENSORS = {
@@ -220,9 +219,6 @@ CANDIDATES: dict[str, Callable[[], PromotionCandidate]] = {
     "a contract of an artifact that is not here": lambda: candidate(
         document(int8={"metadata": TENSORS}), held=("model.onnx",)
     ),
-    "a rollout that was long enough": lambda: candidate(before=Manifest.from_json(document()), hours=24.0),
-    "a rollout that was too short": lambda: candidate(hours=23.9),
-    "no rollout": lambda: candidate(before=Manifest.from_json(document())),
     "a proof on record": lambda: candidate(CHILD, proofs=(proof(),)),
     "no proof on record": lambda: candidate(CHILD),
     "a proof about another parent": lambda: candidate(
@@ -326,10 +322,6 @@ fail | a device whose artifact is not here | "devices": ["ort-android-1.23"] | i
 pass | a contract that an artifact has | "contract": ["CONTRACT"] | itself
 fail | a contract of an artifact that is not here | "contract": ["CONTRACT"] | itself
 fail | a contract that no artifact has | "contract": ["CONTRACT"]
-pass | a rollout that was long enough | "min_hours": 24 | itself
-fail | a rollout that was too short | "min_hours": 24 | itself
-fail | no rollout | "min_hours": 1 | itself
-pass | no rollout of the first version | "min_hours": 1
 pass | a proof on record | "faithful": true | itself
 fail | no proof on record | "faithful": true | itself
 fail | a proof about another parent | "faithful": true | itself
