@@ -182,7 +182,7 @@ def test_windows_are_as_long_as_what_is_published(evaluate: Callable[..., Draft]
 def test_a_floor_out_of_range_stops_the_export_before_it_begins(
     evaluate: Callable[..., Draft], tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    with pytest.raises(InputError, match="the least"):
+    with pytest.raises(InputError, match="minimum evidence"):
         evaluate(CLEAR, source=tmp_path / "never-read", **options)
     assert list((tmp_path / "w").iterdir()) == []
 
