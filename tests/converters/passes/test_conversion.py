@@ -138,7 +138,6 @@ def test_the_error_names_the_opset_of_dynamo() -> None:
     subject.module.inner = torch.nn.LayerNorm(4)
     with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18") as caught:
         run("fp32", OnnxConversion(use_dynamo_exporter="auto", target_opset=14), subject)
-    assert "on samples of another size" in caught.value.message
     assert "OnnxOpVersionConversion with target_opset: 14" in caught.value.hint
 
 
