@@ -85,8 +85,15 @@ class Registry:
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
-        with self.scratch() as directory:
-            yield directory
+        root, new = self.store.root, () if self.store.root.exists() else ("",)
+        try:
+            with self.scratch() as directory:
+                yield directory
+        finally:
+            if not self.store.is_there:
+                with suppress(OSError):  # another command works there
+                    for part in ("local/tmp", "local/locks", "local", *new):
+                        (root / part).rmdir()
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
