@@ -145,6 +145,7 @@ class _Execution:
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
             "file": name,
             "sample": self._sample,
+            "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }
         directory.mkdir()

@@ -72,9 +72,13 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        with FirstLoader() as loader:
-            loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
-        session = load_session(path)
+        hint = "make the file in float32, or by another exporter, and export that"
+        try:
+            with FirstLoader() as loader:
+                loader.load(path, path.name, hint)
+            session = load_session(path)
+        except ConversionError as error:  # the request's fault: nothing was converted yet
+            raise InputError(error.message, error.hint) from error
         feeds = self._samples()
         if feeds is None:
             feeds = samples.draw(model, sizes=SIZES, lengths=LENGTHS)

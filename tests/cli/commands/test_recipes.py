@@ -119,7 +119,7 @@ def nothing(model: onnx.ModelProto, path: Path) -> None:
         "above its folder": (outside("../outside.bin"), 2, "'../outside.bin', which is not a file beside it"),
         "absolute": (outside("/etc/passwd"), 2, "'/etc/passwd', which is not a file beside it"),
         "missing": (outside("weights.bin"), 2, "weights.bin, which is missing"),
-        "custom operator": (custom, 7, "acme.ops:Swish"),
+        "custom operator": (custom, 2, "acme.ops:Swish"),
         "sequence": (sequence, 7, "the output parts is not a tensor"),
         "invalid": (invalid, 2, "bad.onnx is not valid ONNX"),
         "empty": (nothing, 2, "bad.onnx"),
