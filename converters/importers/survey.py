@@ -280,8 +280,7 @@ def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
         lower = upper_case[0].with_suffix(upper_case[0].suffix.lower())
         raise InputError(f"the suffix of {upper_case[0]} is not in lower case", f"rename it to {lower.name}")
     if not models:
-        hint = "name at least one model file; a checkpoint is exported: reg export CHECKPOINT"
-        raise InputError("there is no .onnx or .ort file among the files", hint)
+        raise InputError("there is no .onnx or .ort file among the files", "export a checkpoint: reg export")
     if any(file.name == FILENAME for file in companions):
         raise InputError(
             f"{FILENAME} is a manifest, not a companion",

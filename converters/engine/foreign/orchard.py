@@ -143,30 +143,27 @@ def _quantization(export: OrchardExport) -> dict[str, Any]:
 
 def _outcomes(export: OrchardExport) -> dict[str, str]:
     """The effect of each field, in Orchard's order."""
-    quantization = _quantization(export)
-    params = ", ".join(f"{key}: {value}" for key, value in quantization["params"].items())
-    idle = "not used: quantize is false"
-    limit = (
-        f"check max_abs_diff at most {export.max_deviation:g} on {FP32_PATH}; beyond it nothing is published"
-    )
-    return {
-        "format": f"{FP32_PATH}" + (f" and {INT8_PATH}" if export.quantize else ""),
-        "opset_version": f"target_opset: {export.opset_version}",
-        "dynamic_axes": f"the batch is {'dynamic' if export.dynamic_axes else 'fixed at 1'}",
-        "do_constant_folding": f"do_constant_folding: {export.do_constant_folding}",
-        "quantize": f"{quantization['pass']} to {INT8_PATH}, without a limit of its own: judge it with evaluation.suite"
-        if export.quantize
-        else "nothing is quantized",
-        "quantization_type": params if export.quantize else idle,
-        "quantization_backend": f"scales as {export.quantization_backend} has them: {params}"
-        if export.quantize
-        else idle,
-        "validate_export": f"{FP32_PATH} is compared with the module, "
-        + ("with a limit" if export.validate_export else "without a limit"),
-        "validation_samples": f"samples: {export.validation_samples}",
-        "max_deviation": limit if export.validate_export else "not used: validate_export is false",
-        "benchmark": "timed, on record beside the version" if export.benchmark else "nothing is timed",
-        "benchmark_runs": f"runs: {export.benchmark_runs}"
-        if export.benchmark
-        else "not used: benchmark is false",
+    step = _quantization(export)
+    params = ", ".join(f"{key}: {value}" for key, value in step["params"].items())
+    quantized, limit = export.quantize, f"max_abs_diff: {export.max_deviation:g}"
+    unused = {
+        "quantization_type": not quantized,
+        "quantization_backend": not quantized,
+        "max_deviation": not export.validate_export,
+        "benchmark_runs": not export.benchmark,
     }
+    outcomes = {
+        "format": f"{FP32_PATH} and {INT8_PATH}" if quantized else FP32_PATH,
+        "opset_version": f"target_opset: {export.opset_version}",
+        "dynamic_axes": f"fixed_batch: {not export.dynamic_axes}",
+        "do_constant_folding": f"do_constant_folding: {export.do_constant_folding}",
+        "quantize": f"{step['pass']} to {INT8_PATH}" if quantized else "nothing is quantized",
+        "quantization_type": params,
+        "quantization_backend": params,
+        "validate_export": f"a limit on {FP32_PATH}" if export.validate_export else "no limit",
+        "validation_samples": f"samples: {export.validation_samples}",
+        "max_deviation": limit,
+        "benchmark": "timed, on record beside the version" if export.benchmark else "nothing is timed",
+        "benchmark_runs": f"runs: {export.benchmark_runs}",
+    }
+    return {key: "not used" if unused.get(key) else outcome for key, outcome in outcomes.items()}
