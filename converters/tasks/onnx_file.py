@@ -65,17 +65,15 @@ class OnnxFile(Task):
                     f"there is no data at {self.options.data}", "paths are relative to the recipe"
                 )
             files += [data, *(row_files(data) if data.is_dir() else ())]
-        digest = digest_files(path.parent, names)
-        return LocatedSource(path, digest, described=described, files=tuple(files))
+        return LocatedSource(path, digest_files(path.parent, names), described=described, files=tuple(files))
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        hint = "make the file in float32, or by another exporter, and export that"
+        with FirstLoader() as loader:
+            loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
-            with FirstLoader() as loader:
-                loader.load(path, path.name, hint)
             session = load_session(path)
         except ConversionError as error:  # the request's fault: nothing was converted yet
             raise InputError(error.message, error.hint) from error
@@ -93,12 +91,12 @@ class OnnxFile(Task):
         is_small = sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
         has_types = all(str(array.dtype) in DTYPES for array in arrays)
         has_golden = is_small and has_types and all(array.size for array in expected[0].values())
-        origin = Source.from_json({"id": name, "digest": str(source.digest)})
         companions = []
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
         sample = Sample(feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
+        origin = Source.from_json({"id": name, "digest": str(source.digest)})
         return ExportSubject(origin, sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
