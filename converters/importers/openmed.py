@@ -31,7 +31,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
-from onnxreg.schema.manifest.manifest import is_number, read_manifest
+from onnxreg.schema.manifest.manifest import read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
 from onnxreg.schema.manifest.parts import TensorSpec
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -292,8 +292,9 @@ def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any]
             continue
         delta, certified = claims.get("quant_recall_delta"), claims.get("certified")
         limit = claims.get("certification_limit", DEFAULT_RECALL_LOSS_LIMIT)
-        if certified is False or (is_number(delta) and is_number(limit) and not delta < limit):
-            loss = f", quant_recall_delta {delta}" if is_number(delta) else ""
+        has_delta, has_limit = (type(value) in (int, float) for value in (delta, limit))
+        if certified is False or (has_delta and has_limit and not delta < limit):
+            loss = f", quant_recall_delta {delta}" if has_delta else ""
             reason = f"refused, as claimed by the source (format version 1: certified {json.dumps(certified)}{loss})"
             return Verdict("refused", reasons=(reason,))
     return Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED

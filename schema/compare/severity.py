@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from onnxreg.schema.compare.json_changes import JsonChange, Lists, NamedList, Namer, same
-from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
+from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -318,14 +318,6 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "suite": {"artifacts[].certification.evidence.suite": _BASIS},
     EVALUATION: {
         "artifacts[].certification*": _BASIS,
-        "artifacts[].metadata.certified": FIELD,
-        f"artifacts[].metadata.{LOSS}": FIELD,
-        "certification*": _BASIS,
-        "certified": Rule("certification"),
-        "quantization.certified": _QUANTIZATION,
-        f"quantization.{LOSS}": _QUANTIZATION,
-        LOSS: Rule("recall-delta"),
-        "recall_delta_path": FIELD,
         "recipe.parameters.search.candidates*": Rule("recipe"),
     },
     "contract": {
@@ -357,10 +349,8 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "minimum_opset": _LOADER,
     },
     "quantization": {
-        "artifacts[].metadata.quantization*": FIELD,
         "artifacts[].quantization*": _QUANTIZATION,
         "artifacts[].quantization.requested*": Rule("requested-quantization"),
-        "quantization*": _QUANTIZATION,
     },
     "licence": {"license": Rule("license", changed=_license)},
     "source": {"source*": Rule("source"), "source_model_id": FIELD},

@@ -1,14 +1,14 @@
 """`openmed-onnx.json`, format version 2: the immutable document of one model version.
 
-A superset of what OpenMed writes (version 1): every key of theirs keeps its name, place and meaning; the new keys
-are beside them. Nothing of the machine or the moment is in it, nor its own version tag.
+What it shares with OpenMed's version 1 keeps its name, place and meaning; a verdict is stated once, in
+`certification` of its artifact. Nothing of the machine or the moment is in it, nor its own version tag.
 
 The contract of an artifact is all that the code of an app relies on, as one digest: an app runs with another release if
 the same tensors go in and come out, the labels mean the same, and text or images become tensors in the same way.
 `docs/resolve.md` specifies its document; a query demands its digest with the key `contract`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -49,7 +49,6 @@ from onnxreg.schema.manifest.vocabulary import (
     DESCRIPTION,
     FILENAME,
     FORMAT,
-    LIMIT,
     LOSS,
     MAX_DESCRIPTION_CHARS,
     check_description,
@@ -219,12 +218,6 @@ class Manifest(Document):
 
     `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
     that work together.
-
-    Keys of version 1 that repeat a verdict are checked against the verdicts of the artifacts. They are at the top, in
-    `quantization`, and beside each artifact in `metadata`:
-
-        certified            true: an artifact is certified, and none is refused; false: not all that were judged are certified
-        quant_recall_delta   the value of the check of that name; beside `certified` at most the limit
     """
 
     format: Literal["openmed-onnx"]
@@ -246,22 +239,13 @@ class Manifest(Document):
     label_map_path: RelPath | None = None
     minimum_opset: Count | None = None
     max_sequence_length: Count | None = None
-    dynamic_shapes: JsonObject | None = None
-    optimization: JsonObject | None = None
-    validation: JsonObject | None = None
-    operator_fallbacks: Items[JsonObject] | None = None
     tokenizer: TokenizerFiles | None = None
     segmenter: JsonObject | None = None
     preprocessing: Preprocessing | None = None
-    quantization: JsonObject | None = None
-    quant_recall_delta: float | None = None
-    certified: bool | None = None
-    recall_delta_path: RelPath | None = None
-    certification: JsonObject | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if fault := next(chain(self._artifact_faults(), self._claim_faults(), self._family_faults()), None):
+        if fault := next(chain(self._artifact_faults(), self._family_faults()), None):
             raise ValueError(fault)
         return self
 
@@ -288,41 +272,6 @@ class Manifest(Document):
             TopologicalSorter(parents).prepare()
         except CycleError:
             yield "artifacts are each other's parents"
-
-    def _claim_faults(self) -> Iterator[str]:
-        """Contradictions between a verdict of an artifact and a key of version 1 that repeats it."""
-        top = {"certified": self.certified, LOSS: self.quant_recall_delta}
-        claims: list[tuple[str, Any, Collection[Artifact]]] = [("", top, self.artifacts)]
-        claims.append(("quantization.", self.quantization, self.artifacts))
-        for index, artifact in enumerate(self.artifacts):
-            path, metadata = f"artifacts.{index}.metadata.", artifact.metadata.model_extra or {}
-            claims.append((path, metadata, (artifact,)))
-            claims.append((f"{path}quantization.", metadata.get("quantization"), (artifact,)))
-        for path, keys, artifacts in claims:
-            if not isinstance(keys, Mapping):
-                continue
-            certified, loss = keys.get("certified"), keys.get(LOSS)
-            states = {artifact.certification.state for artifact in artifacts}
-            is_proven = "certified" in states and "refused" not in states
-            if certified is not None and not isinstance(certified, bool):
-                yield f"{path}certified is neither true nor false"
-            if certified and not is_proven:
-                yield f"{path}certified is true, and certification.state of the artifacts is not certified"
-            if certified is False and is_proven and "unknown" not in states:
-                yield f"{path}certified is false, and certification.state of the artifacts is certified"
-            if loss is None:
-                continue
-            if not is_number(loss):
-                yield f"{path}{LOSS} is not a number"
-            values = {
-                check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS
-            }
-            if values and loss not in values:
-                yield f"{path}{LOSS} is {loss:g}, and no check of that name has this value"
-            limit = keys.get("certification_limit", (self.certification or {}).get("limit"))
-            most = limit if is_number(limit) else LIMIT
-            if certified and loss > most:
-                yield f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}"
 
     def _family_faults(self) -> Iterator[str]:
         """Every artifact belongs to exactly one member of the family, and the graphs of its members fit each other.
@@ -419,10 +368,6 @@ class Manifest(Document):
         """The paths of the heads of a family."""
         members = self.model_family.of_role("head") if self.model_family else ()
         return frozenset(path for member in members for path in member.artifacts)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":

@@ -18,8 +18,6 @@ CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 """The number of channels of each colour order; `L` is luminance alone."""
 LOSS = "quant_recall_delta"
 """The check whose value is the largest loss of recall of any label against the full-precision parent."""
-LIMIT = 0.005
-"""The most that a certified artifact may lose, if nothing names another limit: that of the gate G4."""
 
 MAX_DESCRIPTION_CHARS = 500
 DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"

@@ -177,13 +177,6 @@ def test_a_lost_certificate_is_in_the_verdict(full: dict[str, Any], replaced: Re
     assert [row.new.state for row in found.artifacts if row.new] == ["unknown", "refused", "unknown"]
 
 
-def test_the_keys_of_version_1_are_folded(full: dict[str, Any]) -> None:
-    """`certified` repeats the state of the int8 artifact, whose row shows it."""
-    found = compared(full, refused(full))
-    assert not found.facts
-    assert found.folded[0].kinds == {"certification-changed": 1, "quantization-changed": 1}
-
-
 @pytest.mark.parametrize("side", [0, 1])
 def test_figures_of_one_side_are_said_to_be_so(side: int, full: dict[str, Any]) -> None:
     sides = [marshal.loads(marshal.dumps(full)) for _ in range(2)]

@@ -35,7 +35,6 @@ digest of another kind | /files/0/digest | "md5:00000000000000000000000000000000
 path climbs | /artifacts/0/path | "../model.onnx" | at artifacts.0.path: path is absolute
 path of a sidecar | /artifacts/1/files/0/path | "/etc/x" | at artifacts.1.files.0.path:
 path of the labels | /label_map_path | "C:/x" | at label_map_path:
-path of the report | /recall_delta_path | "a\\b" | at recall_delta_path:
 path of a tokenizer file | /tokenizer/files | ["tokenizer.json", ".."] | at tokenizer.files.1:
 path is the manifest's | /files/0/path | "OpenMed-ONNX.json" | collide
 path in the manifest | /files/0/path | "openmed-onnx.json/x" | both a file and a directory
@@ -48,18 +47,6 @@ evidence about other bytes | /artifacts/1/certification/evidence/artifact | "SHA
 certified without evidence | /artifacts/1/certification/evidence | null | at artifacts.1.certification: certified without evidence of the artifact
 certified without parent | /artifacts/1/certification/evidence/parent | null | at artifacts.1.certification: certified without evidence of the parent
 certified without suite | /artifacts/1/certification/evidence/suite | null | at artifacts.1.certification: certified without evidence of the suite
-certified, and refused | /artifacts/1/certification/state | "refused" | certified is true, and certification.state
-certified, and unknown | /artifacts/1/certification/state | "unknown" | certified is true, and certification.state
-certified as text | /certified | "yes" | at certified:
-certified as text in quantization | /quantization/certified | "yes" | quantization.certified is neither
-certified as text beside the artifact | /artifacts/1/metadata/certified | "yes" | artifacts.1.metadata.certified is neither
-certified beside an artifact that is not | /artifacts/0/metadata/certified | true | artifacts.0.metadata.certified is true, and
-not certified, and certified | /artifacts/1/metadata/certified | false | artifacts.1.metadata.certified is false, and
-certified in the quantization of another artifact | /artifacts/0/metadata/quantization | {"certified": true} | artifacts.0.metadata.quantization.certified is true, and
-loss that nobody measured | /artifacts/1/checks/0 | {"name": "quant_recall_delta", "metric": "recall", "value": 0.002, "verdict": "pass"} | quant_recall_delta is 0.001, and no check
-loss above the limit at the top | /quant_recall_delta | 0.2 | quant_recall_delta is 0.2 beside certified
-loss above the limit | /quantization | {"certified": true, "quant_recall_delta": 0.001, "certification_limit": 0.0005} | quantization.quant_recall_delta is 0.001 beside certified, and the limit is 0.0005
-loss that is no number | /quantization/quant_recall_delta | "0" | quantization.quant_recall_delta is no
 check above its limit that passes | /artifacts/1/checks/0 | {"name": "quant_recall_delta", "metric": "recall", "value": 0.4, "limit": 0.005, "verdict": "pass"} | at artifacts.1.checks.0: quant_recall_delta is 0.4, its limit 0.005
 check that failed | /artifacts/1/checks/0 | {"name": "quant_recall_delta", "metric": "recall", "value": 0.001, "verdict": "fail"} | at artifacts.1: certified, and the verdict
 state | /artifacts/1/certification/state | "great" | at artifacts.1.certification.state:
