@@ -287,9 +287,7 @@ def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any]
         documents += [manifest.to_json(), *(read_json(root / path) for path in paths if path is not None)]
     documents = [item for item in documents if isinstance(item, dict)]
     documents += [item.get(key) for item in documents for key in ("quantization", "_onnx_quantization")]
-    for claims in documents:
-        if not isinstance(claims, dict):
-            continue
+    for claims in (item for item in documents if isinstance(item, dict)):
         delta, certified = claims.get("quant_recall_delta"), claims.get("certified")
         limit = claims.get("certification_limit", DEFAULT_RECALL_LOSS_LIMIT)
         has_delta, has_limit = (type(value) in (int, float) for value in (delta, limit))
