@@ -52,7 +52,6 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "an opset that only another exporter can give says so",
         (
             "converters/passes/test_conversion.py::test_an_older_opset_than_the_dynamo_exporter_has_is_an_error",
-            "converters/passes/test_conversion.py::test_the_error_names_the_opset_of_dynamo_and_the_failure_of_torchscript",
         ),
     ),
     (

@@ -42,6 +42,7 @@ VERBS = {
     "policy show": [],
     "promote": [VERSION, "beta"],
     "prove": [VERSION],
+    "pull": [NAME],
     "purge": [VERSION, "--reason", "taken down"],
     "query": [],
     "resolve": [NAME],
