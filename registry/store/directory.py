@@ -171,7 +171,11 @@ class DirectoryStore(ObjectStore):
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
-                directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
+                try:
+                    directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
+                except FileNotFoundError:  # the end of a command that made no registry here
+                    self.make_scratch()
+                    directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
                 set_mode(directory, 0o700)
             yield directory
 

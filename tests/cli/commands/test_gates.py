@@ -55,7 +55,7 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     there = tmp_path / "there"
     (tmp_path / "policy.toml").write_bytes(POLICY)
     nowhere = reg("policy", "set", "policy.toml", "--yes", "--remote", there)
-    assert nowhere.status == 3 and "`reg push` to it makes a new one" in nowhere.err
+    assert nowhere.status == 3 and str(there) in nowhere.err
     reg("push", f"{NAME}:1.0.0", there)
     assert f"reg policy set FILE --remote {there}" in reg("policy", "show", "--remote", there).out
     done = reg("promote", f"{NAME}:1.0.0", "stable", "--remote", there)
