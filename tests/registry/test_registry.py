@@ -12,6 +12,7 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
+from onnxreg.registry.store.directory import DirectoryStore
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
@@ -284,3 +285,22 @@ def test_a_link_that_leads_to_itself_hides_no_model(registry: Registry, make_dra
     registry.add(make_draft())
     (registry.store.root / "index" / "loop").symlink_to("loop")
     assert registry.names() == ["acme/pii"]
+
+
+def test_a_command_begins_while_another_that_made_nothing_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first commands in one place; the other removes the empty directories that it made."""
+    make_scratch, ends = DirectoryStore.make_scratch, iter([True])
+
+    def interrupted(store: DirectoryStore) -> None:
+        make_scratch(store)
+        if next(ends, False):
+            for path in sorted(store.root.rglob("*"), reverse=True):
+                path.rmdir()
+            store.root.rmdir()
+
+    monkeypatch.setattr(DirectoryStore, "make_scratch", interrupted)
+    with Registry(tmp_path / "new", create=None).workspace() as directory:
+        assert directory.is_dir()
+    assert not (tmp_path / "new").exists()
