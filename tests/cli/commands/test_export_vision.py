@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -109,7 +109,9 @@ SPOILED: dict[str, tuple[Callable[[Path], None], int, str]] = {
     ),
     "a file that is missing": (lambda directory: (directory / "model.ort").unlink(), 2, "which is missing"),
     "a verdict by another tool": (
-        edit(lambda value: value.update(certified=True), canonical=False),
+        edit(
+            lambda value: value["artifacts"][0].update(certification={"state": "certified"}), canonical=False
+        ),
         2,
         f"{FILENAME} was edited by another tool: ",
     ),

@@ -60,4 +60,4 @@ def test_import_takes_no_directory_without_a_manifest(reg: Reg) -> None:
     Path("mine").mkdir()
     done = reg("import", "mine", "--name", "x")
     assert done.status == 2
-    assert "model file" in done.err
+    assert "reg export" in done.err
