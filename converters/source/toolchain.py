@@ -71,7 +71,6 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     return {name: _version(name) for name in names}
 
 
-@cache
 def _version(name: str) -> str | None:
     try:
         return version(name)
