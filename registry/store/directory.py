@@ -86,10 +86,11 @@ class DirectoryStore(ObjectStore):
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
         """List what is below a folder, except `local/` and what a system puts there; a link or a device has no size."""
-        root, files = str(self.root), []
+        files = []
         with host_errors(f"listing {self.url}"):
             for directory, folders, names in os.walk(self.root / prefix, onerror=refuse_unlisted):
-                below = f"{directory[len(root) + 1 :]}/".lstrip("/")
+                path = Path(directory).relative_to(self.root).as_posix()
+                below = "" if path == "." else f"{path}/"
                 folders[:] = [
                     name for name in folders if below + name != "local" and not is_system_path(name)
                 ]

@@ -18,6 +18,7 @@ from filelock import FileLock
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, support
 from onnxreg.registry.store import staging
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.support.disk import READ_ONLY
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.manifest.draft import Draft
@@ -360,3 +361,14 @@ def test_a_file_system_that_is_mounted_read_only(registry: Registry, make_draft:
         text=True,
     )
     assert (tag.returncode, tag.stderr.splitlines()[1]) == (9, f"hint: {READ_ONLY}")
+
+
+def test_a_registry_in_the_working_directory_lists_its_models(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(make_draft())
+    paths = [file.path for file in registry.store.files()]
+    monkeypatch.chdir(registry.store.root)
+    here = DirectoryRegistry.open(Path())
+    assert list(here.names()) == ["acme/pii"]
+    assert [file.path for file in here.files()] == paths
