@@ -95,7 +95,7 @@ class ArchiveStore(ReadOnlyStore):
             with path.open("rb") as file:
                 file.seek(-END_BYTES, os.SEEK_END)
                 is_end = file.read(4) == b"PK\5\6"
-        self._entries = {info.filename: info for info in entries}
+        self._entries = {info.orig_filename: info for info in entries}
         fault = "goes on behind its end" if not is_end else excess(self._entries)
         if fault := fault or _fault(entries, self._archive.start_dir):
             raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
@@ -124,7 +124,13 @@ class ArchiveStore(ReadOnlyStore):
         if key not in self._entries:
             return None
         with self._errors(f"{key} of {self.url} is not where its directory says"):
-            stream = self._archive.open(self._entries[key])
+            entry = self._entries[key]
+            with Path(self.url).open("rb") as file:
+                file.seek(entry.header_offset + HEADER_BYTES - 4)
+                begin = entry.header_offset + HEADER_BYTES + sum(struct.unpack("<HH", file.read(4)))
+            if begin + entry.file_size > self._archive.start_dir:  # older releases of Python do not look
+                raise zipfile.BadZipFile("its bytes overlap the directory")
+            stream = self._archive.open(entry)
             stream.seek(start)
         return cast(BinaryIO, stream)
 
@@ -215,7 +221,7 @@ def _fault(entries: Collection[zipfile.ZipInfo], end: int) -> str:
     """The fault of entries that reach up to an offset, in a few words; empty if there is none."""
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
-        name = info.filename
+        name = info.orig_filename  # zipfile cuts the other at a zero byte
         if not names and info.header_offset:
             return "begins with something else"
         if name in names:

@@ -630,3 +630,23 @@ def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_pat
     with pytest.raises(NoAnswerError) as refused:
         three.resolve("acme/pii:0.1.2", remote=open_archive(path))
     assert "is not held here" in refused.value.hint
+
+
+def test_bytes_that_reach_into_the_directory_are_damage(three: Registry, tmp_path: Path) -> None:
+    path = tmp_path / "a.onnxreg"
+    archive(three, path, every=True)
+    with zipfile.ZipFile(path) as found:
+        last = max(found.infolist(), key=lambda info: info.header_offset)
+    data = bytearray(path.read_bytes())
+    data[last.header_offset + 28 : last.header_offset + 30] = b"\xff\xff"
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="not where its directory says"):
+        archive_reader.ArchiveStore(path).open(last.filename)
+
+
+def test_a_zero_byte_in_a_name_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnxreg"
+    rewrite(path, {ABOUT: b"{}", "index/a.jsonl-zz": b""})
+    path.write_bytes(path.read_bytes().replace(b"jsonl-zz", b"jsonl\0zz"))
+    with pytest.raises(IntegrityError, match="which no registry has"):
+        archive_reader.ArchiveStore(path)
