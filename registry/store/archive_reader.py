@@ -125,7 +125,7 @@ class ArchiveStore(ReadOnlyStore):
             return None
         with self._errors(f"{key} of {self.url} is not where its directory says"):
             entry = self._entries[key]
-            with Path(self.url).open("rb") as file:
+            with Path(str(self._archive.filename)).open("rb") as file:
                 file.seek(entry.header_offset + HEADER_BYTES - 4)
                 begin = entry.header_offset + HEADER_BYTES + sum(struct.unpack("<HH", file.read(4)))
             if begin + entry.file_size > self._archive.start_dir:  # older releases of Python do not look
