@@ -56,9 +56,9 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
     def requires(self, subject: Path) -> None:
         """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
-        for module in ("flatbuffers", "onnxruntime"):
+        for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
-                raise HostError(f"missing dependency: {module}")
+                raise HostError(f"missing dependency: {module.partition('.')[0]}")
 
     def apply(self, subject: Path) -> OrtFiles:
         """Write both files beside `subject`.

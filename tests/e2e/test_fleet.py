@@ -153,7 +153,9 @@ def test_a_dask_cluster_exports_each_job_once(
     """The workers meet in a remote; others, who know nothing of them, make the same bytes again."""
     broken = Path(shutil.copytree(checkpoints[0], tmp_path / "broken"))
     (broken / "model.safetensors").write_bytes(b"no weights")
-    jobs.write_text(f"{jobs.read_text()}\n{broken},acme/broken,1.0.0,android\n")
+    jobs.write_text(
+        f"{jobs.read_text()}\n- {{source: {broken}, name: acme/broken, version: 1.0.0, profile: android}}\n"
+    )
     words = ("export", "--batch", jobs, "--to", "./share", "--json", "--scheduler")
     with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
         done = reg(*words, dask.address, code=2)

@@ -17,8 +17,8 @@ def test_the_demo_plays_to_its_end(
     text = "the patient was seen by Dr w20"
     span = {"start": 27, "end": 30, "label": "NAME", "text": "w20"}
     for number, suite in enumerate(demo.SUITES):
-        row = {"id": "1", "text": f"{text} w{number}", "gold_spans": [span]}
-        (tmp_path / suite).write_text(json.dumps(row) + "\n")
+        rows = ({"id": f"{n}", "text": f"{text} w{number}", "gold_spans": [span]} for n in range(80))
+        (tmp_path / suite).write_text("".join(json.dumps(row) + "\n" for row in rows))
     demo.play(demo.Shell(tmp_path))
     demo.summary(tmp_path)
     said = capfd.readouterr().out

@@ -147,7 +147,7 @@ def test_writers_of_different_models_do_not_wait_for_each_other(
     registry: Registry, make_draft: Callable
 ) -> None:
     registry.add(make_draft(name="acme/held"))
-    with exclusive(registry.store.root / "local" / "locks" / "acme~held.lock"):
+    with exclusive(registry.store.root / "local" / "locks" / "index~acme~held.jsonl.lock"):
         held = start(PUBLISH, registry.store.root, "0", "acme/held", 1)
         finish([start(PUBLISH, registry.store.root, "0", "acme/free", 3)])
         assert len(registry.log("acme/free")) == 3
