@@ -169,7 +169,7 @@ def test_a_dask_cluster_exports_each_job_once(
     reg("--registry", tmp_path / "share", "verify")
 
     shutil.rmtree(broken)
-    jobs.write_text("\n".join(jobs.read_text().splitlines()[:4]))
+    jobs.write_text("\n".join(jobs.read_text().splitlines()[:3]))
     with cluster(environment, tmp_path / "other", tmp_path / "strangers") as dask:
         again = reg(*words, dask.address)
     assert statuses(again) == ["current", "current", "current"]
