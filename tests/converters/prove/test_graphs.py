@@ -540,3 +540,27 @@ def test_codes_have_the_scale_and_zero_point_of_their_own_value(
     codes = array("c", np.rint(values / step), np.int8)
     state, _ = verdict(tmp_path, parent, build(body, codes, array("d", step)))
     assert (state == "proven") == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected"),
+    [
+        (np.float16, 1.001, True),
+        (np.float16, 1.01, False),
+        (np.float16, 1.3, False),
+        (np.float32, 1.001, False),
+    ],
+)
+def test_a_factor_of_a_product_is_as_precise_as_its_type(
+    tmp_path: Path, kind: Any, change: float, expected: bool
+) -> None:
+    """Two factors that are joined differ by the rounding of the coarser one at most."""
+    head, factor = "(float[2, 8] x) => (float[2, 2] y)", 0.3
+    turned = "t = Transpose <perm = [1, 0]> (x)"
+    parent = build(f"{turned} a = Mul (x, s) y = MatMul (a, t)", array("s", factor), head=head)
+    stored = onnx.numpy_helper.from_array(np.array(factor * change, kind), "s")
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    body = f"h = Cast <to = {number}> (x) u = Transpose <perm = [1, 0]> (h) p = MatMul (h, u)"
+    child = build(f"{body} m = Mul (p, s) d = Div (m, k) y = Cast <to = 1> (d)", stored, head=head)
+    child.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1.0, kind), "k"))
+    assert (verdict(tmp_path, parent, child)[0] != "not-provable") == expected
