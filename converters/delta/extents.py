@@ -71,10 +71,23 @@ def _onnx(path: str, file: Path, data: Any) -> Iterator[tuple[str, TensorExtent]
             length = length or (prod(dims) * (element.bits if element else 0) + 7) // 8
             yield location, TensorExtent(tensor.name, dtype, dims, offset, length)
         elif len(raw := tensor.raw_data) >= MIN_TENSOR_BYTES:
-            start = data.find(raw[:MIN_TENSOR_BYTES], at)
-            if start >= 0 and data[start : start + len(raw)] == raw:
+            field = _raw_data_field(len(raw))
+            start = data.find(field + raw[:MIN_TENSOR_BYTES], at)
+            while start >= 0 and data.find(raw, start + len(field), start + len(field) + len(raw)) < 0:
+                start = data.find(field + raw[:MIN_TENSOR_BYTES], start + 1)
+            if start >= 0:
+                start += len(field)
                 at = start + len(raw)
                 yield path, TensorExtent(tensor.name, dtype, dims, start, len(raw))
+
+
+def _raw_data_field(size: int) -> bytes:
+    """What protobuf writes before `size` bytes of `raw_data`: few other bytes begin so."""
+    key = bytearray([9 << 3 | 2])
+    while size > 0x7F:
+        key.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*key, size])
 
 
 @contextmanager

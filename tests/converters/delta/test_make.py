@@ -188,6 +188,25 @@ def test_an_unexpected_header_of_safetensors_names_no_tensors(tmp_path: Path, he
     assert read_extents({path.name: path}) == {path.name: []}
 
 
+def test_tensors_that_begin_with_equal_bytes_are_told_apart(tmp_path: Path) -> None:
+    """The first bytes of each are in a node as well, before all of them, once with as many bytes."""
+    sizes = {"long": 300, "same": 500, "a": 500, "b": 400, "c": 500}
+    first, second, *stored = [
+        onnx.numpy_helper.from_array(np.r_[np.zeros(100), np.full(size, at)].astype(np.float32), name)
+        for at, (name, size) in enumerate(sizes.items(), 1)
+    ]
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[1] x) => (float[1] y) { y = Relu (x) }'
+    )
+    for tensor in (second, first):
+        model.graph.node.insert(0, onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
+    model.graph.initializer.extend(stored)
+    path = write_onnx(tmp_path / "m.onnx", model)
+    data, extents = path.read_bytes(), read_extents({"m.onnx": path})["m.onnx"]
+    found = {one.name: data[one.start : one.start + one.length] for one in extents}
+    assert found == {tensor.name: tensor.raw_data for tensor in stored}
+
+
 def test_a_tensor_that_ends_after_its_file_is_left_out(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", retrained.model(0), save_as_external_data=True, location="m.data")
     data = tmp_path / "m.data"
