@@ -1,35 +1,66 @@
-"""`OnnxFloatToFloat16`: what stays float32 on request, and graphs that ONNX Runtime's converter leaves broken."""
+"""Float16: what stays float32 on request, by need or by search, and what other runtimes would make of the rest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
+from support.graphs import graph, store, stored
 
+from onnxreg.converters.passes import float16
 from onnxreg.converters.passes.base import public_types, run
-from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, to_float16
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, minimize, to_float16
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
-BODY = "first: h = MatMul(x, weight) r = Relu(h) s = Softmax(h) a = Add(r, s) b = Add(h, a) logits = MatMul(b, weight)"
+NAMES = [f"n{index}" for index in range(12)]
 
 
-def model(body: str = BODY) -> Any:
-    parsed = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] logits, float[n, 40] h)'
-        f" {{ {body.removeprefix('first: ')} }}"
-    )
-    parsed.graph.node[0].name = "first"
+def made(body: str, outputs: str = "float[n, 40] logits", **weights: Any) -> Any:
     weight = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32) / 6
-    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
-    return parsed
+    return graph(body, outputs=outputs, weight=weight, **weights)
 
 
-class TestContract(PassContract):
+def model() -> Any:
+    body = "h = MatMul(x, weight) r = Relu(h) s = Softmax(h) a = Add(r, s) b = Add(h, a) logits = MatMul(b, weight)"
+    subject = made(body, "float[n, 40] logits, float[n, 40] h")
+    subject.graph.node[0].name = "first"
+    return subject
+
+
+def squares() -> Any:
+    """Squares of values near 400 overflow float16; the products and the other multiplication do not."""
+    body = (
+        "h = MatMul(x, weight) small = Mul(h, tenth) big = Mul(h, thousand) square = Mul(big, big)"
+        " back = Mul(square, millionth) sum = Add(small, back) logits = MatMul(sum, weight)"
+    )
+    subject = made(body, tenth=0.1, thousand=1000.0, millionth=1e-6)
+    for index, node in enumerate(subject.graph.node):
+        node.name = f"{node.op_type}/{index}"
+    return subject
+
+
+def norm() -> Any:
+    """The length of each row: values near 400, the squares of which float16 cannot hold."""
+    body = (
+        "h = MatMul(x, weight) big = Mul(h, thousand) square = Mul(big, big)"
+        " mean = ReduceMean(square, axes) length = Sqrt(mean) logits = Div(big, length)"
+    )
+    return made(body, thousand=1000.0, axes=np.array([-1]))
+
+
+def long() -> Any:
+    return made("h = MatMul(x, weight) r = Relu(h) s = Add(r, r) logits = MatMul(s, weight)")
+
+
+class TestHalf(PassContract):
     def make(self) -> OnnxFloatToFloat16:
         return OnnxFloatToFloat16(op_block_list=["Add"])
 
@@ -37,12 +68,26 @@ class TestContract(PassContract):
         return model()
 
 
-class TestContractOfPlainHalf(PassContract):
+class TestPlainHalf(PassContract):
     def make(self) -> OnnxFloatToFloat16:
         return OnnxFloatToFloat16(keep_io_types=False)
 
     def subject(self) -> Any:
         return model()
+
+
+class TestMixed(PassContract):
+    def make(self) -> OrtMixedPrecision:
+        return OrtMixedPrecision()
+
+    def subject(self) -> Any:
+        return squares()
+
+
+def kinds(subject: Any) -> dict[str, int]:
+    inferred = onnx.shape_inference.infer_shapes(subject).graph
+    values = (*inferred.value_info, *inferred.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
 
 
 @pytest.mark.parametrize(
@@ -64,22 +109,30 @@ def test_two_readers_in_float32_of_one_value_do_not_collide(params: dict[str, An
 
 def test_operators_that_stay_read_float32() -> None:
     half, _ = run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul"]), model())
-    inferred = onnx.shape_inference.infer_shapes(half).graph
-    kinds = {value.name: value.type.tensor_type.elem_type for value in inferred.value_info}
-    read = {node.op_type: {kinds.get(name) for name in node.input} for node in half.graph.node}
+    found = kinds(half)
+    read = {node.op_type: {found.get(name) for name in node.input} for node in half.graph.node}
     assert read["Softmax"] == read["Add"] == {FLOAT}
 
 
-@pytest.mark.parametrize(
-    ("keep", "types"),
-    [
-        (True, {"x": FLOAT, "logits": FLOAT, "h": FLOAT}),
-        (False, {"x": FLOAT16, "logits": FLOAT16, "h": FLOAT16}),
-    ],
-)
-def test_public_types(keep: Any, types: dict[str, int]) -> None:
+def test_weights_of_operators_that_stay_keep_their_values() -> None:
+    subject = graph(
+        "y = MatMul(x, halved) z = Add(y, kept)",
+        outputs="float[n, 40] y, float[n, 40] z",
+        halved=(40, 40),
+        kept=(40, 40),
+    )
+    before = stored(subject)
+    half, step = run("fp16", OnnxFloatToFloat16(op_block_list=("Add",)), subject)
+    assert (step.result["float16_weights"], step.result["float32_weights"]) == (1, 1)
+    for name, array in stored(half).items():
+        kind = np.float16 if name == "halved" else np.float32
+        np.testing.assert_array_equal(array, before[name].astype(kind), strict=True)
+
+
+@pytest.mark.parametrize(("keep", "kind"), [(True, FLOAT), (False, FLOAT16)])
+def test_public_types(keep: bool, kind: int) -> None:
     half, _ = run_and_compare("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
-    assert public_types(half) == types
+    assert public_types(half) == dict.fromkeys(["x", "logits", "h"], kind)
 
 
 @pytest.mark.parametrize(
@@ -100,31 +153,16 @@ def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
 
 
 def test_weights_are_bounded_as_asked() -> None:
-    graph = model()
-    huge = np.full((40, 40), -3e38, np.float32)
-    graph.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(huge, "weight"))
-    half, _ = run("fp16", OnnxFloatToFloat16(max_finite_val=1e4), graph)
-    assert set(onnx.numpy_helper.to_array(half.graph.initializer[0]).reshape(-1).tolist()) == {-1e4}
+    subject = model()
+    store(subject, "weight", np.full((40, 40), -3e38, np.float32))
+    half, _ = run("fp16", OnnxFloatToFloat16(max_finite_val=1e4), subject)
+    assert set(stored(half)["weight"].reshape(-1).tolist()) == {-1e4}
 
 
-def norm() -> Any:
-    """The length of each row: values near 400, the squares of which float16 cannot hold."""
-    parsed = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] logits) {'
-        " h = MatMul(x, weight) big = Mul(h, thousand) square = Mul(big, big)"
-        " mean = ReduceMean(square, axes) length = Sqrt(mean) logits = Div(big, length) }"
-    )
-    weight = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32) / 6
-    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
-    parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1000), "thousand"))
-    parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "axes"))
-    return parsed
-
-
-def evaluate(graph: Any, rows: int = 4) -> tuple[Any, Any]:
-    """The outputs of `norm()` and of `graph` where float16 is computed in float16: onnx's reference."""
-    x = np.random.default_rng(1).normal(size=(rows, 40)).astype(np.float32)
-    return tuple(ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (norm(), graph))
+def evaluate(subject: Any) -> tuple[Any, Any]:
+    """The outputs of `norm()` and of a graph where float16 is computed in float16: onnx's reference."""
+    x = np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)
+    return tuple(ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (norm(), subject))
 
 
 def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
@@ -146,31 +184,36 @@ def test_onnx_runtime_on_a_cpu_does_not_show_the_overflow() -> None:
 
 
 def test_an_include_list_that_names_an_overflow_is_refused() -> None:
-    with pytest.raises(ConversionError, match="Mul_2 are beyond float16") as caught:
+    with pytest.raises(ConversionError, match="Mul_2 are beyond float16"):
         run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul", "Mul"]), norm())
-    assert "OrtMixedPrecision" in caught.value.hint
 
 
 def test_samples_of_ones_own_show_the_ranges() -> None:
     small = [{"x": np.full((1, 40), 1e-4, np.float32)}]
-    _, step = run("fp16", OnnxFloatToFloat16(small), norm())
-    assert step.result["overflowing"] == []
+    assert run("fp16", OnnxFloatToFloat16(small), norm())[1].result["overflowing"] == []
 
 
-def test_branches_with_weights_of_one_name_are_an_error() -> None:
-    branch = "<float[1, 2] w = {1, 2}>"
-    subject = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]> g (bool c, float[n, 1] x) => (float[n, 2] y) { y = If(c)'
-        f" <then_branch = t () => (float[n, 2] u) {branch} {{ u = MatMul(x, w) }},"
-        f" else_branch = e () => (float[n, 2] v) {branch} {{ v = MatMul(x, w) }}> }}"
+def same_names() -> Any:
+    weight = "<float[1, 2] w = {1, 2}>"
+    branches = (
+        f"<then_branch = t () => (float[n, 2] u) {weight} {{ u = MatMul(x, w) }},"
+        f" else_branch = e () => (float[n, 2] v) {weight} {{ v = MatMul(x, w) }}>"
     )
-    with pytest.raises(ConversionError, match="could not convert the graph to float16: AssertionError"):
+    return graph(f"y = If(c) {branches}", "bool c, float[n, 1] x", "float[n, 2] y")
+
+
+@pytest.mark.parametrize(
+    ("subject", "error"),
+    [
+        (same_names(), ConversionError),
+        (graph("y = Add(x, x)"), ConversionError),
+        (made("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"), InputError),
+    ],
+    ids=["branches with weights of one name", "no weights", "a graph in a circle"],
+)
+def test_graphs_that_cannot_become_float16(subject: Any, error: Any) -> None:
+    with pytest.raises(error):
         run("fp16", OnnxFloatToFloat16(), subject)
-
-
-def test_a_graph_in_a_circle_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="not a valid graph"):
-        run("fp16", OnnxFloatToFloat16(), model("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"))
 
 
 @pytest.mark.parametrize("again", [OnnxFloatToFloat16(), OrtMixedPrecision()])
@@ -180,19 +223,107 @@ def test_a_second_conversion_that_changes_nothing_is_an_error(again: Any) -> Non
         run("again", again, half)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (OnnxFloatToFloat16(), OnnxDynamicQuantization()),
-        (OrtMixedPrecision(), OnnxDynamicQuantization()),
-        (OnnxDynamicQuantization(), OnnxFloatToFloat16()),
-        (OnnxDynamicQuantization(), OrtMixedPrecision()),
-    ],
-)
+@pytest.mark.parametrize("half", [OnnxFloatToFloat16, OrtMixedPrecision])
+@pytest.mark.parametrize("is_half_first", [True, False])
 def test_float16_and_dynamic_quantization_exclude_each_other_and_the_way_out_is_named(
-    first: Any, second: Any
+    half: Any, is_half_first: bool
 ) -> None:
-    changed, _ = run("first", first, model())
+    works = [half(), OnnxDynamicQuantization()][:: 1 if is_half_first else -1]
+    changed, _ = run("first", works[0], model())
     with pytest.raises(InputError) as caught:
-        run("second", second, changed)
+        run("second", works[1], changed)
     assert "input: STEP" in (caught.value.hint or "")
+
+
+# The search of mixed precision
+
+
+def test_only_what_overflows_or_loses_too_much_stays_float32() -> None:
+    half, step = run_and_compare("mixed", OrtMixedPrecision(), squares())
+    found = step.result
+    assert found["overflowing"] == ["Mul/3", "Mul/4"] == found["float32_nodes"]
+    assert (found["minimal"], found["trials"]) == (True, 1)
+    assert found["distance"] <= step.params["atol"]
+    assert found["float16_weights"] >= 1
+    onnx.checker.check_model(half, full_check=True)
+    makers = {name: node.name for node in half.graph.node for name in node.output}
+    back = next(node for node in half.graph.node if node.name == "Mul/4")
+    assert makers[back.input[0]] == "Mul/3"
+
+
+def test_each_node_that_stays_is_needed() -> None:
+    atol = 2e-4
+    nodes = set(run("mixed", OrtMixedPrecision(atol=atol), squares())[1].result["float32_nodes"])
+    assert nodes > {"Mul/3", "Mul/4"}
+    feeds = samples.draw(squares())
+    expected = samples.all_outputs(squares(), feeds, "parent")
+
+    def distance(names: set[str]) -> float:
+        trial = samples.all_outputs(to_float16(squares(), None, names), feeds, "trial")
+        return samples.relative_distance(expected, trial, "trial")
+
+    assert distance(nodes) <= atol
+    assert all(distance(nodes - {name}) > atol for name in nodes - {"Mul/3", "Mul/4"})
+
+
+@pytest.mark.parametrize(
+    ("params", "subject", "trials", "error"),
+    [
+        ({"search": False, "atol": 2e-4}, squares, None, ConversionError),
+        ({"atol": 2e-4}, squares, 1, ConversionError),
+        ({"atol": 1e-12}, lambda: made("logits = MatMul(x, weight)"), None, ConversionError),
+        ({"data": [{"z": np.zeros((1, 40), np.float32)}]}, squares, None, InputError),
+    ],
+    ids=["no search", "one trial", "nothing is near enough", "data of another graph"],
+)
+def test_a_search_that_does_not_hold_is_an_error(
+    params: dict[str, Any], subject: Any, trials: int | None, error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(float16, "MAX_TRIALS", trials or float16.MAX_TRIALS)
+    with pytest.raises(error):
+        run("mixed", OrtMixedPrecision(params.pop("data", None), **params), subject())
+
+
+def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(float16, "MAX_TRIALS", 6)
+    _, step = run("mixed", OrtMixedPrecision(atol=2e-4), squares())
+    assert (step.result["minimal"], step.result["trials"]) == (False, 6)
+
+
+def test_without_a_search_the_list_decides() -> None:
+    _, step = run("mixed", OrtMixedPrecision(search=False, op_block_list=["Mul"]), squares())
+    assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool) -> None:
+    work = OrtMixedPrecision(op_block_list=["Relu", "Add"], search=search, atol=1)
+    half, step = run_and_compare("mixed", work, long())
+    assert step.result["float32_nodes"] == ["Add_2", "Relu_1"]
+    found = kinds(half)
+    for node in half.graph.node:
+        if node.op_type in ("Relu", "Add"):
+            assert {found[name] for name in (*node.input, *node.output)} == {FLOAT}
+    assert any(node.op_type == "MatMul" and found[node.output[0]] == FLOAT16 for node in half.graph.node)
+
+
+@given(st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES), min_size=1))
+def test_of_a_minimum_nothing_more_can_be_left_out(needed: set[str], any_of: set[str]) -> None:
+    def holds(names: Sequence[str]) -> bool:
+        return needed <= set(names) and bool(any_of & set(names))
+
+    kept = minimize(NAMES, holds)
+    assert holds(kept)
+    assert not any(holds([each for each in kept if each != name]) for name in kept)
+
+
+@given(st.sets(st.sampled_from(NAMES)), st.integers(1, 8))
+def test_a_minimum_that_ends_early_holds_all_the_same(needed: set[str], most: int) -> None:
+    asked = 0
+
+    def holds(names: Sequence[str]) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked <= most and needed <= set(names)
+
+    assert needed <= set(minimize(NAMES, holds))

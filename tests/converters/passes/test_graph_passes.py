@@ -1,0 +1,359 @@
+"""Passes that change a graph and not its numbers: fixed shapes, opset, public types, fusion."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.graphs import graph
+
+from onnxreg.converters.passes.base import public_types, run
+from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.graph_passes import (
+    DynamicToFixedShape,
+    OnnxIODataTypeConverter,
+    OnnxOpVersionConversion,
+    OrtTransformersOptimization,
+)
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.quantization import OnnxBlockWiseRtnQuantization, OnnxDynamicQuantization
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.graph import default_opset
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
+HALF_ROUNDING = 1e-2
+"""ONNX Runtime has no float16 addition on the CPU; between two of its operators it leaves rounding out."""
+
+
+def tokens() -> Any:
+    """Its values' shapes hold an expression of an axis, as exporters leave them."""
+    made = graph(
+        "rows = Gather(table, ids) y = Relu(rows) z = ReduceMax<keepdims = 0>(y, axes)",
+        "int64[batch, sequence] ids, int64[batch, sequence] mask",
+        "float[batch, sequence, 4] y, float[a, b] z",
+        table=(10, 4),
+        axes=np.array([1]),
+    )
+    stale = onnx.helper.make_tensor_value_info("rows", 1, ["batch", "Min(512, sequence)", 4])
+    made.graph.value_info.append(stale)
+    return made
+
+
+def largest(body: str = "y = ReduceMax(z, axes)", opset: int = 18) -> Any:
+    axes = {"axes": np.array([1])} if "axes" in body else {}
+    return graph(
+        f"z = MatMul(x, weight) {body}", outputs="float[p, q] y", opset=opset, weight=(40, 40), **axes
+    )
+
+
+def half() -> Any:
+    table = np.arange(40, dtype=np.float16).reshape(10, 4) / 40
+    return graph(
+        "rows = Gather(table, ids) hidden = Add(rows, bias) logits = Mul(hidden, hidden)",
+        "int64[n, m] ids, float16[n, m, 4] bias",
+        "float16[n, m, 4] logits, float16[n, m, 4] hidden",
+        table=table,
+    )
+
+
+def dense(body: str = "a = MatMul(x, weight) b = Add(a, bias) y = Gelu(b)") -> Any:
+    shape = "float[n, s, 40]"
+    return graph(body, f"{shape} x", f"{shape} y", opset=20, ir=9, weight=(40, 40), bias=(40,))
+
+
+class TestFixedShape(PassContract):
+    def make(self) -> DynamicToFixedShape:
+        return DynamicToFixedShape(dim_param=["batch", "sequence"], dim_value=[2, 8])
+
+    def subject(self) -> Any:
+        return tokens()
+
+
+class TestOpset(PassContract):
+    def make(self) -> OnnxOpVersionConversion:
+        return OnnxOpVersionConversion(target_opset=20)
+
+    def subject(self) -> Any:
+        return largest()
+
+
+class TestTypes(PassContract):
+    def make(self) -> OnnxIODataTypeConverter:
+        return OnnxIODataTypeConverter(name_pattern=".*")
+
+    def subject(self) -> Any:
+        return half()
+
+
+class TestFusion(PassContract):
+    def make(self) -> OrtTransformersOptimization:
+        return OrtTransformersOptimization()
+
+    def subject(self) -> Any:
+        return dense()
+
+
+WAYS = (
+    {"dim_param": ["batch", "sequence"], "dim_value": [3, 7]},
+    {"input_dim": ["batch", "sequence"], "dim_value": [3, 7]},
+    {"input_name": ["ids"], "input_shape": [[3, 7]]},
+    {"input_name": ["mask", "ids"], "input_shape": [[3, 7], [3, 7]]},
+)
+FIXED = {"ids": [3, 7], "mask": [3, 7], "y": [3, 7, 4], "z": [3, 4]}
+
+
+REFUSED = [
+    (DynamicToFixedShape, tokens, params, told)
+    for params, told in [
+        ({}, "give either"),
+        ({**WAYS[0], **WAYS[2]}, "give either"),
+        ({"dim_param": ["batch"]}, "as many names"),
+        ({"dim_value": [1]}, "as many names"),
+        ({"dim_param": ["batch"], "dim_value": [1, 2]}, "as many names"),
+        ({"dim_param": [], "dim_value": []}, "as many names"),
+        ({"dim_param": ["batch", "batch"], "dim_value": [1, 2]}, "twice"),
+        ({"dim_param": ["batch"], "dim_value": [0]}, "dim_value.0"),
+        ({"input_name": ["ids"], "input_shape": [[0, 1]]}, "input_shape.0.0"),
+        ({"dim_param": ["bacth"], "dim_value": [1]}, "'bacth'"),
+        ({"input_name": ["idz"], "input_shape": [[1, 2]]}, "'idz'"),
+        ({"input_name": ["ids"], "input_shape": [[1, 2, 3]]}, "'ids' has 3 axes"),
+        ({"input_name": ["ids", "mask"], "input_shape": [[1, 2], [1, 3]]}, "be 3, it is 2"),
+    ]
+] + [
+    (OnnxOpVersionConversion, largest, {"target_opset": 6}, "target_opset"),
+    (OnnxOpVersionConversion, largest, {"target_opset": 27}, "target_opset"),
+    (OnnxIODataTypeConverter, half, {"source_dtype": DOUBLE}, "float64 matches 'logits'"),
+    (OnnxIODataTypeConverter, half, {"name_pattern": "("}, "name_pattern"),
+    (OnnxIODataTypeConverter, half, {"target_dtype": 0}, "target_dtype"),
+    (OnnxIODataTypeConverter, half, {"source_dtype": 99}, "source_dtype"),
+    (OnnxIODataTypeConverter, half, {"target_dtype": 8}, "target_dtype"),
+    (OnnxIODataTypeConverter, half, {"target_dtype": FLOAT16}, ""),
+    (OrtTransformersOptimization, dense, {"model_type": "brt"}, "brt"),
+    (OrtTransformersOptimization, dense, {"opt_level": 3}, "opt_level"),
+    (OrtTransformersOptimization, dense, {"num_heads": -1}, "num_heads"),
+]
+
+
+@pytest.mark.parametrize(("work", "subject", "params", "told"), REFUSED)
+def test_a_parameter_that_means_nothing_is_an_input_error(
+    work: Any, subject: Any, params: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run("x", work(**params), subject())
+    assert told in caught.value.message
+
+
+def test_every_way_to_fix_shapes_gives_the_same_bytes_and_true_shapes() -> None:
+    found = set()
+    for way in WAYS:
+        after, step = run_and_compare("fixed", DynamicToFixedShape(**way), tokens())
+        assert step.result["shapes"] == FIXED
+        assert step.result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
+        found.add(after.SerializeToString(deterministic=True))
+    assert len(found) == 1
+    assert b"sequence" not in found.pop()
+    with pytest.raises(InputError, match="cannot be 4, it is 7"):
+        run("fixed", DynamicToFixedShape(input_name=["ids"], input_shape=[[3, 4]]), after)
+
+
+def test_one_axis_stays_dynamic() -> None:
+    _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), tokens())
+    assert step.result["shapes"]["y"] == [1, "sequence", 4]
+
+
+def test_a_size_of_minus_one_is_a_dynamic_axis() -> None:
+    subject = tokens()
+    for value in (*subject.graph.input, *subject.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = -1
+    assert samples.draw(subject)[0]["ids"].shape == (8, 8)
+    work = DynamicToFixedShape(input_name=["ids", "mask"], input_shape=[[3, 7], [3, 7]])
+    assert run_and_compare("fixed", work, subject)[1].result["shapes"] == FIXED
+
+
+def test_an_axis_of_an_output_that_has_the_name_of_another() -> None:
+    """PyTorch's exporter calls the height of a padded image `batch` too."""
+    body = "pads = Constant<value_ints = [0, 0, 2, 1, 0, 0, 1, 1]>() y = Pad(x, pads)"
+    subject = graph(body, "float[batch, 3, 4, 4] x", "float[batch, 3, batch, width] y", opset=17)
+    _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[2]), subject)
+    assert step.result["shapes"] == {"x": [2, 3, 4, 4], "y": [2, 3, 7, 6]}
+
+
+def test_an_axis_that_only_a_run_can_tell() -> None:
+    subject = graph("y = Expand(x, size)", "float[batch, 3] x, int64[2] size", "float[batch, rows] y")
+    feeds = [{"x": np.ones((1, 3), np.float32), "size": np.array([1, 3])}]
+    work = DynamicToFixedShape(feeds, dim_param=["batch"], dim_value=[1])
+    _, step = run_and_compare("fixed", work, subject, feeds=feeds)
+    assert step.result["shapes"]["y"][0] == 1
+
+
+@pytest.mark.parametrize(("target", "ir"), [(17, 8), (20, 9), (21, 10), (23, 11)])
+def test_the_file_says_the_opset_and_its_ir_version(target: int, ir: int) -> None:
+    after, step = run_and_compare("opset", OnnxOpVersionConversion(target_opset=target), largest())
+    assert (default_opset(after), after.ir_version) == (target, ir)
+    found = step.result
+    assert (found["opset_before"], found["opset"], found["ir_version"]) == (18, target, ir)
+    assert found["parity"]["outputs"]["y"]["max_abs_diff"] < 1e-5
+    assert [tensor.name for tensor in after.graph.initializer if len(tensor.raw_data) > 4096] == ["weight"]
+    if target == 17:
+        reduce = after.graph.node[1]
+        assert (reduce.op_type, len(reduce.input), reduce.attribute[0].name) == ("ReduceMax", 1, "axes")
+
+
+def test_the_same_opset_changes_nothing() -> None:
+    before = largest().SerializeToString(deterministic=True)
+    after, _ = run("opset", OnnxOpVersionConversion(target_opset=18), largest())
+    assert after.SerializeToString(deterministic=True) == before
+
+
+def in_a_branch() -> Any:
+    branches = (
+        "<then_branch = t () => (float[p, q] u) { u = ReduceMax(x, axes) },"
+        " else_branch = e () => (float[p, q] v) { v = Identity(x) }>"
+    )
+    inputs = "bool c, float[n, m] x"
+    return graph(f"y = If(c) {branches}", inputs, "float[p, q] y", axes=np.array([1]))
+
+
+def sparse() -> Any:
+    subject = largest("y = MatMul(z, sparse)")
+    values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "sparse")
+    places = onnx.numpy_helper.from_array(np.array([0, 3]))
+    subject.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [40, 2]))
+    return subject
+
+
+@pytest.mark.parametrize(
+    ("subject", "target"),
+    [
+        (largest("y = Gelu(z)", 20), 18),
+        (largest("y = LayerNormalization(z, z)"), 13),
+        (largest("y = GridSample(z, z)", 16), 15),
+        (in_a_branch(), 17),
+        (sparse(), 21),
+    ],
+    ids=["Gelu", "LayerNormalization", "GridSample", "branch", "sparse"],
+)
+def test_what_another_opset_cannot_say_is_refused(subject: Any, target: int) -> None:
+    with pytest.raises(ConversionError, match=f"cannot be converted to opset {target}"):
+        run("opset", OnnxOpVersionConversion(target_opset=target), subject)
+
+
+def test_local_functions_are_inlined() -> None:
+    function = '<domain: "local", opset_import: ["" : 18]> f (x) => (y) { a = Constant<value = int64[1] {1}>() y = ReduceMax(x, a) }'
+    subject = graph("y = local.f(x)", "float[n, m] x", "float[p, q] y", more=function)
+    after, _ = run_and_compare("opset", OnnxOpVersionConversion(target_opset=17), subject)
+    assert (len(after.functions), [entry.domain for entry in after.opset_import]) == (0, [""])
+
+
+@pytest.mark.parametrize(
+    ("params", "converted", "types"),
+    [
+        ({}, ["logits"], {"ids": INT64, "bias": FLOAT16, "logits": FLOAT, "hidden": FLOAT16}),
+        (
+            {"name_pattern": ".*"},
+            ["bias", "logits", "hidden"],
+            {"ids": INT64, "bias": FLOAT, "logits": FLOAT, "hidden": FLOAT},
+        ),
+        (
+            {"name_pattern": "ids", "source_dtype": INT64, "target_dtype": INT32},
+            ["ids"],
+            {"ids": INT32, "bias": FLOAT16, "logits": FLOAT16, "hidden": FLOAT16},
+        ),
+    ],
+)
+def test_public_types_are_converted_by_name(params: Any, converted: list[str], types: dict[str, int]) -> None:
+    after, step = run_and_compare("io", OnnxIODataTypeConverter(**params), half())
+    assert (step.result["converted"], public_types(after)) == (converted, types)
+    assert all(node.name.startswith("Cast_") for node in after.graph.node if node.op_type == "Cast")
+    most = 0 if converted == ["ids"] else HALF_ROUNDING
+    assert all(entry["max_abs_diff"] <= most for entry in step.result["parity"]["outputs"].values())
+
+
+@pytest.mark.parametrize("pattern", [".*", "bias", "logits"])
+def test_bfloat16_and_back(pattern: str) -> None:
+    work = OnnxIODataTypeConverter(name_pattern=pattern, source_dtype=FLOAT16, target_dtype=BFLOAT16)
+    after, step = run_and_compare("io", work, half())
+    assert {public_types(after)[name] for name in step.result["converted"]} == {BFLOAT16}
+    assert all(each["cosine"] > 0.9999 for each in step.result["parity"]["outputs"].values())
+    work = OnnxIODataTypeConverter(name_pattern=".*", source_dtype=BFLOAT16)
+    assert BFLOAT16 not in public_types(run_and_compare("back", work, after)[0]).values()
+
+
+def test_no_match_says_what_there_is() -> None:
+    with pytest.raises(InputError) as caught:
+        run("io", OnnxIODataTypeConverter(source_dtype=DOUBLE), half())
+    assert "ids (int64), bias (float16), logits (float16)" in caught.value.hint
+
+
+def test_an_output_that_is_an_input_has_one_type_only() -> None:
+    subject = graph("y = Identity(logits)", "float16[n] logits", "float16[n] logits, float16[n] y")
+    with pytest.raises(ConversionError, match="has one type only"):
+        run("io", OnnxIODataTypeConverter(), subject)
+
+
+def test_a_subgraph_reads_the_value_under_its_new_name() -> None:
+    branches = (
+        "<then_branch = t () => (float16[n] u) { u = Add(x, x) },"
+        " else_branch = e () => (float16[n] v) { v = Identity(x) }>"
+    )
+    subject = graph(f"y = If(c) {branches}", "bool c, float16[n] x", "float16[n] y")
+    after, step = run_and_compare("io", OnnxIODataTypeConverter(name_pattern="."), subject)
+    assert public_types(after) == {"c": BOOL, "x": FLOAT, "y": FLOAT}
+    assert step.result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
+
+
+@pytest.fixture(scope="module")
+def encoder(bert: Path) -> bytes:
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    module = AutoModelForTokenClassification.from_pretrained(bert, attn_implementation="eager").eval()
+    ids = torch.ones(2, 8, dtype=torch.int64)
+    inputs = {"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids}
+    converted, _ = run("fp32", OnnxConversion(), TorchModel(module, inputs))
+    return bytes(converted.SerializeToString())
+
+
+def test_no_fusion_is_a_result() -> None:
+    work = OrtTransformersOptimization(opt_level=0)
+    _, step = run_and_compare("fused", work, dense("y = MatMul(x, weight)"))
+    assert (step.result["fused"], step.result["fusions"]) == ({}, 0)
+    assert step.result["nodes"] == {"before": 1, "after": 1}
+
+
+def test_onnx_runtime_alone_fuses_no_attention(encoder: bytes) -> None:
+    work = OrtTransformersOptimization(only_onnxruntime=True, opt_level=1)
+    _, step = run_and_compare("fused", work, onnx.ModelProto.FromString(encoder))
+    assert step.result["fused"] == {}
+    assert step.result["nodes"]["after"] < step.result["nodes"]["before"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, None])
+def test_an_encoder_gets_one_attention_for_each_layer_and_the_next_passes_take_it(
+    encoder: bytes, level: int | None
+) -> None:
+    """The usual chain: fusion, float16, fixed axes, float32 outputs."""
+    subject = onnx.ModelProto.FromString(encoder)
+    work = OrtTransformersOptimization(opt_level=level, num_heads=4, hidden_size=32)
+    subject, step = run_and_compare("fused", work, subject)
+    assert step.result["fused"]["com.microsoft:Attention"] == 2
+    assert step.result["nodes"]["after"] < step.result["nodes"]["before"] / 5
+    assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < 1e-3
+    subject, _ = run_and_compare("half", OnnxFloatToFloat16(keep_io_types=False), subject)
+    subject, _ = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), subject)
+    after, _ = run_and_compare("io", OnnxIODataTypeConverter(), subject)
+    assert [value.type.tensor_type.elem_type for value in after.graph.output] == [FLOAT]
+
+
+@pytest.mark.parametrize("quantize", [OnnxDynamicQuantization(), OnnxBlockWiseRtnQuantization(block_size=16)])
+def test_a_graph_with_fused_operators_is_quantized(encoder: bytes, quantize: Any) -> None:
+    work = OrtTransformersOptimization(opt_level=0, num_heads=4, hidden_size=32)
+    subject, step = run("fused", work, onnx.ModelProto.FromString(encoder))
+    assert {entry.domain for entry in subject.opset_import} == {"", "com.microsoft"}
+    _, step = run_and_compare("int8", quantize, subject)
+    assert step.result["weights"] >= 5

@@ -1,0 +1,635 @@
+"""Quantization: what the file holds, what stays in floating point, and the numbers of ONNX Runtime's own tools."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from support.graphs import graph, operators, store, stored
+
+from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.pass_catalog import BUILT_IN
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.quantization import (
+    EmbeddingQuantization,
+    OnnxBlockWiseRtnQuantization,
+    OnnxDynamicQuantization,
+    OnnxStaticQuantization,
+)
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.graph import count_operators, factors
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+TWO = "h = MatMul(x, first) y = MatMul(h, second)"
+ROWS, SIZE = 40, 16
+
+
+def matrices(body: str = TWO, size: int = 40, **weights: tuple[int, ...]) -> Any:
+    """Products whose channels have scales from 0.01 to 1."""
+    shapes = weights or {"first": (size, size), "second": (size, size)}
+    draw = np.random.default_rng(0)
+    arrays = {
+        name: (draw.normal(size=shape) * np.geomspace(0.01, 1, shape[-1])).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    return graph(body, f"float[n, {size}] x", f"float[n, {size}] y", named=True, **arrays)
+
+
+def stacks() -> Any:
+    return graph(
+        "h = MatMul(x, stack) y = MatMul(h, last)",
+        "float[4, n, 8] x",
+        "float[4, n, 5] y",
+        stack=(4, 8, 6),
+        last=(6, 5),
+    )
+
+
+def image() -> Any:
+    return graph(
+        "c = Conv(x, kernel) r = Relu(c) f = Flatten(r) y = Gemm(f, weight, bias)",
+        "float[n, 3, 8, 8] x",
+        "float[n, 5] y",
+        named=True,
+        kernel=(4, 3, 3, 3),
+        weight=(144, 5),
+        bias=(5,),
+    )
+
+
+def images(count: int = 8) -> list[dict[str, Any]]:
+    return rows(1, 3, 8, 8, count=count)
+
+
+def rows(*shape: int, count: int = 8) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(1)
+    return [{"x": draw.normal(size=shape).astype(np.float32)} for _ in range(count)]
+
+
+def embedding(more: str = "") -> Any:
+    table = np.random.default_rng(0).normal(size=(ROWS, SIZE)).astype(np.float32)
+    table *= np.logspace(-3, 3, ROWS, dtype=np.float32)[:, None]
+    table[7] = 0.0
+    body = f"picked = Gather(table, ids) {more} rows = Identity(picked)"
+    return graph(body, "int64[n] ids", f"float[n, {SIZE}] rows", table=table)
+
+
+class TestDynamic(PassContract):
+    def make(self) -> OnnxDynamicQuantization:
+        return OnnxDynamicQuantization()
+
+    def subject(self) -> Any:
+        return matrices()
+
+
+class TestBlocks(PassContract):
+    def make(self) -> OnnxBlockWiseRtnQuantization:
+        return OnnxBlockWiseRtnQuantization(block_size=32)
+
+    def subject(self) -> Any:
+        return matrices()
+
+
+class TestStatic(PassContract):
+    def make(self) -> OnnxStaticQuantization:
+        return OnnxStaticQuantization(images())
+
+    def subject(self) -> Any:
+        return image()
+
+
+class TestEmbeddings(PassContract):
+    def make(self) -> EmbeddingQuantization:
+        return EmbeddingQuantization()
+
+    def subject(self) -> Any:
+        return embedding()
+
+
+# What is refused
+
+
+def with_value(subject: Any, name: str, value: float) -> Any:
+    weight = stored(subject)[name].copy()
+    weight.reshape(-1)[5] = value
+    store(subject, name, weight)
+    return subject
+
+
+REACHED_NONE = {
+    "no constant": (OnnxDynamicQuantization(), lambda: graph("y = MatMul(x, x)")),
+    "no product of blocks": (OnnxBlockWiseRtnQuantization(), lambda: matrices("y = Gemm(x, first)")),
+    "no Gemm": (OnnxBlockWiseRtnQuantization(gemm=True), lambda: matrices("y = Add(x, x)")),
+    "no MatMul": (OnnxStaticQuantization(images(), op_types_to_quantize=["MatMul"]), image),
+    "table read twice": (EmbeddingQuantization(), lambda: embedding("again = Add(table, table)")),
+    "no table": (EmbeddingQuantization(), lambda: graph("y = Relu(x)")),
+}
+
+
+@pytest.mark.parametrize(("work", "subject"), REACHED_NONE.values(), ids=REACHED_NONE)
+def test_a_pass_that_reaches_no_weight_is_an_error(work: Any, subject: Any) -> None:
+    with pytest.raises(ConversionError, match="reached none of the"):
+        run("int8", work, subject())
+
+
+LEFT = {
+    "behind a transposition": (
+        OnnxDynamicQuantization(),
+        "h = MatMul(x, first) w = Transpose(second) y = MatMul(h, w)",
+    ),
+    "alpha": (OnnxDynamicQuantization(), "h = MatMul(x, first) y = Gemm<alpha = 0.5>(h, second)"),
+    "alpha in blocks": (
+        OnnxBlockWiseRtnQuantization(gemm=True),
+        "y = Gemm <alpha = 2.0> (x, second, first)",
+    ),
+    "beta": (OnnxBlockWiseRtnQuantization(gemm=True), "y = Gemm <beta = 0.5> (x, second, first)"),
+    "transA": (OnnxBlockWiseRtnQuantization(gemm=True), "y = Gemm <transA = 1> (x, second, first)"),
+}
+
+
+@pytest.mark.parametrize(("work", "body"), LEFT.values(), ids=LEFT)
+def test_a_weight_that_stays_in_floating_point_is_named(work: Any, body: str) -> None:
+    with pytest.raises(ConversionError, match="left weights in floating point: second"):
+        run("int8", work, matrices(body))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("work", "subject", "name"),
+    [(OnnxDynamicQuantization, matrices, "second"), (EmbeddingQuantization, embedding, "table")],
+)
+def test_a_weight_that_is_not_a_number_is_named(work: Any, subject: Any, name: str, value: float) -> None:
+    with pytest.raises(ConversionError, match=f"{name} holds NaN or infinity"):
+        run("int8", work(), with_value(subject(), name, value))
+
+
+@pytest.mark.parametrize(
+    ("work", "params", "told"),
+    [
+        (OnnxDynamicQuantization, {"nodes_to_exclude": ["nod1"]}, "nod1"),
+        (OnnxBlockWiseRtnQuantization, {"nodes_to_exclude": ["nod"]}, "nod"),
+        (OnnxBlockWiseRtnQuantization, {"bits": 3}, "bits"),
+        (OnnxBlockWiseRtnQuantization, {"block_size": 48}, "block_size"),
+        (OnnxBlockWiseRtnQuantization, {"accuracy_level": 5}, "accuracy_level"),
+    ],
+)
+def test_a_parameter_that_means_nothing_is_an_input_error(
+    work: Any, params: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run("int8", work(**params), matrices())
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize("feeds", [None, [], [{"z": 1}]])
+def test_without_fitting_data_there_is_no_calibration(feeds: Any) -> None:
+    with pytest.raises(InputError, match=r"needs sample|the graph takes x"):
+        run("int8", OnnxStaticQuantization(feeds), image())
+
+
+# What every quantization keeps
+
+
+@pytest.mark.parametrize(
+    ("work", "subject", "left"),
+    [
+        (OnnxDynamicQuantization(nodes_to_exclude=["node1"]), matrices, "second"),
+        (OnnxBlockWiseRtnQuantization(nodes_to_exclude=["node0"]), matrices, "first"),
+        (OnnxStaticQuantization(images(), nodes_to_exclude=["node3"]), image, "weight"),
+    ],
+)
+def test_excluded_nodes_stay(work: Any, subject: Any, left: str) -> None:
+    after, step = run_and_compare("int8", work, subject())
+    assert step.result["weights"] == 1
+    np.testing.assert_array_equal(stored(after)[left], stored(subject())[left])
+
+
+SHARED = {
+    "two Gemm": "h = Gemm<transB=1>(x, first) y = Gemm<transB=1>(h, first)",
+    "three Gemm": "h = Gemm<transB=1>(x, first) i = Gemm<transB=1>(h, first) y = Gemm<transB=1>(i, first)",
+    "Gemm and MatMul": "h = Gemm<transB=1>(x, first) y = MatMul(h, first)",
+    "Gemm both ways": "h = Gemm<transB=1>(x, first) y = Gemm(h, first)",
+    "under a second name": "again = Identity(first) h = Gemm<transB=1>(x, first) y = Gemm<transB=1>(h, again)",
+    "with a bias": "b = Constant<value_float=1.0>() h = Gemm<transB=1>(x, first, b) y = Gemm<transB=1>(h, first, b)",
+}
+WORKS = {
+    "per channel": lambda: OnnxDynamicQuantization(),
+    "per tensor": lambda: OnnxDynamicQuantization(per_channel=False),
+    "blocks": lambda: OnnxBlockWiseRtnQuantization(bits=8, block_size=16, gemm=True),
+    "static": lambda: OnnxStaticQuantization(rows(3, 40)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in SHARED for kind in WORKS if (name, kind) != ("under a second name", "blocks")],
+)
+def test_a_matrix_that_nodes_share_gives_the_numbers_of_a_copy_for_each(name: str, kind: str) -> None:
+    subject, work = matrices(SHARED[name], first=(40, 40)), WORKS[kind]
+    _, step = run_and_compare("int8", work(), subject, feeds=rows(3, 40))
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
+
+
+@pytest.mark.parametrize(
+    ("work", "body"),
+    [
+        (OnnxDynamicQuantization(), "again = Identity(first) h = MatMul(x, first) y = MatMul(h, again)"),
+        (OnnxBlockWiseRtnQuantization(), "h = MatMul(x, first) y = MatMul(h, first)"),
+    ],
+)
+def test_a_weight_that_is_used_twice_is_stored_once(work: Any, body: str) -> None:
+    """Also under another name, as the layers of ALBERT come out of PyTorch."""
+    after, _ = run_and_compare("int8", work, matrices(body, first=(40, 40)))
+    sizes = sorted(array.nbytes for array in stored(after).values())
+    assert sizes[-1] <= 40 * 64 and sizes[-2] <= 160
+    assert "Identity" not in operators(after)
+
+
+IF = (
+    "h = MatMul(x, outside) y = If(c) <then_branch = t () => (float[n, 40] u) { u = MatMul(h, w) },"
+    " else_branch = e () => (float[n, 40] v) { v = Relu(h) }>"
+)
+LOOP = (
+    "h = MatMul(x, outside) three = Constant<value = int64 {3}>() yes = Constant<value = bool {1}>()"
+    " y = Loop(three, yes, h) <body = b (int64 i, bool k, float[n, 40] a) => (bool more, float[n, 40] next)"
+    " { more = Identity(k) next = MatMul(a, w) }>"
+)
+PLACES = {"branch": (IF, False), "branch's own": (IF, True), "loop": (LOOP, False)}
+
+
+def part(body: str, inside: bool) -> tuple[Any, list[dict[str, Any]]]:
+    """A weight w that a branch or a loop reads; `inside`: it is stored there."""
+    subject = graph(body, "bool c, float[n, 40] x", outside=(40, 40), w=(40, 40))
+    weights = subject.graph.initializer
+    for weight in weights:
+        weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) / 6, weight.name))
+    if inside:
+        subject.graph.node[1].attribute[0].g.initializer.append(weights.pop())
+    return subject, [{"c": np.array(True), "x": rows(3, 40)[0]["x"]}]
+
+
+REACHES = (
+    "OnnxFloatToFloat16",
+    "OrtMixedPrecision",
+    "OnnxBlockWiseRtnQuantization",
+    "OnnxOpVersionConversion",
+)
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("name", REACHES)
+def test_a_pass_reaches_weights_of_branches_and_loops(name: str, place: tuple[str, bool]) -> None:
+    subject, feeds = part(*place)
+    _, step = run_and_compare("x", BUILT_IN[name](feeds), subject, feeds=feeds)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.95
+    if name != "OnnxOpVersionConversion":
+        assert step.result.get("float16_weights", step.result.get("weights")) == 2
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("name", ["OnnxDynamicQuantization", "OnnxStaticQuantization"])
+def test_or_says_that_it_does_not(name: str, place: tuple[str, bool]) -> None:
+    subject, feeds = part(*place)
+    with pytest.raises(ConversionError, match="left weights in floating point: w"):
+        run_and_compare("x", BUILT_IN[name](feeds), subject, feeds=feeds)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_gemm_in_a_branch_is_reached_by_blocks(inside: bool) -> None:
+    subject, feeds = part(IF.replace("MatMul(h, w)", "Gemm <transB = 1> (h, w)"), inside)
+    after, step = run_and_compare("x", OnnxBlockWiseRtnQuantization(gemm=True), subject, feeds=feeds)
+    assert (step.result["weights"], step.result["parity"]["outputs"]["y"]["cosine"] > 0.95) == (2, True)
+    assert not any(node.op_type == "Gemm" for body in within(after.graph) for node in body.node)
+    assert "w" not in {tensor.name for body in within(after.graph) for tensor in body.initializer}
+
+
+def test_branches_may_pass_values_on_under_the_same_names() -> None:
+    branches = (
+        "<then_branch = t () => (float[2, 2] u) { a = Relu(x) b = Identity(a) u = MatMul(b, x) },"
+        " else_branch = e () => (float[2, 2] v) { b = Identity(w) a = Identity(b) v = MatMul(x, a) }>"
+    )
+    subject = graph(f"y = If(c) {branches}", "bool c, float[2, 2] x", "float[2, 2] y", w=(2, 2))
+    onnx.checker.check_model(subject, full_check=True)
+    assert factors(subject, {"MatMul"}).keys() == {"w"}
+
+
+@pytest.mark.parametrize("work", [OnnxDynamicQuantization(), OnnxStaticQuantization(rows(4, 3, 8))])
+def test_a_stack_of_matrices_has_one_scale_and_the_others_one_for_each_channel(work: Any) -> None:
+    after, step = run_and_compare("int8", work, stacks(), feeds=rows(4, 3, 8))
+    weights = stored(after)
+    assert (weights["stack_scale"].size, weights["last_scale"].size) == (1, 5)
+    assert (step.result["weights"], step.result["per_tensor"]) == (2, ["stack"])
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+# Dynamic INT8
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("weight_type", ["QInt8", "QUInt8"])
+def test_every_choice_is_what_the_file_holds(weight_type: str, per_channel: bool, reduce_range: bool) -> None:
+    work = OnnxDynamicQuantization(
+        weight_type=weight_type, per_channel=per_channel, reduce_range=reduce_range
+    )
+    after, step = run_and_compare("int8", work, matrices())
+    codes = stored(after)["first_quantized"]
+    assert str(codes.dtype) == {"QInt8": "int8", "QUInt8": "uint8"}[weight_type]
+    assert stored(after)["first_scale"].size == (40 if per_channel else 1)
+    assert (int(np.ptp(codes.astype(int))) <= 128) is reduce_range
+    assert step.result["quantized_bytes"] == 2 * 6400
+    assert step.result["weights"] == step.result["operators"]["MatMulInteger"] == 2
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.98
+
+
+def test_scales_for_each_channel_are_the_default_and_better() -> None:
+    def error(work: OnnxDynamicQuantization) -> float:
+        subject = matrices("y = MatMul(x, first)", first=(40, 40))
+        feeds = rows(9, 40)
+        before = samples.all_outputs(subject, feeds, "parent")[0]["y"][:, 0]
+        after = samples.all_outputs(run("int8", work, subject)[0], feeds, "child")[0]["y"][:, 0]
+        return float(np.abs(before - after).max() / np.abs(before).max())
+
+    assert error(OnnxDynamicQuantization()) < 0.05 < error(OnnxDynamicQuantization(per_channel=False))
+
+
+def test_embeddings_on_request_with_the_cosine_of_the_worst_row() -> None:
+    body = "hidden = Gather(table, ids) y = MatMul(hidden, weight)"
+
+    def subject() -> Any:
+        return graph(body, "int64[n] ids", "float[n, 3] y", table=(20, 8), weight=(8, 3))
+
+    after, _ = run("int8", OnnxDynamicQuantization(), subject())
+    assert stored(after)["table"].dtype == np.float32
+    after, step = run("int8", OnnxDynamicQuantization(op_types_to_quantize=("MatMul", "Gather")), subject())
+    found = step.result["embeddings"]
+    assert (found["tables"], found["tables_quantized"]) == (1, 1)
+    assert 0.99 < found["min_row_cosine"] < 1
+    assert "table" not in stored(after)
+
+
+def test_convolutions() -> None:
+    subject = graph("y = Conv(x, w)", "float[n, 3, 8, 8] x", "float[n, 4, 6, 6] y", w=(4, 3, 3, 3))
+    work = OnnxDynamicQuantization(op_types_to_quantize=["Conv"], weight_type="QUInt8", per_channel=False)
+    _, step = run_and_compare("int8", work, subject)
+    assert (step.result["weights"], step.result["operators"]["ConvInteger"]) == (1, 1)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("params", "left"),
+    [
+        ({"nodes_to_exclude": ["node1"]}, {"second"}),
+        ({"op_types_to_quantize": ["MatMul"]}, {"second"}),
+        ({"op_types_to_quantize": ["Gemm"]}, {"first"}),
+        ({"op_types_to_quantize": ["Gemm"], "nodes_to_exclude": ["node0"]}, {"first"}),
+    ],
+)
+def test_a_gemm_is_quantized_if_it_was_asked_for(params: Any, left: set[str]) -> None:
+    subject = matrices("h = MatMul(x, first) y = Gemm<transB=1>(h, second)")
+    after, step = run_and_compare("int8", OnnxDynamicQuantization(**params), subject)
+    assert {name for name, a in stored(after).items() if a.dtype == np.float32 and a.ndim == 2} == left
+    assert step.result["weights"] == step.result["operators"]["MatMulInteger"] == 1
+
+
+@pytest.mark.parametrize("name", ["", "product"])
+def test_integer_products_stay_and_hide_no_other(name: str) -> None:
+    subject = graph(
+        "b = MatMul(a, whole) y = MatMul(x, weight)",
+        "int64[n, 2] a, float[n, 8] x",
+        "int64[n, 2] b, float[n, 3] y",
+        whole=np.eye(2, dtype=np.int64),
+        weight=(8, 3),
+    )
+    subject.graph.node[0].name = name
+    after, step = run("int8", OnnxDynamicQuantization(), subject)
+    assert step.result["operators"]["MatMulInteger"] == step.result["weights"] == 1
+    assert count_operators(after)["MatMul"] == 1
+
+
+def by_onnx_runtime(subject: Any, **options: Any) -> dict[str, bytes]:
+    """The weights that the public entry point of ONNX Runtime's quantizer gives a graph."""
+    with tempfile.TemporaryDirectory() as directory:
+        source, target = Path(directory, "model.onnx"), Path(directory, "int8.onnx")
+        onnx.save(subject, source)
+        options = {"per_channel": True, "weight_type": QuantType.QInt8, **options}
+        with quiet():
+            quantize_dynamic(source, target, op_types_to_quantize=["MatMul", "Gemm"], **options)
+        return tensors(onnx.load(target))
+
+
+def tensors(subject: Any) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in stored(subject).items()}
+
+
+def test_large_weights_come_back_and_nothing_else_stands_in_for_them() -> None:
+    subject = graph(
+        "z = Gemm<transB = 1>(x, turned, bias) u = MatMul(z, straight) v = Add(u, kept) y = Mul(v, v)",
+        "float[n, 64] x",
+        "float[n, 64] y",
+        turned=(64, 64),
+        straight=(64, 64),
+        bias=(64,),
+        kept=(1, 64),
+        unread=(64, 64),
+    )
+    expected = by_onnx_runtime(subject)
+    after, step = run("int8", OnnxDynamicQuantization(), subject)
+    assert step.result["weights"] == 2
+    assert [value.name for value in after.graph.input] == ["x"]
+    assert {"turned_quantized", "straight_quantized", "bias", "kept"} <= expected.keys()
+    assert tensors(after) == expected
+
+
+ODD = np.array(
+    [
+        [0, 1, -1e-40, 3e38, 1e-37, 5, -0.0],
+        [0, -2, 1e-40, -3e38, -2e-37, 5, 0],
+        [0, 0.5, 0, 1, 0, 4.999999, 0],
+    ],
+    np.float32,
+)
+"""Channels of zeros, denormals, the largest and smallest scales, of one sign only."""
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+@pytest.mark.parametrize("operator", ["MatMul(x, w)", "Gemm(x, w)", "Gemm<transB = 1>(x, w)"])
+def test_numbers_are_those_of_onnx_runtime(operator: str, reduce_range: bool) -> None:
+    draw = np.random.default_rng(5).normal(size=(63, 40)) * np.geomspace(1e-6, 1e6, 40)
+    weight = np.hstack([np.vstack([ODD, np.zeros((60, 7))]), draw]).astype(np.float32)
+    weight = weight.T if "trans" in operator else weight
+    subject = graph(f"y = {operator}", "float[n, 63] x", "float[n, 47] y", w=weight)
+    expected = by_onnx_runtime(subject, reduce_range=reduce_range)
+    after, _ = run("int8", OnnxDynamicQuantization(reduce_range=reduce_range), subject)
+    assert tensors(after) == expected
+    assert {"w_quantized", "w_scale", "w_zero_point"} <= expected.keys()
+
+
+# Blocks
+
+
+LIMITS = {(4, True): 0.16, (4, False): 0.12, (8, True): 0.01, (8, False): 0.008}
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 128])
+@pytest.mark.parametrize(("bits", "symmetric"), LIMITS)
+def test_the_error_of_the_products_is_small(bits: int, symmetric: bool, block_size: int) -> None:
+    one = {"x": np.eye(72, dtype=np.float32)}
+    subject = graph("y = MatMul(x, first)", "float[n, 72] x", "float[n, 72] y", first=(72, 72))
+    weight = stored(subject)["first"]
+    work = OnnxBlockWiseRtnQuantization(
+        bits=bits, is_symmetric=symmetric, block_size=block_size, accuracy_level=1
+    )
+    after, _ = run_and_compare("int4", work, subject, feeds=[one])
+    got = samples.all_outputs(after, [one], "blocks")[0]["y"]
+    assert 0 < np.linalg.norm(got - weight) / np.linalg.norm(weight) < LIMITS[bits, symmetric]
+
+
+def test_nodes_and_attributes_of_the_file() -> None:
+    work = OnnxBlockWiseRtnQuantization(accuracy_level=4)
+    after, step = run_and_compare("int4", work, matrices(size=72))
+    first = after.graph.node[0]
+    attributes = {entry.name: entry.i for entry in first.attribute}
+    assert (first.op_type, first.domain) == ("MatMulNBits", "com.microsoft")
+    assert [attributes[name] for name in ("accuracy_level", "bits", "block_size")] == [4, 4, 128]
+    assert {array.dtype for array in stored(after).values()} == {np.dtype("f4"), np.dtype("u1")}
+    assert not {"first", "second"} & stored(after).keys()
+    weights = step.result["weight_bytes"]
+    assert (step.result["weights"], weights["before"]) == (2, step.result["quantized_bytes"])
+    assert weights["before"] == 2 * 4 * 72 * 72 > 4 * weights["after"]
+
+
+GEMMS = {
+    "plain": "y = Gemm(x, first)",
+    "across": "y = Gemm <transB = 1> (x, first)",
+    "with a bias": "b = Constant <value_float = 2.0> () y = Gemm <transB = 1, alpha = 1.0> (x, first, b)",
+    "both ways": "h = Gemm <transB = 1> (x, first) y = Gemm (h, first)",
+    "beside a product": "h = Gemm <transB = 1> (x, first) y = MatMul(h, second)",
+}
+
+
+@pytest.mark.parametrize("body", GEMMS.values(), ids=GEMMS)
+def test_a_gemm_is_a_product_too(body: str) -> None:
+    work = OnnxBlockWiseRtnQuantization(bits=8, block_size=16, gemm=True)
+    after, step = run_and_compare("int8", work, matrices(body))
+    count = body.count("Gemm") + body.count("MatMul")
+    assert [kind for kind in operators(after) if kind in ("Gemm", "MatMulNBits")] == ["MatMulNBits"] * count
+    assert step.result["weights"] == count
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.9999
+    assert not {"first", "second"} & {name for name in stored(after) if name in body}
+
+
+@pytest.mark.parametrize("params", [{}, {"gemm": True, "nodes_to_exclude": ["node0"]}])
+def test_a_gemm_is_left_alone_where_it_is_excluded_or_not_asked_for(params: Any) -> None:
+    subject = matrices(GEMMS["beside a product"])
+    after, step = run_and_compare("int4", OnnxBlockWiseRtnQuantization(**params), subject)
+    assert (operators(after), step.result["weights"]) == (["Gemm", "MatMulNBits"], 1)
+
+
+# Static INT8
+
+
+@pytest.mark.parametrize("method", ["MinMax", "Entropy", "Percentile"])
+def test_methods_of_calibration(method: str) -> None:
+    work = OnnxStaticQuantization(images(), calibrate_method=method)
+    after, step = run_and_compare("int8", work, image(), feeds=images(3))
+    assert {"Conv", "DequantizeLinear", "QuantizeLinear"} <= step.result["operators"].keys()
+    assert (step.result["weights"], step.result["quantized_bytes"]) == (2, 4 * (4 * 27 + 144 * 5))
+    assert step.result["calibration"]["samples"] == 8
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+    assert (len(after.metadata_props), "float_nodes" in step.result) == (0, False)
+    assert {entry.domain for entry in after.opset_import} <= {"", "com.microsoft"}
+
+
+@pytest.mark.parametrize(("per_channel", "shape"), [(False, ()), (True, (4,))])
+def test_one_scale_or_one_for_each_channel(per_channel: bool, shape: tuple[int, ...]) -> None:
+    after, _ = run("int8", OnnxStaticQuantization(images(), per_channel=per_channel), image())
+    assert stored(after)["kernel_scale"].shape == shape
+
+
+def test_a_stack_has_one_scale_in_every_type() -> None:
+    work = OnnxStaticQuantization(rows(4, 3, 8), weight_type="QUInt8")
+    assert run("int8", work, stacks())[1].result["per_tensor"] == ["stack"]
+
+
+def test_samples_are_rows_of_files_drawn_with_a_seed(tmp_path: Path) -> None:
+    column = np.arange(10, dtype=np.float32).reshape(10, 1)
+    np.savez(tmp_path / "a.npz", x=column[:6])
+    np.savez(tmp_path / "b.npz", x=column[6:])
+    assert [feed["x"].tolist() for feed in samples.read(tmp_path)] == [[[float(n)]] for n in range(10)]
+    some = samples.digest(samples.read(tmp_path, 4))
+    assert (
+        some == samples.digest(samples.read(tmp_path, 4)) != samples.digest(samples.read(tmp_path, 4, seed=1))
+    )
+    with pytest.raises(InputError, match=r"11 samples were asked for, .* holds 10"):
+        samples.read(tmp_path, 11)
+
+
+MASKS = {
+    "added": "pad = Where(keep, zero, low) masked = Add(scores, pad)",
+    "chosen": "masked = Where(keep, scores, low)",
+    "multiplied": "number = Cast<to=1>(keep) away = Sub(one, number) pad = Mul(away, low) masked = Add(scores, pad)",
+}
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize(
+    ("mask", "low"),
+    [
+        (mask, low)
+        for mask in MASKS
+        for low in (-1e4, float(np.finfo(np.float32).min), -np.inf)
+        if mask != "multiplied" or np.isfinite(low)
+    ],
+)
+def test_attention_masks_stay_in_floating_point(mask: str, low: float, is_padded: bool) -> None:
+    """A mask in 8 bits makes every score 0; one that was never seen while calibrating lets padding through."""
+    draw = np.random.default_rng(0)
+    weights = {name: draw.normal(size=(16, 16)).astype(np.float32) / 4 for name in "abc"}
+    subject = graph(
+        "one = Constant<value_float=1.0>() zero = Constant<value_float=0.0>()"
+        " q = MatMul(x, a) k = MatMul(x, b) kt = Transpose<perm=[1, 0]>(k) scores = MatMul(q, kt) "
+        f"{MASKS[mask]} shares = Softmax(masked) v = MatMul(x, c) y = MatMul(shares, v)",
+        "float[n, 16] x, bool[n] keep",
+        "float[n, 16] y",
+        opset=17,
+        low=low,
+        **weights,
+    )
+    x = draw.normal(size=(16, 9, 16)).astype(np.float32)
+    feeds = [{"x": row, "keep": np.arange(9) < 3 + index % 6} for index, row in enumerate(x)]
+    seen = feeds if is_padded else [{**feed, "keep": np.ones(9, bool)} for feed in feeds]
+    _, step = run_and_compare("int8", OnnxStaticQuantization(seen), subject, feeds=feeds)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+    assert (bool(step.result["float_nodes"]), step.result["weights"]) == (True, 3)
+
+
+def test_indices_are_computed_in_floating_point() -> None:
+    """As MPNet and T5 find the row of a relative position."""
+    body = "f = Cast<to=1>(x) l = Log(f) m = Mul(l, five) i = Cast<to=7>(m) r = Gather(table, i) y = MatMul(r, w)"
+    subject = graph(body, "int64[n] x", "float[n, 8] y", opset=17, five=5.0, table=(50, 8), w=(8, 8))
+    feeds = [{"x": np.arange(1, 1000, step)} for step in (7, 90)]
+    _, step = run_and_compare("int8", OnnxStaticQuantization(feeds), subject, feeds=feeds)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+# Rows of embedding tables
+
+
+def test_every_row_keeps_its_own_scale_by_standard_operators() -> None:
+    table = stored(embedding())["table"]
+    after, step = run_and_compare("rows", EmbeddingQuantization(), embedding())
+    assert count_operators(after) == {"Cast": 1, "Gather": 2, "Identity": 1, "Mul": 1}
+    got = samples.all_outputs(after, [{"ids": np.arange(ROWS)}], "rows")[0]["rows"]
+    largest = np.abs(table).max(axis=1, keepdims=True)
+    assert (np.abs(got - table) <= largest / 127 / 2 * 1.001).all()
+    assert (got[7] == 0).all()
+    tables = {"tables": 1, "tables_quantized": 1, "min_row_cosine": pytest.approx(1, abs=1e-3)}
+    assert step.result["embeddings"] == tables
+    assert step.result["quantized_bytes"] == ROWS * SIZE * 4
+    assert step.result["weight_bytes"]["after"] == ROWS * SIZE + ROWS * 4
