@@ -82,7 +82,7 @@ def _onnx(path: str, file: Path, data: Any) -> Iterator[tuple[str, TensorExtent]
 
 
 def _raw_data_field(size: int) -> bytes:
-    """What protobuf writes before `size` bytes of `raw_data`: few other bytes begin so."""
+    """The bytes that protobuf writes before `size` bytes of `raw_data`: few others begin so."""
     key = bytearray([9 << 3 | 2])
     while size > 0x7F:
         key.append(size & 0x7F | 0x80)

@@ -173,7 +173,7 @@ def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
 
 
 def test_onnx_runtime_on_a_cpu_does_not_show_the_overflow() -> None:
-    """Why ranges are looked at: without them the proof holds, and other runtimes get NaN or 0."""
+    """Without ranges the proof holds, and other runtimes get NaN or 0."""
     plain = to_float16(norm())
     feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
     on_a_cpu = samples.all_outputs(plain, [feed], "the graph")[0]["logits"]
