@@ -1,61 +1,30 @@
-"""A registry made of a few bytes, and the command line called in this process."""
+"""The command line called in this process, and registries made of a few bytes."""
 
-import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import pytest
+from support.command_line import Outcome, Reg, make_draft, make_fleet, make_template
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
-
-NAME = "acme/pii"
-SUITE = Digest.of(b"suite")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command printed, and its exit status."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> dict[str, str]:
-        """The error object of `--json`."""
-        found: dict[str, str] = json.loads(self.err)["error"]
-        return found
+from onnxreg.schema.manifest.draft import Draft
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No registry, colour or width of the machine's user; a working directory of the test's own."""
-    for name in (
-        "REG_HOME",
-        "REG_DELTAS",
-        "REG_MAX_AGE",
-        "NO_COLOR",
-        "FORCE_COLOR",
-        "COLUMNS",
-        "_REG_COMPLETE",
-    ):
+    own = "REG_HOME", "REG_DELTAS", "REG_MAX_AGE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "_REG_COMPLETE"
+    for name in own:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def reg(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
+def reg(capfdbinary: pytest.CaptureFixture[bytes]) -> Reg:
     """Run `reg` with these words in this process."""
 
     def run(*words: object) -> Outcome:
@@ -67,68 +36,6 @@ def reg(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
     return run
 
 
-def make_draft(
-    root: Path, name: str = NAME, seed: str = "a", labels: tuple[str, ...] = ("O", "B-NAME")
-) -> Draft:
-    """Two artifacts, one of them refused, and two companions; `seed` decides the bytes of the weights."""
-    root.mkdir(parents=True)
-    (root / "model.onnx").write_bytes(f"fp32 {seed} ".encode() * 5000)
-    (root / "model_int8.onnx").write_bytes(f"int8 {seed} ".encode() * 1250)
-    (root / "config.json").write_bytes(b"{}")
-    (root / "recall_delta.json").write_bytes(b'{"delta":0.02}')
-    recall = {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.93, "verdict": "info"}
-    delta = {"name": "quant_recall_delta", "metric": "quant_recall_delta", "value": 0.02, "limit": 0.005}
-    return Draft(
-        name,
-        root,
-        (
-            DraftArtifact(
-                "onnx-android",
-                "float32",
-                "model.onnx",
-                fields={
-                    "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}],
-                    "metadata": {
-                        "opset": 18,
-                        "unsupported_ops": ["Einsum"],
-                        "warnings": ["Einsum is not safe", "opset 18 needs ORT 1.14"],
-                    },
-                },
-            ),
-            DraftArtifact(
-                "onnx-int8",
-                "int8",
-                "model_int8.onnx",
-                parent="model.onnx",
-                verdict=Verdict(
-                    "refused", "G4/point", ("recall of NAME falls by 0.02",), SUITE, "recall_delta.json"
-                ),
-                fields={"checks": [recall, {**delta, "samples": 120, "verdict": "fail"}]},
-            ),
-        ),
-        (DraftFile("config", "config.json"), DraftFile("report", "recall_delta.json")),
-        {
-            "task": "token-classification",
-            "labels": list(labels),
-            "source": {"id": "acme/pii-base", "revision": "main", "digest": str(Digest.of(b"source"))},
-            "recipe": {
-                "profile": "android",
-                "profile_version": 1,
-                "steps": [
-                    {
-                        "name": "ort",
-                        "pass": "OrtFormat",
-                        "version": 1,
-                        "params": {},
-                        "skipped": "onnxruntime is not installed",
-                    }
-                ],
-                "tools": {"onnx": "1.23.2"},
-            },
-        },
-    )
-
-
 @pytest.fixture
 def draft() -> Callable[..., Draft]:
     return make_draft
@@ -136,61 +43,39 @@ def draft() -> Callable[..., Draft]:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("template")
-    registry = Registry(root / "home", actor="ada")
-    registry.add(make_draft(root / "w1"), "0.1.0", "first")
-    registry.add(make_draft(root / "w2", seed="b", labels=("O", "B-NAME", "I-NAME")), "0.2.0")
-    registry.add(make_draft(root / "w3", name="tiny"))
-    registry.tag(f"{NAME}:0.1.0", "stable")
-    return registry.store.root
+    return make_template(tmp_path_factory.mktemp("template"))
 
 
 @pytest.fixture
 def home(template: Path, tmp_path: Path) -> Path:
-    """A registry with two versions of one model and one of another; `stable` is the first."""
+    """A registry with two versions of `acme/pii` and one of `tiny`; the channel `stable` is the first."""
     return Path(shutil.copytree(template, tmp_path / "home"))
 
 
-def fleet_draft(root: Path, opset: int, certified: bool = False) -> Draft:
-    """`model.onnx` and `model.ort` of an opset, an int8 graph of opset 17, and 120 bytes of companions."""
-    root.mkdir(parents=True)
-    sizes = {"model.onnx": 4000, "model.ort": 3000, "int8.onnx": 1000, "labels.json": 100, "report.json": 20}
-    for path, size in sizes.items():
-        (root / path).write_bytes(f"{path} {opset}".encode().ljust(size, b"."))
-    matmul, gelu = (
-        {"domain": "ai.onnx", "name": name, "opset": since, "inputs": {"0": ["float"]}}
-        for name, since in (("MatMul", 13), ("Gelu", 20))
-    )
-    recall = {
-        "name": "character_recall/PHONE",
-        "metric": "character_recall",
-        "value": 0.96,
-        "verdict": "info",
-    }
-    both: dict[str, Any] = {"metadata": {"opset": opset}, "operators": [matmul, gelu]}
-    small = {"metadata": {"opset": 17}, "operators": [matmul], "checks": [recall]}
-    verdict = Verdict("certified", "G4/point", (), SUITE, "report.json") if certified else Verdict("unknown")
-    return Draft(
-        "acme/fleet",
-        root,
-        (
-            DraftArtifact("onnx", "float32", "model.onnx", fields={**both, "ir_version": 10}),
-            DraftArtifact("ort", "float32", "model.ort", fields={**both, "ort_format": 6}),
-            DraftArtifact(
-                "onnx-int8", "int8", "int8.onnx", parent="model.onnx", verdict=verdict, fields=small
-            ),
-        ),
-        (DraftFile("labels", "labels.json"), DraftFile("report", "report.json")),
-        {"source": {"id": "acme/base", "digest": str(Digest.of(b"source"))}},
-    )
+@pytest.fixture
+def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The same as the registry of every command."""
+    monkeypatch.setenv("REG_HOME", str(home))
+    return Registry(home)
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """A model of two versions for devices to ask: 1.0.0 of opset 18 with a certified int8, 1.1.0 of opset 21."""
-    registry = Registry(tmp_path / "fleet")
-    registry.add(fleet_draft(tmp_path / "f1", 18, certified=True), "1.0.0")
-    registry.add(fleet_draft(tmp_path / "f2", 21), "1.1.0")
-    registry.tag("acme/fleet:1.0.0", "stable")
+    """A model of two versions for devices to ask, in the registry of every command."""
+    registry = make_fleet(tmp_path)
     monkeypatch.setenv("REG_HOME", str(registry.store.root))
     return registry
+
+
+@pytest.fixture
+def other_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Path]]:
+    """Copy a registry to where another user of this machine may read it; state and trust lie beside the copy."""
+    with TemporaryDirectory(dir="/tmp") as above:
+        Path(above).chmod(0o755)
+
+        def copy(home: Path) -> Path:
+            for own in ("STATE", "TRUST"):
+                monkeypatch.setenv(f"REG_{own}", str(Path(above) / "own" / own.lower()))
+            return Path(shutil.copytree(home, Path(above) / "home"))
+
+        yield copy
