@@ -1,27 +1,39 @@
-"""`ls`, `show`, `resolve`, `diff`, `log`, `verify`, `schema`: what they print, for people and for programs."""
+"""`ls`, `query`, `show`, `history`, `log`, `index`, `config`, `builtin`, `sbom`: what they print, for people and programs."""
 
 import hashlib
 import json
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import Reg, make_draft
+from support.registries.judged import judged_draft
+from support.servers.showroom import draft as showroom_draft
+from support.servers.static import serve
+from support.terminal import on_a_terminal
 from support.trust.tamper import Tree
 
+from onnxreg.cli.commands import query, remotes
+from onnxreg.cli.render.parameter_table import kind
+from onnxreg.cli.reports import search_report
 from onnxreg.registry import Registry
+from onnxreg.registry.search.catalogs import MODELS
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.support import environment
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.formats import json_schema
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.query.fields import FIELDS
 
-Reg = Callable[..., Any]
+NAME, INT8 = "acme/pii", "model_int8.onnx"
 
 
-@pytest.fixture(autouse=True)
-def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setenv("REG_HOME", str(home))
-    return Registry(home)
+def squeezed(text: str) -> str:
+    return re.sub(r" +", " ", text)
 
 
 MALFORMED: dict[str, tuple[Callable[[Any], None], str]] = {
@@ -37,175 +49,465 @@ MALFORMED: dict[str, tuple[Callable[[Any], None], str]] = {
 
 
 @pytest.mark.parametrize(("change", "reason"), MALFORMED.values(), ids=MALFORMED.keys())
-def test_show_refuses_a_malformed_manifest(
-    reg: Reg, registry: Registry, tmp_path: Path, change: Callable[[Any], None], reason: str
+def test_a_malformed_manifest_is_refused(
+    reg: Reg, here: Registry, tmp_path: Path, change: Callable[[Any], None], reason: str
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(b"model")
-    registry.add(Draft("small", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx"),)))
-    Tree(registry.store.root).plant_manifest("small", change)
+    here.add(Draft("small", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+    Tree(here.store.root).plant_manifest("small", change)
     for words in (("show", "small"), ("show", "small", "--json"), ("diff", "small", "small")):
-        shown = reg(*words)
-        assert (shown.status, reason in shown.err) == (4, True), shown.err
+        assert reg(*words).ended(4, reason)
 
 
-def test_ls(reg: Reg) -> None:
+def test_ls(reg: Reg, here: Registry) -> None:
     assert reg("ls").out == (
         "NAME      NEWEST  VERSIONS  CHANNELS\n"
         "acme/pii  0.2.0          2  stable=0.1.0\n"
         "tiny      0.1.0          1\n"
     )
-    assert reg("ls", "--json").json == {
-        "models": [
-            {"name": "acme/pii", "versions": 2, "newest": "0.2.0", "channels": {"stable": "0.1.0"}},
-            {"name": "tiny", "versions": 1, "newest": "0.1.0", "channels": {}},
-        ]
-    }
+    here.yank("acme/pii:0.2.0", "wrong labels")
+    new, old = reg("ls", NAME, "--json").json["versions"]
+    published = here.get("acme/pii:0.1.0")
+    assert (new["version"], new["yanked"], old["manifest"]) == ("0.2.0", True, str(published.digest))
+    assert old["size"] == sum({item.digest: item.size for item in published.manifest.all_files()}.values())
+    header, first, second = (line.split() for line in reg("ls", NAME).out.splitlines())
+    assert header == ["VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE"]
+    assert first == ["0.2.0", new["manifest"][7:19], "yanked"]
+    assert second == ["0.1.0", old["manifest"][7:19], *["43.8", "kB", "stable", "1", "of", "2", "refused"]]
 
 
-def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
-    registry.yank("acme/pii:0.2.0", "wrong labels")
-    listed = reg("ls", "acme/pii", "--json").json
-    assert (listed["name"], listed["registry"]) == ("acme/pii", registry.id)
-    new, old = listed["versions"]
-    assert (new["version"], new["yanked"], new["channels"]) == ("0.2.0", True, [])
-    published = registry.get("acme/pii:0.1.0")
-    size = sum({entry.digest: entry.size for entry in published.manifest.all_files()}.values())
-    assert old == {
-        "version": "0.1.0",
-        "manifest": str(published.digest),
-        "size": size,
-        "state": "refused",
-        "states": {"model.onnx": "unknown", "model_int8.onnx": "refused"},
-        "yanked": False,
-        "held": None,
-        "channels": ["stable"],
-    }
-    header, first, second = reg("ls", "acme/pii").out.splitlines()
-    assert header.split() == ["VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE"]
-    assert first.split() == ["0.2.0", new["manifest"][7:19], "yanked"]
-    assert second.split() == [
-        "0.1.0",
-        old["manifest"][7:19],
-        "43.8",
-        "kB",
-        "stable",
-        "1",
-        "of",
-        "2",
-        "refused",
-    ]
+@pytest.mark.parametrize(
+    ("words", "key", "told"),
+    [
+        (["remote", "list"], "remotes", "there are no remotes: reg remote add"),
+        (["ls"], "models", "empty holds no models yet: reg export"),
+        (["ls", "--remote", "./empty"], "models", "holds no models yet: reg push brings some"),
+        (["query"], "matches", "no artifact fits"),
+        (["verify", "--signatures"], "versions", "there are no versions yet"),
+    ],
+    ids=str,
+)
+def test_an_empty_list_says_so(words: list[str], key: str, told: str, reg: Reg) -> None:
+    assert told in reg("--registry", "nowhere", "remote", "list").out or "remote" not in words
+    assert not Path("nowhere").exists()
+    Registry("empty")
+    assert told in reg("--registry", "empty", *words).out
+    assert reg("--registry", "empty", *words, "--json").json[key] == []
 
 
-def test_ls_of_a_registry_without_models(reg: Reg, tmp_path: Path) -> None:
-    Registry(tmp_path / "empty")
-    assert reg("--registry", "empty", "ls").out.startswith("empty holds no models yet: reg export")
-    seen = reg("ls", "--remote", "./empty").out
-    assert "holds no models yet: reg push brings some" in seen
-    assert reg("--registry", "empty", "ls", "--json").json == {"models": []}
-
-
-def test_show_json_is_the_manifest_byte_for_byte(reg: Reg, registry: Registry) -> None:
-    shown = reg("show", "acme/pii", "--json").out.encode()
-    published = registry.get("acme/pii")
-    assert shown == published.data
-    assert hashlib.sha256(shown).hexdigest() == published.digest.hex
-
-
-def test_show(reg: Reg) -> None:
+def test_show(reg: Reg, here: Registry, tmp_path: Path) -> None:
+    data = reg("show", NAME, "--json").out.encode()
+    assert (data, hashlib.sha256(data).hexdigest()) == (here.get(NAME).data, here.get(NAME).digest.hex)
     shown = reg("show", "acme/pii:0.1.0", "--full").out
     for line in (
-        "acme/pii:0.1.0",
-        "source   acme/pii-base@main",
-        "labels   2: O, B-NAME",
-        "recipe   android v1",
+        *("acme/pii:0.1.0", "source   acme/pii-base@main", "labels   2: O, B-NAME", "recipe   android v1"),
         "note: model.onnx: outside the mobile-safe operators: Einsum",
         "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it",
         "warning: model.onnx: opset 18 needs ORT 1.14",
-        "refused by G4/point: model_int8.onnx",
-        "  recall of NAME falls by 0.02",
+        *("refused by G4/point: model_int8.onnx", "  recall of NAME falls by 0.02"),
         "skipped: ort: onnxruntime is not installed",
     ):
         assert line in shown.splitlines()
     rows = [line.split() for line in shown.splitlines()]
-    assert ["model_int8.onnx", "onnx-int8", "int8", "8.8", "kB", "refused"] in rows
-    assert ["model_int8.onnx", "quant_recall_delta", "0.02", "0.005", "120", "fail"] in rows
-    assert ["recall_delta.json", "report", "14", "B"] in rows
+    assert [INT8, "onnx-int8", "int8", "8.8", "kB", "refused"] in rows
+    assert [INT8, "quant_recall_delta", "0.02", "0.005", "120", "fail"] in rows
+    assert "--full" not in shown and "--full" in reg("show", NAME).out
+    made = make_draft(tmp_path / "w", name="local")
+    source = {"id": made.name, "digest": str(Digest.of(b"files"))}
+    here.add(replace(made, fields={**made.fields, "source": source}))
+    assert reg("show", "local").ended(0, f"source   local files, digest {Digest.of(b'files').short}...")
 
 
-def test_resolve(reg: Reg) -> None:
-    found = reg("resolve", "acme/pii:stable", "--format", "onnx-int8", "--json").json
-    assert (found["name"], found["version"]) == ("acme/pii", "0.1.0")
-    artifact = found["artifact"]
-    assert (artifact["format"], artifact["precision"], artifact["state"]) == ("onnx-int8", "int8", "refused")
-    assert found["rejected"] == [
-        {
-            "artifact": "model.onnx",
-            "version": "0.1.0",
-            "code": "format",
-            "detail": "is onnx-android, wanted onnx-int8",
-        }
-    ]
-    assert found["size"] == sum(entry["size"] for entry in found["files"])
-    main, *companions = found["files"]
-    assert main["digest"] == artifact["digest"]
-    data = Path(main["url"].removeprefix("file://")).read_bytes()
-    assert hashlib.sha256(data).hexdigest() == artifact["digest"].removeprefix("sha256:")
-    assert [entry["role"] for entry in companions] == ["config", "report"]
+def test_resolve_diff_and_verify_for_people(reg: Reg, here: Registry) -> None:
     shown = reg("resolve", "acme/pii:stable", "--format", "onnx-int8").out
     assert shown.startswith("acme/pii:0.1.0  onnx-int8  int8  refused\n")
     assert "model.onnx  format  is onnx-android, wanted onnx-int8" in shown
-
-
-def test_resolve_says_why_nothing_answers(reg: Reg) -> None:
-    done = reg("resolve", "acme/pii", "--precision", "int4")
-    assert done.status == 3
-    assert "model.onnx is float32, wanted int4" in done.err
-
-
-def test_diff(reg: Reg) -> None:
-    found = reg("diff", "acme/pii:0.1.0", "acme/pii", "--json").json
-    keys = {"format", "format_version", "compatible", "summary", "counts", "changes", "overview"}
-    assert set(found) == keys
+    found = reg("diff", "acme/pii:0.1.0", NAME, "--json").json
     label = next(change for change in found["changes"] if change["kind"] == "label-added")
-    assert (label["old"], label["new"]) == (None, "I-NAME")
-    shown = reg("diff", "acme/pii:0.1.0", "acme/pii", "--full").out
-    assert " ".join(shown.splitlines()[:2]) == found["summary"]
-    assert f"  {label['message']}" in shown.splitlines()
-
-
-def test_diff_of_the_same_is_empty(reg: Reg) -> None:
+    shown = reg("diff", "acme/pii:0.1.0", NAME, "--full").out
+    assert (
+        " ".join(shown.splitlines()[:2]) == found["summary"] and f"  {label['message']}" in shown.splitlines()
+    )
     assert reg("diff", "tiny", "tiny").out == "The two versions do not differ.\n"
-    assert reg("diff", "tiny", "tiny", "--json").json["changes"] == []
+    assert reg("verify").out.startswith("read 2 models, 3 versions, ")
+    assert reg("verify", "acme/pii:0.1.0", "--json").json["versions"] == 1
 
 
-def test_log(reg: Reg, registry: Registry) -> None:
-    found = reg("log", "acme/pii", "--json").json
-    assert (found["name"], found["registry"]) == ("acme/pii", registry.id)
-    kinds = [line["event"]["kind"] for line in found["lines"]]
-    assert kinds == ["publish", "publish", "tag"]
+def test_log(reg: Reg, here: Registry) -> None:
+    found = reg("log", NAME, "--json").json
+    assert [line["event"]["kind"] for line in found["lines"]] == ["publish", "publish", "tag"]
     assert found["head"] == found["lines"][-1]["digest"]
     for before, after in zip(found["lines"], found["lines"][1:], strict=False):
         assert after["prev"] == before["digest"]
-    header, first, *_ = reg("log", "acme/pii").out.splitlines()
-    assert header.split() == ["SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"]
-    assert first.split()[2:4] == ["publish", "0.1.0"]
-    assert first.split()[-2:] == ["ada", "first"]
-
-
-def test_log_shows_where_a_line_came_from(reg: Reg, registry: Registry) -> None:
-    assert reg("--registry", "copy", "pull", "tiny", registry.store.root).status == 0
+    header, first, *_ = (line.split() for line in reg("log", NAME).out.splitlines())
+    assert header == ["SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"]
+    assert (first[2:4], first[-2:]) == (["publish", "0.1.0"], ["ada", "first"])
+    assert reg("--registry", "copy", "pull", "tiny", here.store.root).status == 0
     (line,) = reg("--registry", "copy", "log", "tiny", "--json").json["lines"]
     (original,) = reg("log", "tiny", "--json").json["lines"]
     assert line["via"].pop("time") >= line["event"]["time"]
-    assert line["via"] == {"registry": registry.id, "seq": 1, "head": original["digest"]}
+    assert line["via"] == {"registry": here.id, "seq": 1, "head": original["digest"]}
     assert line["event"] == original["event"]
 
 
-def test_verify(reg: Reg) -> None:
-    found = reg("verify", "--json").json
-    assert (found["ok"], found["models"], found["versions"], found["damages"]) == (True, 2, 3, [])
-    assert reg("verify", "acme/pii:0.1.0", "--json").json["versions"] == 1
-    assert reg("verify").out.startswith("read 2 models, 3 versions, ")
+def test_sbom(reg: Reg, here: Registry) -> None:
+    """The same on stdout, in a file, and from a remote."""
+    printed = reg("sbom", "acme/pii:0.1.0")
+    made = json.loads(printed.out)["metadata"]["component"]
+    assert made["hashes"][0]["content"] == here.get("acme/pii:0.1.0").digest.hex
+    assert reg("sbom", "acme/pii:0.1.0", "--output", "bill.json").out == "written to bill.json\n"
+    assert Path("bill.json").read_text() == printed.out
+    assert reg("push", "acme/pii:0.1.0", "./there").status == 0
+    assert reg("sbom", "acme/pii:0.1.0", "--remote", "./there", "--json").out == printed.out
+    dated = reg("sbom", NAME, "--timestamp", "2026-01-31T12:00:00Z").json
+    assert dated["metadata"]["timestamp"] == "2026-01-31T12:00:00Z"
+
+
+# Filters and expressions
+
+
+@pytest.fixture
+def shop(here: Registry, tmp_path: Path) -> Path:
+    """The usual registry and a model of three versions: certified, not evaluated, a certified pre-release."""
+    for version in ("1.0.0", "1.1.0", "2.0.0-rc.1"):
+        root = tmp_path / "files" / version
+        root.mkdir(parents=True)
+        for name in ("model.onnx", INT8, "report.json"):
+            (root / name).write_text(name)
+        verdict = Verdict("certified", "G4/point", (), Digest.of(b"suite"), "report.json")
+        small = DraftArtifact("onnx-int8", "int8", INT8, (), "model.onnx", verdict)
+        artifacts = (DraftArtifact("onnx", "float32", "model.onnx"), small)
+        companions, source = (DraftFile("report", "report.json"),), {"id": "acme/base", "digest": str(SOURCE)}
+        made = Draft("acme/sure", root, artifacts, companions, {"source": source})
+        here.add(
+            replace(made, artifacts=artifacts[:1], companions=()) if version == "1.1.0" else made, version
+        )
+    return here.store.root
+
+
+SOURCE = Digest.of(b"base")
+INT8_OF_ALL = {"acme/pii": ("0.2.0", [INT8]), "acme/sure": ("1.0.0", [INT8]), "tiny": ("0.1.0", [INT8])}
+FULL_OF_ALL = {
+    name: (version, ["model.onnx"])
+    for name, version in {"acme/pii": "0.2.0", "acme/sure": "1.1.0", "tiny": "0.1.0"}.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--certified", {"acme/sure": ("1.0.0", [INT8])}),
+        ("--format onnx", {"acme/sure": ("1.1.0", ["model.onnx"])}),
+        ("--format onnx-int8", INT8_OF_ALL),
+        ("--format onnx --format ort --precision int8", {}),
+        ("--format onnx --format onnx-int8", {**INT8_OF_ALL, "acme/sure": ("1.1.0", ["model.onnx"])}),
+        ("acme/* --precision float32", {name: FULL_OF_ALL[name] for name in ("acme/pii", "acme/sure")}),
+        ("tin? --precision float32", {"tiny": FULL_OF_ALL["tiny"]}),
+        ("acme/sure --format=onnx-int8", {"acme/sure": ("1.0.0", [INT8])}),
+        ("acme/pii --certified", {}),
+    ],
+)
+def test_filters_choose_the_newest_release_that_has_such_an_artifact(
+    reg: Reg, shop: Path, words: str, expected: dict[str, tuple[str, list[str]]]
+) -> None:
+    found = {
+        model["name"]: (model["version"], [artifact["path"] for artifact in model["artifacts"]])
+        for model in reg("ls", *words.split(), "--json").json["models"]
+    }
+    assert found == expected
+
+
+def test_a_filter_for_people(reg: Reg, shop: Path) -> None:
+    header, row = reg("ls", "--certified").out.splitlines()
+    assert header.split() == ["NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"]
+    assert row.split() == ["acme/sure", "1.0.0", INT8, "onnx-int8", "int8", "15", "B", "certified"]
+    assert reg("ls", "--format", "nothing").out == "no release has such an artifact\n"
+    assert reg("ls", "z*").out.endswith("is called z*\n")
+    for pattern, names in (
+        ("acme/*", ["acme/pii", "acme/sure"]),
+        ("*[iy]", ["acme/pii", "tiny"]),
+        ("z*", []),
+    ):
+        assert [model["name"] for model in reg("ls", pattern, "--json").json["models"]] == names
+    assert reg("yank", "acme/pii:0.2.0").status == 0
+    (model,) = reg("ls", NAME, "--format", "onnx-int8", "--json").json["models"]
+    assert model["version"] == "0.1.0"
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--certified"], ["--certified", "--json"]], ids=" ".join)
+def test_damage_is_named_after_the_others_are_listed(reg: Reg, shop: Path, words: list[str]) -> None:
+    (shop / "index" / "tiny.jsonl").write_bytes(b"{}\n")
+    done = reg("ls", *words)
+    assert done.ended(4, "the index of tiny in") and "acme/sure" in done.out
+    assert reg("ls", "acme/*", *words).status == 0
+    if not words:
+        for number in range(search_report.MAX_NAMED_DAMAGES + 2):
+            (shop / "index" / f"bad{number}.jsonl").write_bytes(b"{}\n")
+        many = reg("ls")
+        assert many.err.count("the index of bad") == search_report.MAX_NAMED_DAMAGES
+        assert many.ended(4, "; and 3 more")
+
+
+def test_the_catalog_may_be_deleted_at_any_time(reg: Reg, shop: Path) -> None:
+    before = reg("ls", "--certified")
+    (shop / "local" / MODELS).write_bytes(b"?" * 5000)
+    assert reg("ls", "--certified") == before
+    (shop / "local" / MODELS).unlink()
+    assert reg("ls", "--certified") == before
+
+
+ALL = [
+    (name, version, path)
+    for name, version in ((NAME, "0.1.0"), (NAME, "0.2.0"), ("tiny", "0.1.0"))
+    for path in ("model.onnx", INT8)
+]
+
+
+def found(reg: Reg, *words: str) -> list[tuple[str, str, str]]:
+    done = reg("query", *words, "--json")
+    assert (done.status, done.err) == (0, "")
+    return [(match["name"], match["version"], match["artifact"]["path"]) for match in done.json["matches"]]
+
+
+@pytest.mark.parametrize("line", query.EXAMPLES)
+def test_the_examples_of_the_help_run(line: str, reg: Reg, here: Registry) -> None:
+    done = reg(*shlex.split(line)[1:])
+    assert (done.status, done.err) == (0, "") and done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ALL),
+        (["precision = int8"], ALL[1::2]),
+        (["opset = 18 and 'stable' in channels"], ALL[:1]),
+        (["version >= 0.2.0 and recall.NAME >= 0.9"], [ALL[3]]),
+        (["newest", "acme/*"], ALL[2:4]),
+        (["newest", "tiny"], ALL[4:]),
+        (["name ~ 't*' and size < 20kB"], [ALL[5]]),
+        (["state = refused and not recall.NAME >= 0.95"], ALL[1::2]),
+        (["certified"], []),
+        (["yanked"], []),
+        (["--limit", "3"], ALL[:3]),
+    ],
+    ids=str,
+)
+def test_an_expression_chooses(reg: Reg, here: Registry, words: list[str], expected: list[Any]) -> None:
+    assert found(reg, *words) == expected
+
+
+def test_an_answer_of_a_query(reg: Reg, here: Registry) -> None:
+    answer = reg("query", "recall.NAME > 0.9 and stable in channels", "--json").json
+    (match,) = answer["matches"]
+    artifact = match.pop("artifact")
+    assert [*match, *artifact] == list(FIELDS)
+    resolved = reg("resolve", "acme/pii:stable", "--precision", "int8", "--json").json
+    assert match["manifest"] == resolved["manifest"]
+    assert {key: artifact[key] for key in resolved["artifact"]} == resolved["artifact"]
+    assert reg("yank", "acme/pii:0.1.0").status == 0
+    header, row = reg("query", "int8 in channels or (path = model_int8.onnx and yanked)").out.splitlines()
+    columns = "NAME VERSION CHANNELS STATE ARTIFACT FORMAT PRECISION DOWNLOAD CERTIFICATION"
+    assert header.split() == columns.split()
+    assert row.split() == [
+        NAME,
+        "0.1.0",
+        "stable",
+        "yanked",
+        INT8,
+        "onnx-int8",
+        "int8",
+        "8.8",
+        "kB",
+        "refused",
+    ]
+    assert reg("query", "certified").out == "no artifact fits\n"
+    assert reg("query", "--limit", "3").out.endswith("\nand more: these are the first 3\n")
+    more = [reg("query", "--limit", limit, "--json").json["more"] for limit in ("3", "6")]
+    assert more == [True, False]
+
+
+def test_a_wrong_expression_is_drawn(reg: Reg, here: Registry) -> None:
+    done = reg("query", "newest and sise <= 30MB")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "error: the expression cannot be read: there is no field sise\n"
+        "  newest and sise <= 30MB\n"
+        "             ~~~^\n"
+        "hint: did you mean size?\n"
+    )
+    assert reg("query", NAME, "--json").error["hint"] == f"write name = {NAME}"
+    escaped = reg("query", "name = 'a\x1b[2J' and\x1b")
+    assert escaped.status == 2 and "\x1b" not in escaped.err
+
+
+def test_another_registry_is_asked(reg: Reg, here: Registry, home: Path) -> None:
+    Registry("mine")
+    for words in (["newest"], ["newest", "acme/*"], ["newest", "tiny", "--limit", "1"]):
+        own = reg("query", *words, "--json")
+        (home / "local" / MODELS).unlink()
+        there = reg("--registry", "mine", "query", *words, "--remote", "./home", "--json")
+        assert (there.status, there.json) == (0, own.json)
+        assert not (home / "local" / MODELS).exists()
+    for where in ([], ["--remote", "./home"]):
+        assert reg("query", "newest", "tinny", *where).ended(3, "did you mean tiny?")
+        assert reg("query", "newest", "tinny*", *where).out == "no artifact fits\n"
+    with serve(home) as url:
+        assert reg("query", "newest", "--remote", url).ended(6, "a web server does not list what it has")
+        assert found(reg, "newest", "tiny", "--remote", url) == ALL[4:]
+
+
+def test_a_manifest_that_is_missing_is_named_and_the_rest_listed(
+    reg: Reg, here: Registry, tmp_path: Path
+) -> None:
+    lost = here.get("tiny:0.1.0").digest
+    for seed in range(6):
+        here.add(make_draft(tmp_path / f"w{seed}", name="tiny", seed=str(seed)))
+    (here.store.root / blob_path(lost)).unlink()
+    done = reg("query", "precision = int8", "tiny")
+    assert done.ended(4, f"tiny:0.1.0: blob {lost} is not in") and len(done.out.splitlines()) == 1 + 6
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
+def test_a_table_is_written(reg: Reg, here: Registry, suffix: str) -> None:
+    file = Path(f"all{suffix}")
+    done = reg("query", "precision = int8", "--export", file)
+    assert (done.status, done.out) == (0, f"3 artifacts written to {file}\n") and file.stat().st_size
+    assert reg("query", "--export", file, "--json").json == {"path": str(file), "rows": 6}
+    if suffix == ".jsonl":
+        rows = map(json.loads, file.read_text().splitlines())
+        assert [tuple(row[key] for key in ("name", "version", "path")) for row in rows] == ALL
+
+
+# The published catalog
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in remotes.EXAMPLES if " index publish" in line and "s3://" not in line]
+)
+def test_the_examples_of_publishing_run(line: str, here: Registry, tmp_path: Path, reg: Reg) -> None:
+    assert reg("push", "--all", "--remote", tmp_path / "shared").status == 0
+    assert reg("remote", "add", "origin", tmp_path / "shared").status == 0
+    assert reg(*shlex.split(line)[1:]).status == 0
+
+
+@pytest.mark.parametrize("words", [("ls",), ("query", "newest")])
+def test_an_answer_of_a_catalog_says_how_old_it_is(words: tuple[str, ...], here: Registry, reg: Reg) -> None:
+    home = here.store.root
+    assert reg("index", "publish").ended(0, "2 models, 6 artifacts, ")
+    document = reg("index", "publish", "--json").json
+    assert document["size"] == (home / "search" / "catalog.jsonl.gz").stat().st_size
+    assert reg("verify").status == 0
+    own = ("--registry", "own")
+    with serve(home) as url:
+        done = reg(*own, *words, "--remote", url)
+        assert done.ended(0, NAME, "--max-age 0s") and done.err.startswith(f"catalog: {url} as it was ")
+        assert reg(*own, *words, "--remote", url, "--json").json["snapshot"] == document["time"]
+        assert reg(*own, *words, "--remote", url, "--max-age", "0s").ended(6, "reg index publish")
+        assert reg("index", "publish", "--remote", url).status != 0
+    done = reg(*own, *words, "--remote", home, "--max-age", "0s", "--json")
+    assert (done.err, done.json) == ("", reg(*words, "--json").json)
+    exported = reg("query", "--remote", home, "--export", "table.csv", "--json").json
+    assert exported == {"path": "table.csv", "rows": 6, "snapshot": document["time"]}
+
+
+def test_a_damaged_catalog_or_model_is_named(here: Registry, reg: Reg) -> None:
+    home = here.store.root
+    reg("index", "publish")
+    (home / "search" / "catalog.jsonl.gz").write_bytes(b"damaged")
+    done = reg("--registry", "own", "query", "newest", "--remote", home)
+    assert done.ended(0, "tiny") and done.err.startswith(f"the catalog of {home} is damaged")
+    (home / "index" / "tiny.jsonl").write_bytes(b"{}\n")
+    assert reg("index", "publish").ended(4, "tiny")
+    done = reg("--registry", "own", "ls", "--remote", home)
+    assert done.status == 4 and NAME in done.out and "tiny" in done.err
+
+
+# Screens of versions that were judged
+
+TAGGER = "acme/tagger"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tagger of 20 labels, a small model that is refused, and four versions of another tagger for `history`."""
+    root = tmp_path_factory.mktemp("judged")
+    registry = Registry(root / "home", actor="ada@lab")
+    registry.add(judged_draft(root / "1", 1), "1.0.0")
+    refused = showroom_draft(root / "2", NAME, "a", {"DATE": 0.9, "NAME": 0.99})
+    fields = {"operators": [{"domain": "com.microsoft", "name": "BiasGelu", "opset": 1}]}
+    refused.artifacts[1].fields.update(fields)  # type: ignore[attr-defined]
+    registry.add(refused, "1.0.0")
+    for number, suite in enumerate(("suite", "other", "suite", "suite")):
+        worse = {"LABEL01": 0.9 + number / 100}
+        made = judged_draft(root / f"h{number}", number, 3, suite, "acme/old", worse)
+        registry.add(made, f"1.{number}.0")
+    registry.tag("acme/old:1.2.0", "stable")
+    registry.yank("acme/old:1.3.0", "leak")
+    return registry.store.root
+
+
+@pytest.fixture
+def at_judged(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_HOME", str(judged))
+
+
+def test_the_screen_of_a_version(judged: Path, at_judged: None, reg: Reg) -> None:
+    status, drawn = on_a_terminal(judged, "show", TAGGER, NO_COLOR="1")
+    lines = drawn.splitlines()
+    assert status == 0 and len(lines) <= 45 and max(map(len, lines)) <= 80
+    text = squeezed(drawn)
+    assert "ship certified: model_fp16.onnx" in text and "unknown not judged: model.onnx" in text
+    assert re.search(r"model_int8.onnx\s\(interval above the\slimit\)", text)
+    assert "and 38 checks more (--full)" in text and "suite sha256:" in text
+    screen, full = reg("show", TAGGER).out, reg("show", TAGGER, "--full").out
+    assert full.startswith(screen.partition("\nand ")[0])
+    assert full.count("LABEL") == 40 + screen.count("LABEL")
+    assert "recall_delta.json" in full and "recall_delta.json" not in screen
+
+
+def test_the_screen_of_a_refused_version(at_judged: None, judged: Path, tmp_path: Path, reg: Reg) -> None:
+    text = squeezed(reg("show", NAME).out)
+    assert "not refused: model_int8.onnx" in text
+    assert "refused by G4/point: model_int8.onnx\n DATE: recall falls by 0.0931" in text
+    assert text.index("model_int8.onnx DATE 0.9 ") < text.index("model_int8.onnx NAME 0.99 ")
+    for line in (
+        "inputs input_ids int64[batch, tokens], attention_mask int64[batch, tokens]",
+        "outputs logits float32[batch, tokens, 13]",
+        "opset ai.onnx 18",
+        "also model_int8.onnx: 1 operator: com.microsoft:BiasGelu",
+    ):
+        assert line in text.splitlines()
+    assert "reg pull acme/pii:1.0.0 REMOTE --output DIRECTORY" in text
+    there = str(tmp_path / "over there")
+    Registry(judged).push(NAME, there)
+    shown = reg("show", NAME, "--remote", there)
+    assert shown.ended(0, f"reg pull acme/pii:1.0.0 '{there}' --output DIRECTORY")
+
+
+def test_history(at_judged: None, judged: Path, reg: Reg) -> None:
+    """One line for each version, newest first."""
+    words = ("history", "acme/old", "--metric", "LABEL01", "--precision", "int8")
+    title, _, header, *rows = reg(*words).out.splitlines()
+    assert title == "acme/old: character_recall/LABEL01"
+    assert header.split() == ["VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE"]
+    assert [re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\s+", " ", row)).strip() for row in rows] == [
+        "1.3.0 DATE yanked model_int8.onnx 17.5 kB certified 0.93 o",
+        "1.2.0 DATE stable model_int8.onnx 17.5 kB certified 0.92 o",
+        "1.1.0 DATE model_int8.onnx 17.5 kB certified 0.91 other suite",
+        "1.0.0 DATE model_int8.onnx 17.5 kB certified 0.9 o",
+    ]
+    document = reg("history", "acme/old", "--last", "2", "--json").json
+    assert [row["version"] for row in document["versions"]] == ["1.3.0", "1.2.0"]
+    assert document["versions"][0]["artifacts"][2]["figures"]["character_recall/LABEL01"] == 0.93
+    drawn = on_a_terminal(judged, "history", "acme/old", NO_COLOR="1")[1].splitlines()
+    assert "quant_recall_delta" in drawn[0] and max(map(len, drawn)) <= 80
+    assert reg("history", "acme/old", "--metric", "LABEL1").ended(3, "did you mean LABEL01")
+    Registry(judged).push("acme/old:1.0.0", "./there")
+    shown = reg("history", "acme/old", "--remote", "./there").out
+    assert "1.0.0" in shown and "1.1.0" not in shown
+
+
+# What the program itself has
 
 
 @pytest.mark.parametrize("name", json_schema.MODELS)
@@ -215,34 +517,100 @@ def test_schema(reg: Reg, name: str) -> None:
     assert name in reg("builtin", "schemas").out.splitlines()
 
 
+def test_passes(reg: Reg) -> None:
+    lines = reg("builtin", "passes", "ModelBuilder").out.splitlines()
+    assert [re.split("  +", line) for line in lines[2:]] == [
+        ["PARAMETER", "TYPE", "DEFAULT"],
+        ["precision", "int4 | int8 | fp16 | fp32", "required"],
+        ["int4_block_size", "16 | 32 | 64 | 128 | 256", "32"],
+        ["int4_accuracy_level", "1 | 2 | 3 | 4"],
+    ]
+    assert reg("builtin", "passes", "MobileSafeRewrite").out.splitlines()[2:] == ["no parameters"]
+    assert reg("builtin", "passes").ended(0, "OnnxConversion", "OrtMixedPrecision", "DynamicToFixedShape")
+
+
 @pytest.mark.parametrize(
-    ("words", "key", "told"),
+    ("field", "shown"),
     [
-        (["remote", "list"], "remotes", "there are no remotes: reg remote add"),
-        (["ls"], "models", "holds no models yet"),
-        (["query"], "matches", "no artifact fits"),
-        (["verify", "--signatures"], "versions", "there are no versions yet"),
+        ({"type": "integer", "minimum": 7, "maximum": 21}, "integer >= 7, <= 21"),
+        ({"type": "array", "items": {"enum": ["MatMul", "Gemm"]}}, "list of (MatMul | Gemm)"),
+        ({"anyOf": [{"type": "boolean"}, {"const": "auto"}]}, "true | false | auto"),
+        ({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}, "list of text"),
+        ({"type": "array", "prefixItems": [{"type": "integer"}] * 3}, "list of 3 integer"),
+        ({"type": "object"}, "keys and values"),
+        ({}, "any value"),
     ],
-    ids=lambda value: str(value),
 )
-def test_an_empty_list_says_so(words: list[str], key: str, told: str, reg: Reg, tmp_path: Path) -> None:
-    Registry(tmp_path / "empty")
-    assert told in reg("--registry", "empty", *words).out
-    assert reg("--registry", "empty", *words, "--json").json[key] == []
+def test_a_type_in_words(field: dict[str, Any], shown: str) -> None:
+    assert kind(field) == shown
 
 
-def test_remotes_need_no_registry(reg: Reg) -> None:
-    assert "there are no remotes" in reg("--registry", "nowhere", "remote", "list").out
-    assert not Path("nowhere").exists()
+def config(reg: Reg, part: str, *words: object) -> dict[str, Any]:
+    return {each["name"]: each for each in reg(*words, "config", "--json").json[part]}
 
 
-def test_a_version_made_from_local_files_is_not_its_own_source(
-    reg: Reg, tmp_path: Path, draft: Callable[..., Any]
+def test_config_names_every_place_and_what_decides_it(
+    reg: Reg, home: Path, own_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = draft(tmp_path / "w")
-    source = {"id": made.name, "digest": str(Digest.of(b"files"))}
-    Registry(tmp_path / "r").add(replace(made, fields={**made.fields, "source": source}))
-    assert (
-        f"source   local files, digest {Digest.of(b'files').short}..."
-        in reg("--registry", "r", "show", made.name).out
-    )
+    places = config(reg, "places", "--registry", home)
+    assert places["registry"] == {
+        "name": "registry",
+        "path": str(home),
+        "source": "--registry",
+        "exists": True,
+    }
+    for name in ("keys", "trust", "state"):
+        found = places[name]
+        assert (found["path"], found["source"]) == (str(own_user / name), f"REG_{name.upper()}")
+    monkeypatch.setenv("REG_HOME", "mine")
+    monkeypatch.setenv("REG_MAX_AGE", "")
+    registry = config(reg, "places")["registry"]
+    assert (registry["path"], registry["source"]) == (str(tmp_path / "mine"), "REG_HOME")
+    variables = config(reg, "variables")
+    assert variables["REG_HOME"] == {"name": "REG_HOME", "value": "mine", "source": "REG_HOME"}
+    assert "REG_MAX_AGE" not in variables
+    shown = [line.split() for line in reg("config").out.splitlines()]
+    assert ["registry", str(tmp_path / "mine"), "REG_HOME", "no"] in shown
+    for name in ("REG_KEYS", "REG_TRUST", "REG_STATE", "REG_HOME"):
+        monkeypatch.delenv(name)
+    defaults = config(reg, "places")
+    assert {each["source"] for each in defaults.values()} == {"default"}
+    assert defaults["trust"]["path"] == str(environment.trust_file())
+
+
+@pytest.mark.parametrize(
+    "name", ["REG_TOKEN_MODELS_EXAMPLE", "REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE", "REG_SIGNING_KEY"]
+)
+def test_no_secret_is_shown(reg: Reg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "s3cret")
+    done, shown = reg("config", "--json"), reg("config")
+    assert config(reg, "variables")[name]["value"] is None
+    assert "s3cret" not in done.out + shown.out
+    assert [name, "(secret)", name] in [line.split() for line in shown.out.splitlines()]
+    if name == "REG_SIGNING_KEY":
+        monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+        monkeypatch.setenv("REG_SIGNING_KEY", "release")
+        reg("key", "new", "release")
+        assert config(reg, "variables")[name]["value"] == "release"
+
+
+def test_every_documented_variable_can_be_shown() -> None:
+    assert set(environment.VARIABLES) - set(environment.names()) == {"REG_TOKEN_HOST"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "source"),
+    [(None, "ada@analytical", "default"), ("ci", "ci", "REG_ACTOR"), ("", None, "REG_ACTOR")],
+)
+def test_the_actor_is_shown_and_logged(
+    reg: Reg, here: Registry, monkeypatch: pytest.MonkeyPatch, variable: str | None, value: str, source: str
+) -> None:
+    monkeypatch.delenv("REG_ACTOR")
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("socket.gethostname", lambda: "analytical")
+    if variable is not None:
+        monkeypatch.setenv("REG_ACTOR", variable)
+    assert reg("config", "--json").json["settings"] == [{"name": "actor", "value": value, "source": source}]
+    assert ["actor", value or "(nobody)", source] in [line.split() for line in reg("config").out.splitlines()]
+    assert reg("tag", f"{NAME}:0.1.0", "beta").err == ""
+    assert reg("log", NAME, "--json").json["lines"][-1]["event"].get("actor") == value
