@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 import onnx
 import pytest
 from onnx import parser
+from support.command_line import Reg
+from support.registries.judged import judged_draft
+from support.terminal import on_a_terminal
 
 from onnxreg.cli.reports.diff_report import escaped
 from onnxreg.converters.importers.adopt import adopt_files
@@ -20,176 +22,73 @@ from onnxreg.schema.compare.severity import SEVERITIES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
-Reg = Callable[..., Any]
 HOSTILE = "<script>alert(1)</script> | \x1b[2J `x` [a](javascript:b)"
 GRAPH = """<ir_version: 10, opset_import: ["" : 18]> g (float[n, 4] x) => (float[n, 2] y)
 <float[4, 2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}> { h = MatMul(x, w) y = Tanh(h) }"""
+OLD, NEW, BROKEN, EVIL = (f"acme/pii:{version}" for version in ("1.0.0", "1.1.0", "2.0.0", "2.1.0"))
 
 
 def checked(root: Path, seed: str, recall: dict[str, float], **fields: Any) -> Draft:
     root.mkdir(parents=True)
     (root / "m.onnx").write_bytes(seed.encode())
+    kind = {"metric": "character_recall", "verdict": "pass"}
     checks = [
-        {"name": f"character_recall/{label}", "metric": "character_recall", "value": value, "verdict": "pass"}
-        for label, value in recall.items()
+        {"name": f"character_recall/{label}", "value": value, **kind} for label, value in recall.items()
     ]
-    return Draft(
-        "acme/pii", root, (DraftArtifact("onnx", "float32", "m.onnx", fields={"checks": checks}),), (), fields
-    )
+    artifact = DraftArtifact("onnx", "float32", "m.onnx", fields={"checks": checks})
+    return Draft("acme/pii", root, (artifact,), (), fields)
 
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """1.0.0; 1.1.0 with a worse recall; 2.0.0 with its labels in another order; 2.1.0 hostile."""
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
-    made = Registry(tmp_path / "home")
-    labels = ["O", "NAME", "DATE"]
+    made, labels = Registry(tmp_path / "home"), ["O", "NAME", "DATE"]
+    worse = {"NAME": 0.95, "DATE": 0.98}
     made.add(checked(tmp_path / "1", "a", {"NAME": 0.99, "DATE": 0.97}, labels=labels), "1.0.0")
-    made.add(checked(tmp_path / "2", "b", {"NAME": 0.95, "DATE": 0.98}, labels=labels), "1.1.0")
-    made.add(checked(tmp_path / "3", "b", {"NAME": 0.95, "DATE": 0.98}, labels=labels[::-1]), "2.0.0")
+    made.add(checked(tmp_path / "2", "b", worse, labels=labels), "1.1.0")
+    made.add(checked(tmp_path / "3", "b", worse, labels=labels[::-1]), "2.0.0")
     made.add(checked(tmp_path / "4", "c", {HOSTILE: 0.5}, labels=[HOSTILE], license=HOSTILE), "2.1.0")
     return made
 
 
-def model(folder: Path, text: str = GRAPH, producer: str = "") -> Path:
-    folder.mkdir(parents=True)
-    made = parser.parse_model(text)
-    made.producer_name = producer
-    onnx.save(made, folder / "model.onnx")
-    return folder / "model.onnx"
-
-
-@pytest.fixture
-def models(tmp_path: Path, registry: Registry) -> Registry:
-    """`m` in four versions: as it is, by another producer, with other weights, with another node."""
-    for version, options in {
-        "1.0.0": {},
-        "1.0.1": {"producer": "another"},
-        "1.1.0": {"text": GRAPH.replace("8.0", "6.0")},
-        "1.2.0": {"text": GRAPH.replace("Tanh", "Sigmoid")},
-    }.items():
-        with registry.workspace() as workspace:
-            registry.add(adopt_files([model(tmp_path / version, **options)], workspace, name="m"), version)  # type: ignore[arg-type]
-    return registry
-
-
 def test_fail_on_names_the_first_changes(reg: Reg, registry: Registry) -> None:
-    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--fail-on", "breaking,degrading")
-    assert done.status == 8
-    assert "1 change that --fail-on breaking,degrading refuses: check value changed\n" in done.err
+    done = reg("diff", OLD, NEW, "--fail-on", "breaking,degrading")
+    assert done.ended(8, "1 change that --fail-on breaking,degrading refuses: check value changed\n")
     assert done.out.startswith("An app that runs the old version can run the new one unchanged")
-    done = reg("diff", "acme/pii:1.0.0", "acme/pii:2.0.0", "--fail-on", "breaking", "--json")
-    assert (done.status, done.error["family"]) == (8, "gate")
+    done = reg("diff", OLD, BROKEN, "--fail-on", "breaking", "--json")
+    assert (done.status, done.error["family"], done.json["compatible"]) == (8, "gate", False)
     assert "label reordered" in done.error["message"]
-    assert done.json["compatible"] is False
+    for gate in ("bad", "", "breaking,", "Breaking"):
+        assert reg("diff", OLD, NEW, "--fail-on", gate).ended(2, "breaking, degrading, notable, cosmetic")
 
 
 @pytest.mark.parametrize("gate", [*SEVERITIES, ",".join(SEVERITIES)])
 def test_fail_on_holds_exactly_where_a_change_has_it(gate: str, reg: Reg, registry: Registry) -> None:
-    for one in ("1.0.0", "1.1.0", "2.0.0"):
-        for other in ("1.0.0", "1.1.0", "2.0.0"):
-            found = diff(*(registry.get(f"acme/pii:{version}").manifest for version in (one, other)))
+    for one in (OLD, NEW, BROKEN):
+        for other in (OLD, NEW, BROKEN):
+            found = diff(registry.get(one).manifest, registry.get(other).manifest)
             refused = any(change.severity in gate.split(",") for change in found.changes)
-            done = reg("--quiet", "diff", f"acme/pii:{one}", f"acme/pii:{other}", "--fail-on", gate)
-            assert done.status == (8 if refused else 0)
-
-
-@pytest.mark.parametrize("gate", ["bad", "", "breaking,", "Breaking"])
-def test_fail_on_an_unknown_severity(gate: str, reg: Reg, registry: Registry) -> None:
-    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--fail-on", gate)
-    assert (done.status, done.out) == (2, "")
-    assert "breaking, degrading, notable, cosmetic" in done.err
+            assert reg("--quiet", "diff", one, other, "--fail-on", gate).status == (8 if refused else 0)
 
 
 def test_markdown(reg: Reg, registry: Registry) -> None:
-    shown = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--markdown").out
+    shown = reg("diff", OLD, NEW, "--markdown").out
     assert shown.startswith("### acme/pii:1.0.0 → acme/pii:1.1.0\n\n**An app that runs")
     assert r"| NAME | float32 | 0.9900 | 0.9500 | \-0.0400 | worse |" in shown
     assert r"| DATE | float32 | 0.9700 | 0.9800 | \+0.0100 | better |" in shown
     assert "\n#### 1 degrading\n\n- check value changed" in shown
     assert "<details><summary>2 notable</summary>" in shown
+    evil = reg("diff", BROKEN, EVIL, "--markdown").out
+    assert "\x1b" not in evil and r"\<script\>" in evil
+    assert not re.search(r"(?<!\\)(<script|</script|\]\(javascript|`x)", evil)
+    assert reg("diff", OLD, NEW, "--markdown", "--json").status == 2
 
 
-def evaluated(root: Path, figures: dict[str, tuple[float, str]], suite: str = "suite") -> Draft:
-    """A version whose artifact was judged on a suite: figures by name, each with its direction."""
-    draft = checked(root, f"{suite} {figures}", {})
-    (artifact,) = draft.artifacts
-    digest = Digest.of(suite.encode())
-    checks = [
-        {"name": name, "metric": name.rpartition("/")[2], "value": value, "verdict": "pass"}
-        | {"dataset": str(digest), "samples": 500, "limit": 0.01, "interval": [value - 0.001, value + 0.001]}
-        | ({"direction": direction} if direction else {})
-        for name, (value, direction) in figures.items()
-    ]
-    verdict = Verdict("unknown", "rule", suite=digest)
-    judged = replace(artifact, verdict=verdict, fields={"checks": checks})
-    return replace(draft, name="acme/embed", artifacts=(judged,))
+LINKS = "https://evil.example HTTP://evil www.evil.example WWW.evil @name #1 org/repo#1 GH-1 a@b.c"
 
 
-@pytest.fixture
-def embeddings(tmp_path: Path, registry: Registry) -> Registry:
-    """1.0.0; 1.1.0 with other figures; 1.2.0 with the same on another suite."""
-    before = {"sts/spearman": (0.83, "higher"), "sts/ppl": (12.5, "lower"), "quant_recall_delta": (0.001, "")}
-    after = {"sts/spearman": (0.81, "higher"), "sts/ppl": (11.0, "lower"), "quant_recall_delta": (0.002, "")}
-    versions = {"1.0.0": (before, "a"), "1.1.0": (after, "a"), "1.2.0": (before, "b")}
-    for version, (figures, suite) in versions.items():
-        registry.add(evaluated(tmp_path / version, figures, suite), version)
-    return registry
-
-
-def test_metrics_are_better_or_worse_by_their_direction(
-    reg: Reg, embeddings: Registry, tmp_path: Path
-) -> None:
-    shown = reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--markdown").out
-    assert "| FIGURE | IN | BEFORE | AFTER | CHANGE | 95 % | VERDICT |" in shown
-    for row in (
-        r"| sts/spearman | float32 | 0.8300 | 0.8100 | \-0.0200 | \-0.021, \-0.019 | worse |",
-        r"| sts/ppl | float32 | 12.5000 | 11.0000 | \-1.5000 | \-1.501, \-1.499 | better |",
-        r"| quant\_recall\_delta | float32 | 0.0010 | 0.0020 | \+0.0010 | \-0.000, \+0.002 | unclear |",
-    ):
-        assert row in shown
-    done = reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--html", str(tmp_path / "page.html"))
-    assert done.status == 0
-    page = re.sub(r"\s+", " ", (tmp_path / "page.html").read_text())
-    assert '<span class="worse">-0.0200</span>' in page and '<span class="better">-1.5000</span>' in page
-
-
-def test_metrics_of_two_suites_are_not_compared(reg: Reg, embeddings: Registry, tmp_path: Path) -> None:
-    shown = reg("diff", "acme/embed:1.1.0", "acme/embed:1.2.0", "--markdown").out
-    assert "No figure is compared: they were measured on different suites." in shown.replace("\\", "")
-    assert "worse" not in shown and "better" not in shown
-    reg("diff", "acme/embed:1.1.0", "acme/embed:1.2.0", "--html", str(tmp_path / "page.html"))
-    page = (tmp_path / "page.html").read_text()
-    assert "different suites" in page and 'class="worse"' not in page
-
-
-def test_show_lists_metrics_by_their_names(reg: Reg, embeddings: Registry) -> None:
-    shown = re.sub(" +", " ", reg("show", "acme/embed:1.0.0", "--full").out)
-    assert "m.onnx sts/spearman 0.83 0.01 500 pass" in shown
-    assert "m.onnx sts/ppl 12.5 0.01 500 pass" in shown
-
-
-def test_markdown_of_hostile_words_is_text(reg: Reg, registry: Registry) -> None:
-    shown = reg("diff", "acme/pii:2.0.0", "acme/pii:2.1.0", "--markdown").out
-    assert "\x1b" not in shown
-    assert not re.search(r"(?<!\\)(<script|</script|\]\(javascript|`x)", shown)
-    assert r"\<script\>" in shown
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "https://evil.example",
-        "HTTP://evil",
-        "www.evil.example",
-        "WWW.evil",
-        "@name",
-        "#1",
-        "org/repo#1",
-        "GH-1",
-        "a@b.c",
-    ],
-)
+@pytest.mark.parametrize("text", LINKS.split())
 def test_addresses_mentions_and_references_are_text_in_markdown(text: str) -> None:
     shown = escaped(f"see {text} there")
     assert not re.search(r"(?i)://|www\.|@\w|#\w|GH\\?-\d", shown)
@@ -197,68 +96,176 @@ def test_addresses_mentions_and_references_are_text_in_markdown(text: str) -> No
 
 
 def test_html_is_one_page_and_says_what_the_diff_says(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    done = reg("diff", "acme/pii:1.0.0", "acme/pii:2.0.0", "--html", "page.html")
+    words = ("diff", OLD, BROKEN, "--html")
+    assert reg(*words, "page.html").err == "written to page.html\n"
     page = (tmp_path / "page.html").read_text()
-    assert done.err == "written to page.html\n"
-    found = diff(*(registry.get(f"acme/pii:{version}").manifest for version in ("1.0.0", "2.0.0")))
-    assert f"<strong>{found.summary}</strong>" in page
+    found = diff(registry.get(OLD).manifest, registry.get(BROKEN).manifest)
+    assert f"<strong>{found.summary}</strong>" in page and str(tmp_path) not in page
     assert page.count('class="bar ') == 4
     assert not re.search(r"(src|href)=|url\(|@import|<script", page)
     assert page.index("1 breaking change<") < page.index("1 degrading change<")
-    assert str(tmp_path) not in page
-
-
-def test_html_says_that_it_replaced_a_file(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    words = ("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html")
-    (tmp_path / "page.html").write_text("mine")
     assert reg(*words, "page.html").err == "written to page.html in place of an earlier file\n"
-    assert reg(*words, "nowhere/page.html").status == 2
-    assert reg(*words, tmp_path).status == 2
-    assert reg(*words, tmp_path / "home" / "page.html").status == 2
-
-
-def test_html_on_stdout(reg: Reg, registry: Registry) -> None:
-    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html", "-")
-    assert done.out.startswith("<!doctype html>") and done.out.rstrip().endswith("</html>")
-    assert reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html", "-", "--json").status == 2
-    assert reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--markdown", "--json").status == 2
-
-
-def test_hostile_words_in_the_page_are_text(reg: Reg, registry: Registry) -> None:
-    page = reg("diff", "acme/pii:2.0.0", "acme/pii:2.1.0", "--html", "-").out
-    assert "<script" not in page and "\x1b" not in page
-    assert "&lt;script&gt;" in page
+    for target in ("nowhere/page.html", tmp_path, tmp_path / "home" / "page.html"):
+        assert reg(*words, target).status == 2
+    page = reg("diff", BROKEN, EVIL, "--html", "evil.html") and Path("evil.html").read_text()
+    assert "<script" not in page and "\x1b" not in page and "&lt;script&gt;" in page
 
 
 def test_without_jinja_the_extra_is_named(registry: Registry, tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['jinja2'] = None;"
-        "from onnxreg.cli.main import main;"
-        "sys.exit(main(['diff', 'acme/pii:1.0.0', 'acme/pii:1.1.0', '--html', 'page.html']))"
-    )
+    words = ["diff", OLD, NEW, "--html", "page.html"]
+    code = f"import sys; sys.modules['jinja2'] = None; from onnxreg.cli.main import main; sys.exit(main({words}))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 9 and "[serve]" in done.stderr
-    assert not (tmp_path / "page.html").exists()
+    assert done.returncode == 9 and "[serve]" in done.stderr and not (tmp_path / "page.html").exists()
 
 
 def test_versions_of_two_registries(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     there = str(tmp_path / "there")
-    registry.push("acme/pii:1.0.0", there)
-    expected = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--json").json
-    assert reg("diff", "acme/pii", "acme/pii:1.1.0", "--from", there, "--json").json == expected
-    assert reg("diff", "acme/pii:1.1.0", "acme/pii:1.1.0", "--from", there).status == 3
-    same = reg("diff", "acme/pii", "acme/pii:1.0.0", "--remote", there)
-    assert same.out == "The two versions do not differ.\n"
-    assert reg("diff", "acme/pii:1.1.0", "acme/pii:1.1.0", "--remote", there).status == 3
-    back = reg("diff", "acme/pii:1.1.0", "acme/pii", "--from", tmp_path / "home", "--remote", there, "--json")
-    assert back.json["changes"] == reg("diff", "acme/pii:1.1.0", "acme/pii:1.0.0", "--json").json["changes"]
+    registry.push(OLD, there)
+    expected = reg("diff", OLD, NEW, "--json").json
+    assert reg("diff", "acme/pii", NEW, "--from", there, "--json").json == expected
+    assert (
+        reg("diff", NEW, NEW, "--from", there).status == reg("diff", NEW, NEW, "--remote", there).status == 3
+    )
+    assert reg("diff", "acme/pii", OLD, "--remote", there).out == "The two versions do not differ.\n"
+    back = reg("diff", NEW, "acme/pii", "--from", tmp_path / "home", "--remote", there, "--json")
+    assert back.json["changes"] == reg("diff", NEW, OLD, "--json").json["changes"]
 
 
-def test_same_weights_other_producer(reg: Reg, models: Registry) -> None:
-    for version, word, note in (
-        ("1.0.1", "same   same", "(another producer)"),
-        ("1.1.0", "same   new", "(new weights)"),
-        ("1.2.0", "new    same", "(another graph)"),
+def evaluated(root: Path, figures: dict[str, tuple[float, str]], suite: str) -> Draft:
+    """A version whose artifact was judged on a suite: figures by name, each with its direction."""
+    draft, digest = checked(root, f"{suite} {figures}", {}), Digest.of(suite.encode())
+    checks = [
+        {"name": name, "metric": name.rpartition("/")[2], "value": value, "verdict": "pass"}
+        | {"dataset": str(digest), "samples": 500, "limit": 0.01, "interval": [value - 0.001, value + 0.001]}
+        | ({"direction": direction} if direction else {})
+        for name, (value, direction) in figures.items()
+    ]
+    verdict = Verdict("unknown", "rule", suite=digest)
+    judged = replace(draft.artifacts[0], verdict=verdict, fields={"checks": checks})
+    return replace(draft, name="acme/embed", artifacts=(judged,))
+
+
+def test_metrics_are_better_or_worse_by_their_direction_on_one_suite(
+    reg: Reg, registry: Registry, tmp_path: Path
+) -> None:
+    before = {"sts/spearman": (0.83, "higher"), "sts/ppl": (12.5, "lower"), "quant_recall_delta": (0.001, "")}
+    after = {"sts/spearman": (0.81, "higher"), "sts/ppl": (11.0, "lower"), "quant_recall_delta": (0.002, "")}
+    for version, figures, suite in (("1.0.0", before, "a"), ("1.1.0", after, "a"), ("1.2.0", before, "b")):
+        registry.add(evaluated(tmp_path / version, figures, suite), version)
+    shown = reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--markdown").out
+    for row in (
+        "| FIGURE | IN | BEFORE | AFTER | CHANGE | 95 % | VERDICT |",
+        r"| sts/spearman | float32 | 0.8300 | 0.8100 | \-0.0200 | \-0.021, \-0.019 | worse |",
+        r"| sts/ppl | float32 | 12.5000 | 11.0000 | \-1.5000 | \-1.501, \-1.499 | better |",
+        r"| quant\_recall\_delta | float32 | 0.0010 | 0.0020 | \+0.0010 | \-0.000, \+0.002 | unclear |",
     ):
-        assert word in reg("diff", "m:1.0.0", f"m:{version}").out
-        assert note in reg("diff", "m:1.0.0", f"m:{version}", "--full").out
+        assert row in shown
+    reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--html", "page.html")
+    page = re.sub(r"\s+", " ", Path("page.html").read_text())
+    assert '<span class="worse">-0.0200</span>' in page and '<span class="better">-1.5000</span>' in page
+    other = ("diff", "acme/embed:1.1.0", "acme/embed:1.2.0")
+    shown = reg(*other, "--markdown").out.replace("\\", "")
+    assert "No figure is compared: they were measured on different suites." in shown
+    assert "worse" not in shown and "better" not in shown
+    reg(*other, "--html", "page.html")
+    page = Path("page.html").read_text()
+    assert "different suites" in page and 'class="worse"' not in page
+    full = re.sub(" +", " ", reg("show", "acme/embed:1.0.0", "--full").out)
+    assert "m.onnx sts/spearman 0.83 0.01 500 pass" in full and "m.onnx sts/ppl 12.5 0.01 500 pass" in full
+
+
+@pytest.mark.parametrize(
+    ("change", "producer", "word", "note"),
+    [
+        (("", ""), "another", "same   same", "(another producer)"),
+        (("8.0", "6.0"), "", "same   new", "(new weights)"),
+        (("Tanh", "Sigmoid"), "", "new    same", "(another graph)"),
+    ],
+)
+def test_what_is_new_of_a_graph(
+    reg: Reg, registry: Registry, tmp_path: Path, change: tuple[str, str], producer: str, word: str, note: str
+) -> None:
+    for version, text, by in (("1.0.0", GRAPH, ""), ("1.1.0", GRAPH.replace(*change), producer)):
+        (tmp_path / version).mkdir()
+        model = parser.parse_model(text)
+        model.producer_name = by
+        onnx.save(model, tmp_path / version / "model.onnx")
+        with registry.workspace() as workspace:
+            registry.add(adopt_files([tmp_path / version / "model.onnx"], workspace, name="m"), version)
+    assert word in reg("diff", "m:1.0.0", "m:1.1.0").out
+    assert note in reg("diff", "m:1.0.0", "m:1.1.0", "--full").out
+
+
+# The screen: an ordinary retrain fits it, nothing is lost, and each form begins with it
+
+NAME = "acme/tagger"
+RETRAIN = ("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0")
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tagger of 20 labels: retrained, with one worse label; on another suite; not judged; with 200 labels."""
+    root = tmp_path_factory.mktemp("tagger")
+    registry = Registry(root / "home", actor="ada@lab")
+    registry.add(judged_draft(root / "1", 1), "1.0.0")
+    registry.add(judged_draft(root / "2", 2, worse={"LABEL03": 0.9}), "1.1.0")
+    registry.add(judged_draft(root / "3", 3, suite="other"), "1.2.0")
+    registry.add(judged_draft(root / "4", 4, suite=None), "1.3.0")
+    registry.add(judged_draft(root / "5", 5, suite=None), "1.4.0")
+    for number in (6, 7):
+        registry.add(judged_draft(root / str(number), number, labels=200), f"2.{number}.0")
+    return registry.store.root
+
+
+@pytest.fixture
+def at_judged(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_HOME", str(judged))
+
+
+def test_an_ordinary_retrain_is_one_screen(judged: Path, at_judged: None, reg: Reg) -> None:
+    status, drawn = on_a_terminal(judged, *RETRAIN, NO_COLOR="1")
+    lines = drawn.splitlines()
+    assert status == 0 and len(lines) <= 40 and max(map(len, lines)) <= 80
+    text = re.sub(r"\s+", " ", drawn)
+    worse = "LABEL03 in model_int8.onnx by 0.0801 (95 %: 0.0267 to 0.14)."
+    assert f"1 of 44 comparable figures got worse: {worse}" in text
+    assert "model_int8.onnx int8 17.5 kB certified same new" in text
+    assert "LABEL03 int8 0.9801 0.9000 -0.0801 -0.140, -0.027 worse" in text
+    assert "and 22 changes that follow (--full): 12 from new weights, 10 from the evaluation" in text
+    done = reg(*RETRAIN)
+    rows = [line for line in done.out.splitlines() if line.startswith("LABEL")]
+    assert rows[0].endswith("worse") and all(line.endswith("unclear") for line in rows[1:])
+    assert f"and {44 - len(rows)} figures more: 26 unclear, 1 better, 2 equal" in done.out
+    many = reg("diff", f"{NAME}:2.6.0", f"{NAME}:2.7.0").out
+    assert len(many.splitlines()) <= 40 and re.search(r"and 389 figures more: .*unclear", many)
+    assert "\x1b[31mworse" in on_a_terminal(judged, *RETRAIN)[1] and "\x1b" not in drawn + done.out
+
+
+def test_each_form_begins_with_the_screen_and_lists_every_change(at_judged: None, reg: Reg) -> None:
+    document = reg(*RETRAIN, "--json").json
+    overview, changes = document["overview"], document["changes"]
+    head = reg(*RETRAIN).out.partition("\nand 22 changes")[0]
+    full = reg(*RETRAIN, "--full").out
+    assert full.startswith(head)
+    listed = [line for line in full.removeprefix(head).splitlines() if line.startswith("  ")]
+    assert listed == [f"  {change['message']}" for change in changes]
+    tables = [overview[key] for key in ("artifacts", "figures", "facts", "folded")]
+    positions = [position for table in tables for row in table for position in row["changes"]]
+    assert sorted(positions) == list(range(len(changes)))
+    verdict = overview["verdict"][1]
+    shown = reg(*RETRAIN, "--markdown").out.replace("\\", "")
+    assert shown.index(verdict) < shown.index("| LABEL03 |") < shown.index("#### 22 degrading")
+    reg(*RETRAIN, "--html", "page.html")
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", Path("page.html").read_text()))
+    assert page.index(verdict) < page.index("-0.1400 to -0.0267") < page.index("22 degrading changes")
+
+
+def test_other_suites_and_none_are_not_compared(at_judged: None, reg: Reg) -> None:
+    shown = reg("diff", f"{NAME}:1.1.0", f"{NAME}:1.2.0").out
+    assert "Of 2 comparable figures none is clearly worse. 42 not compared: another suite." in shown
+    assert re.search(r"notable +certification basis changed in 2 artifacts: .*suite sha256:", shown)
+    assert "LABEL03" not in shown and "fails" not in shown
+    assert "No figure is worse" not in reg("diff", f"{NAME}:1.3.0", f"{NAME}:1.4.0").out
+    lost = reg("diff", f"{NAME}:1.2.0", f"{NAME}:1.3.0").out
+    assert "No longer certified: model_fp16.onnx, model_int8.onnx." in lost
+    assert "removed, pass" not in lost and re.search(r"LABEL\d\d .* removed\n", lost)
