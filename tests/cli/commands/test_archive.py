@@ -1,153 +1,223 @@
-"""`reg archive`, and what other verbs make of an archive."""
+"""`reg archive`, what other verbs make of an archive, packages, and archives that are made to harm."""
 
+import os
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.command_line import Reg
 from support.registries import owner
+from support.sampling import sampled
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.signing import generate, sign_release
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature
 
-Reg = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setenv("REG_HOME", str(home))
-    return Registry(home)
-
-
-def test_create_verify_and_pull(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    made = reg("archive", "create", "pii.onnxreg", "acme/pii:stable")
-    assert made.status == 0
-    assert made.out.splitlines()[1].split() == ["acme/pii", "0.1.0"]
-    assert "written to pii.onnxreg" in made.out
-    verified = reg("archive", "verify", "pii.onnxreg")
-    assert verified.status == 0
-    assert "all intact" in verified.out and registry.id in verified.out
-    assert reg("ls", "acme/pii", "--remote", "./pii.onnxreg").status == 0
-    assert reg("ls", "--remote", "./pii.onnxreg", "--json").json["models"][0]["name"] == "acme/pii"
-    site = tmp_path / "site"
-    pulled = reg("--registry", site, "pull", "acme/pii:stable", "./pii.onnxreg", "--output", "out")
-    assert pulled.status == 0
-    manifest = registry.get("acme/pii:0.1.0")
-    assert (tmp_path / "out" / "openmed-onnx.json").read_bytes() == manifest.data
-    for verb in ("verify", "doctor"):
-        words = ("verify", "--remote", "./pii.onnxreg") if verb == "verify" else ("doctor", "./pii.onnxreg")
-        assert reg("--registry", site, *words).status == 0
+NAME = "acme/pii"
+ARCHIVE = "a.onnxreg"
+VERIFY = ("archive", "verify", ARCHIVE)
+pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_archive_as_json(reg: Reg, registry: Registry) -> None:
-    made = reg("archive", "create", "all.onnxreg", "--all", "--json").json
-    versions = {"acme/pii": ["0.1.0", "0.2.0"], "tiny": ["0.1.0"]}
-    assert (made["file"], made["registry"], made["versions"]) == ("all.onnxreg", registry.id, versions)
-    assert made["bytes"] == Path("all.onnxreg").stat().st_size
-    verified = reg("archive", "verify", "all.onnxreg", "--json").json
-    assert verified == {
-        "registry": registry.id,
-        "versions": versions,
-        "ok": True,
-        "models": 2,
-        "blobs": made["blobs"],
-        "bytes": verified["bytes"],
-        "damages": [],
-        "unpromoted": [],
-    }
-
-
-def test_verify_needs_no_registry(reg: Reg, tmp_path: Path) -> None:
-    reg("archive", "create", "pii.onnxreg", "acme/pii")
-    nowhere = tmp_path / "nowhere"
-    assert reg("--registry", nowhere, "archive", "verify", "pii.onnxreg").status == 0
-    assert not nowhere.exists()
-
-
-def test_of_a_remote(reg: Reg, tmp_path: Path) -> None:
-    remote = tmp_path / "home"
-    site = tmp_path / "site"
-    words = ("archive", "create", "t.onnxreg", "tiny", "--remote", remote)
-    assert reg("--registry", site, *words).status == 0
-    assert reg("archive", "create", "mine.onnxreg", "tiny").status == 0
-    assert Path("t.onnxreg").read_bytes() == Path("mine.onnxreg").read_bytes()
-
-
-def test_exit_statuses(reg: Reg) -> None:
-    assert reg("archive", "create", "x.onnxreg").status == 2
-    assert reg("archive", "create", "x.onnxreg", "acme/pii:9.0.0").status == 3
-    assert reg("archive", "verify", "x.onnxreg").status == 3
-    Path("x.onnxreg").write_bytes(b"PK")
-    assert reg("archive", "verify", "x.onnxreg").status == 4
-    assert reg("ls", "--remote", "./x.onnxreg").status == 4
-    assert reg("archive", "create", "x.onnxreg", "tiny").status == 2
-    Path("x.onnxreg").unlink()
-    assert reg("archive", "create", "x.onnxreg", "tiny").status == 0
-    data = Path("x.onnxreg").read_bytes()
-    Path("x.onnxreg").write_bytes(data.replace(b"fp32 a", b"fp32 b", 1))
-    broken = reg("archive", "verify", "x.onnxreg")
-    assert broken.status == 4 and "damaged" in broken.out
-    assert reg("push", "acme/pii", "./x.onnxreg").status == 6
-
-
-def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
-    """What is demanded and missing is 4."""
-    from onnxreg.registry.signing import generate
-
-    release, thief = generate("ed25519"), generate("ed25519")
-    demand = '[[require]]\nmodels = ["acme/*"]\nversions = true\n'
-    Path("mine.toml").write_text(f'[keys.release]\nkey = "{release.public}"\n{demand}')
-    make = ("archive", "create", "all.onnxreg", "--all")
-    verify = ("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
-    for version in ("0.1.0", "0.2.0"):
-        owner.sign(registry, f"acme/pii:{version}", thief)
-    reg(*make)
-    refused = reg(*verify)
-    assert refused.status == 4
-    assert [each["kind"] for each in refused.json["damages"]] == ["signature"] * 2
-    assert reg("archive", "verify", "all.onnxreg").status == 0
-    for version in ("0.1.0", "0.2.0"):
-        owner.sign(registry, f"acme/pii:{version}", release)
-    reg(*make)
-    assert reg(*verify).json["damages"] == []
-    assert reg("archive", "verify", "all.onnxreg", "--trust", "none.toml").status == 3
-    Path("odd.toml").write_text("[key.release]\n")
-    assert reg("archive", "verify", "all.onnxreg", "--trust", "odd.toml").status == 2
-
-
-def test_verify_finds_a_wrong_signature(reg: Reg, registry: Registry) -> None:
-    from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing import generate, sign_release
-    from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature
-
-    release = generate("ed25519")
-    Path("mine.toml").write_text(f'[keys.release]\nkey = "{release.public}"\n')
-    found = registry.get("acme/pii:0.1.0")
-    made = sign_release(found.name, found.version, found.data, generate("ed25519"))
-    forged = Envelope(
-        made.payload_type, made.payload, (Signature(release.public.id, made.signatures[0].sig),)
+def test_create_verify_and_pull(reg: Reg, here: Registry, tmp_path: Path) -> None:
+    made = reg("archive", "create", ARCHIVE, f"{NAME}:stable")
+    assert made.ended(0, f"written to {ARCHIVE}") and made.out.splitlines()[1].split() == [NAME, "0.1.0"]
+    assert reg("--registry", "nowhere", *VERIFY).ended(0, "all intact", here.id)
+    assert not Path("nowhere").exists()
+    assert reg("ls", NAME, "--remote", f"./{ARCHIVE}").status == 0
+    site = ("--registry", "site")
+    assert reg(*site, "pull", f"{NAME}:stable", f"./{ARCHIVE}", "--output", "out").status == 0
+    assert Path("out/openmed-onnx.json").read_bytes() == here.get(f"{NAME}:0.1.0").data
+    assert reg(*site, "verify", "--remote", f"./{ARCHIVE}").status == 0
+    assert reg(*site, "doctor", f"./{ARCHIVE}").status == 0
+    words = ("archive", "create", "t.onnxreg", "tiny", "--remote", here.store.root)
+    assert (
+        reg("--registry", "other", *words).status
+        == reg("archive", "create", "mine.onnxreg", "tiny").status
+        == 0
     )
-    Decisions(registry.store).attest(found.ref, forged.encode(), MEDIA_TYPE)
-    reg("archive", "create", "all.onnxreg", "--all")
-    refused = reg("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
-    assert (refused.status, [each["kind"] for each in refused.json["damages"]]) == (4, ["signature"])
+    data = Path("t.onnxreg").read_bytes()
+    assert data == Path("mine.onnxreg").read_bytes()
+    Path(ARCHIVE).write_bytes(data.replace(b"fp32 a", b"fp32 b", 1))
+    assert reg(*VERIFY).ended(4, "damaged")
+    assert reg("push", NAME, "./t.onnxreg").status == 6
+    assert reg("index", "publish", "--remote", "./t.onnxreg").status != 0
 
 
-@pytest.mark.parametrize(
-    "words", [("archive", "verify", "all.onnxreg"), ("verify", "--remote", "./all.onnxreg")]
-)
-def test_a_policy_log_that_is_garbage(reg: Reg, words: tuple[str, ...]) -> None:
+def test_verify_by_the_readers_own_keys(reg: Reg, here: Registry) -> None:
+    """What is demanded and missing is 4, and a signature that is wrong."""
+    release, thief = generate("ed25519"), generate("ed25519")
+    key, demand = (
+        f'[keys.release]\nkey = "{release.public}"\n',
+        '[[require]]\nmodels = ["acme/*"]\nversions = true\n',
+    )
+    Path("mine.toml").write_text(key + demand)
+    verify = (*VERIFY, "--trust", "mine.toml", "--json")
+    for signer, kinds in ((thief, ["signature"] * 2), (release, [])):
+        for version in ("0.1.0", "0.2.0"):
+            owner.sign(here, f"{NAME}:{version}", signer)
+        Path(ARCHIVE).unlink(missing_ok=True)
+        reg("archive", "create", ARCHIVE, "--all")
+        done = reg(*verify)
+        assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4 if kinds else 0, kinds)
+        assert reg(*VERIFY).status == 0
+    Path("odd.toml").write_text("[key.release]\n")
+    assert reg(*VERIFY, "--trust", "odd.toml").status == 2
+    Path("mine.toml").write_text(key)
+    found = here.get(f"{NAME}:0.1.0")
+    made = sign_release(found.name, found.version, found.data, thief)
+    signature = Signature(release.public.id, made.signatures[0].sig)
+    forged = Envelope(made.payload_type, made.payload, (signature,))
+    Decisions(here.store).attest(found.ref, forged.encode(), MEDIA_TYPE)
+    Path(ARCHIVE).unlink()
+    reg("archive", "create", ARCHIVE, "--all")
+    done = reg(*verify)
+    assert (done.status, [each["kind"] for each in done.json["damages"]]) == (4, ["signature"])
+
+
+def test_a_policy_log_that_is_garbage(reg: Reg, here: Registry) -> None:
     """Both ways to verify an archive find it."""
-    import zipfile
-
     Path("policy.toml").write_text('[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n')
     assert reg("policy", "set", "policy.toml", "--yes").status == 0
-    reg("archive", "create", "all.onnxreg", "--all")
-    assert reg(*words).status == 0
-    with zipfile.ZipFile("all.onnxreg") as found:
-        files = {name: found.read(name) for name in found.namelist()}
-    with zipfile.ZipFile("all.onnxreg", "w", zipfile.ZIP_STORED) as made:
-        for name in sorted(files):
-            made.writestr(name, b"garbage\n" if name == "policy.jsonl" else files[name])
-    refused = reg(*words, "--json")
-    assert refused.status == 4
-    assert "policy" in {each["kind"] for each in refused.json["damages"]}
+    reg("archive", "create", ARCHIVE, "--all")
+    ways = (VERIFY, ("verify", "--remote", f"./{ARCHIVE}"))
+    assert [reg(*words).status for words in ways] == [0, 0]
+    write({**files(), "policy.jsonl": b"garbage\n"})
+    for words in ways:
+        done = reg(*words, "--json")
+        assert done.status == 4 and "policy" in {each["kind"] for each in done.json["damages"]}
+
+
+def test_a_package(reg: Reg) -> None:
+    words = ("archive", "package", f"{NAME}:stable", "out")
+    done = reg(*words)
+    assert done.ended(0, "written to out: component pii, ")
+    assert done.out.splitlines()[0].split() == ["VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"]
+    value = reg(*words, "--format", "onnx-int8", "--json").json
+    assert (value["ref"], value["output"], value["component"]) == (f"{NAME}:0.1.0", "out", "pii")
+    (variant,) = value["variants"]
+    assert (variant["name"], variant["artifact"]) == ("onnx-int8", "model_int8.onnx")
+    assert value["bytes"] == sum(path.stat().st_size for path in Path("out").rglob("*") if path.is_file())
+
+
+FLAGS, METHOD, STORED, SIZE, ATTRIBUTES, OFFSET = 8, 10, 20, 24, 38, 42
+"""Fields of a record of the directory, from its beginning on (APPNOTE.TXT 4.3.12)."""
+
+
+def hole() -> bytes:
+    """More zeros than a document may have."""
+    return b"\0" * (MAX_DOCUMENT_BYTES + 1)
+
+
+def files() -> dict[str, bytes]:
+    with zipfile.ZipFile(ARCHIVE) as found:
+        return {name: found.read(name) for name in found.namelist()}
+
+
+def weights() -> str:
+    """The name of the largest entry."""
+    found = files()
+    return max(found, key=lambda name: len(found[name]))
+
+
+def write(changed: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(ARCHIVE, "w", compression) as made:
+        for name, data in sorted(changed.items()):
+            made.writestr(name, data)
+
+
+def add(name: str, data: bytes = b"x", mode: int = 0o100644) -> None:
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = mode << 16
+    with zipfile.ZipFile(ARCHIVE, "a") as made:
+        made.writestr(entry, data)
+
+
+def patch(at: int, kind: str, value: Callable[[int], int], name: str | None = None) -> None:
+    """Change a field in the directory's record of an entry, by default of the largest."""
+    data, wanted = bytearray(Path(ARCHIVE).read_bytes()), (name or weights()).encode()
+    record = data.rindex(wanted) - 46
+    assert data[record : record + 4] == b"PK\1\2"
+    (before,) = struct.unpack_from(kind, data, record + at)
+    struct.pack_into(kind, data, record + at, value(before))
+    Path(ARCHIVE).write_bytes(data)
+
+
+def patch_sizes(by: int) -> None:
+    name = weights()
+    for field in (STORED, SIZE):
+        patch(field, "<I", lambda size: size + by, name)
+
+
+def rename_in_the_entry() -> None:
+    data, name = bytearray(Path(ARCHIVE).read_bytes()), weights().encode()
+    data[data.index(name) + len(name) - 1] ^= 1
+    Path(ARCHIVE).write_bytes(data)
+
+
+def overlap() -> None:
+    """The second entry of the directory is the first one's bytes."""
+    with zipfile.ZipFile(ARCHIVE) as found:
+        first, second = sorted(found.infolist(), key=lambda entry: entry.header_offset)[:2]
+    patch(OFFSET, "<I", lambda _: first.header_offset, second.filename)
+
+
+def without(name: str) -> None:
+    write({path: data for path, data in files().items() if path != name})
+
+
+HOSTILE: dict[str, Callable[[], object]] = {
+    "a bomb": lambda: write(files() | {weights(): hole()}, zipfile.ZIP_DEFLATED),
+    "packed with bzip2": lambda: write(files(), zipfile.ZIP_BZIP2),
+    "packed with lzma": lambda: write(files(), zipfile.ZIP_LZMA),
+    "a method that nobody knows": lambda: patch(METHOD, "<H", lambda _: 77),
+    "an entry that calls itself encrypted": lambda: patch(FLAGS, "<H", lambda flags: flags | 1),
+    "a path that climbs": lambda: add("../../evil"),
+    "an absolute path": lambda: add("/etc/evil"),
+    "a path of another system": lambda: add("blobs\\evil"),
+    "a path below the local part": lambda: add("local/remotes.json"),
+    "a symbolic link": lambda: add(f"blobs/sha256/00/{'0' * 64}", b"/etc/passwd", 0o120777),
+    "a device": lambda: add(f"blobs/sha256/00/{'0' * 64}", b"", 0o020666),
+    "a link in the place of the weights": lambda: patch(ATTRIBUTES, "<I", lambda _: 0o120777 << 16),
+    "entries that share their bytes": overlap,
+    "an entry that begins beyond the file": lambda: patch(OFFSET, "<I", lambda _: 2**31),
+    "an entry that is said to be larger": lambda: patch_sizes(100),
+    "an entry that is said to be smaller": lambda: patch_sizes(-100),
+    "an entry that is said to be 4 GB": lambda: patch(SIZE, "<I", lambda _: 2**32 - 2),
+    "another name in the entry itself": rename_in_the_entry,
+    "other weights under the same name": lambda: write(files() | {weights(): b"evil"}),
+    "absent weights": lambda: without(weights()),
+    "an absent history": lambda: without(f"index/{NAME}.jsonl"),
+    "no archive.json": lambda: without("archive.json"),
+    "an archive.json that is too large": lambda: write(files() | {"archive.json": hole()}),
+    "a history that is too large": lambda: write(files() | {f"index/{NAME}.jsonl": hole()}),
+    "two entries of one name": lambda: add(weights(), b"evil"),
+    "cut in the middle": lambda: os.truncate(ARCHIVE, Path(ARCHIVE).stat().st_size // 2),
+    "another zip around": lambda: Path(ARCHIVE).write_bytes(b"PK\3\4" + Path(ARCHIVE).read_bytes()),
+    "a hole of 5 GB": lambda: (Path(ARCHIVE).write_bytes(b""), os.truncate(ARCHIVE, 5 * 10**9)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("case", sampled(HOSTILE, 2))
+def test_an_archive_that_is_made_to_harm_is_one_error(reg: Reg, case: str) -> None:
+    """With exit status 4, soon, and nothing is written."""
+    pull = ("--registry", "new", "pull", NAME, f"./{ARCHIVE}")
+    assert reg("archive", "create", ARCHIVE, NAME).status == reg(*VERIFY).status == 0
+    HOSTILE[case]()
+    for words in (VERIFY, pull):
+        done = reg(*words)
+        absent = case.startswith(("absent", "an absent")) and words is pull
+        assert done.status in ((3, 4) if absent else (4,)) and done.ended(done.status), (words, done)
+    assert not list(Path("new/index").rglob("*.jsonl"))
+    assert not Path("../evil").exists() and not Path("/etc/evil").exists()
+
+
+@pytest.mark.parametrize("name", ["pipe.onnxreg", "pipe", "zero.onnxreg"])
+def test_a_pipe_or_a_device_is_no_archive(reg: Reg, name: str) -> None:
+    os.mkfifo(name) if "pipe" in name else Path(name).symlink_to("/dev/zero")
+    assert reg("archive", "verify", name).ended(2, "is not a regular file")
