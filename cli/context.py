@@ -12,8 +12,8 @@ from onnxreg.cli.render import output
 from onnxreg.registry.support import environment
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.registry import Registry
+    from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
     from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
     from onnxreg.schema.core.progress import Progress
@@ -67,7 +67,7 @@ class Session:
 
             own = DirectoryRegistry.open(root)
             return CheckedReader(own, self.heads()) if checked else own
-        from onnxreg.registry.read.remotes import Remotes
+        from onnxreg.registry.remotes import Remotes
 
         return Remotes.load(DirectoryRegistry(root)).read(
             remote, self.heads(), self._tell_age if offline else None
@@ -111,7 +111,7 @@ class Session:
 
     def remotes(self) -> "Remotes":
         """The configured remotes; the registry itself may be missing."""
-        from onnxreg.registry.read.remotes import Remotes
+        from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
         from onnxreg.registry.support.environment import default_root
 

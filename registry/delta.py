@@ -1,7 +1,7 @@
 """Files by deltas: a blob that arrives as its difference from a blob that is here (docs/delta.md).
 
 If there is any doubt, the whole file is fetched (`transfer.exchange`). Which deltas a version offers is in
-`registry/log/delta_log.py`, the format is `onnxreg.schema.delta`, making is `onnxreg.converters.delta`.
+`registry/log/decisions.py`, the format is `onnxreg.schema.delta`, making is `onnxreg.converters.delta`.
 """
 
 import importlib.util
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from onnxreg.registry.log.delta_log import read_deltas
 from onnxreg.registry.log.log import Log
+from onnxreg.registry.log.lookup import read_deltas
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError

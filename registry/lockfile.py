@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.registry.deliver.resolution import resolve
 from onnxreg.registry.log.contents import Selection, download_files
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.registry import Registry
+from onnxreg.registry.resolution import resolve
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.exchange import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize

@@ -12,7 +12,7 @@ from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_paths
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import LocatedVersion, Log, mirror_error
-from onnxreg.registry.read.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
+from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
@@ -34,9 +34,9 @@ from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.state import newest_of, no_channel
 
 if TYPE_CHECKING:
-    from onnxreg.registry.deliver.resolution import Resolution
-    from onnxreg.registry.publish.add import Publisher
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
+    from onnxreg.registry.publish import Publisher
+    from onnxreg.registry.resolution import Resolution
     from onnxreg.registry.store.hub import HubRegistry
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.log.state import State
@@ -122,7 +122,7 @@ class Registry:
 
     def publisher(self, version: Version | None = None, reason: str | None = None) -> Publisher:
         """The publisher of drafts as a version, or the next one; see `Publisher`."""
-        from onnxreg.registry.publish.add import Publisher
+        from onnxreg.registry.publish import Publisher
 
         return Publisher(self.store, self.heads, self.actor, version, reason)
 
@@ -172,16 +172,14 @@ class Registry:
         return list(self.store.names())
 
     def state(self, name: str) -> State:
-        return lookup.read_log(self.store, check_name(name)).state
+        return lookup.open_log(self.store, check_name(name)).state
 
     def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> LocatedVersion:
         return lookup.find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
         """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
-        from onnxreg.registry.read.versions import read_version
-
-        return read_version(self._reader(remote), _ref(ref))
+        return lookup.read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
         """This registry as it is, or a remote that is compared with known heads and the trust file."""
@@ -198,7 +196,7 @@ class Registry:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
         does. A device with a seed takes part in rollouts.
         """
-        from onnxreg.registry.deliver.resolution import resolve
+        from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.requirements import Query
 
         reader = checked_reader(remote or self.store, self.heads)
@@ -206,9 +204,7 @@ class Registry:
 
     def log(self, name: str) -> list[LogLine]:
         """Read the model's whole log and verify its chain."""
-        from onnxreg.registry.read.versions import read_log
-
-        return read_log(self.store, name)
+        return lookup.read_lines(self.store, name)
 
     def push(
         self,
@@ -229,7 +225,7 @@ class Registry:
         Hub.
         """
         ref, home = _ref(ref), self.store
-        log = lookup.read_log(home, ref.name)
+        log = lookup.open_log(home, ref.name)
         located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
         versions = [located.version, *_held_by(log, channels, located.version)]
         if layout is not None and (layout != "hub" or not self.remotes.url_of(to).startswith("hf://")):
@@ -266,7 +262,7 @@ class Registry:
         An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the work.
         """
         names = lookup.matching(self.store, [glob])
-        present = {tag for name in names if channels for tag in lookup.read_log(self.store, name).channels}
+        present = {tag for name in names if channels for tag in lookup.open_log(self.store, name).channels}
         for channel in channels:
             if check_channel(channel) not in present:
                 raise no_channel(names[0] if len(names) == 1 else glob, channel, sorted(present))
@@ -308,7 +304,7 @@ class Registry:
         are present. `channels` move here to the versions that they hold there, which are copied too. `deltas`:
         if files may arrive as differences from files that are here; the result says how each arrived.
         """
-        from onnxreg.registry.deliver.resolution import check_version_trust
+        from onnxreg.registry.resolution import check_version_trust
 
         ref, home, remotes = _ref(ref), self.store, self.remotes
         if not home.is_there:

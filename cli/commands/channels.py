@@ -295,9 +295,9 @@ def status(session: Session, name: NameArgument, remote: RemoteOption = None) ->
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
     policy?, evidence?}}]}.
     """
-    from onnxreg.registry.log.lookup import read_log
+    from onnxreg.registry.log.lookup import open_log
 
-    state = read_log(session.reader(remote), name).state
+    state = open_log(session.reader(remote), name).state
     rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
     documents = [
         {"channel": tag, "version": version, "rollout": rollout.to_json()} for tag, version, rollout in rows

@@ -8,9 +8,9 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
+from onnxreg.registry.resolution import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
-from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
 EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",)
@@ -29,34 +29,26 @@ def command(
         ),
     ],
     query: Query = query_options.ANYTHING,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="Also say what the update from this version costs each device.", metavar="VERSION"
-        ),
-    ] = None,
     remote: RemoteOption = None,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
-    With --from also the bytes that the update costs a device that has what that version gives it. If a device gets
-    nothing, the exit status is 8.
+    If a device gets nothing, the exit status is 8.
 
     With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
-    stranded is a count; the rest is as in `reg resolve --json`. With --from also update: {bytes, whole}.
+    stranded is a count; the rest is as in `reg resolve --json`.
     """
     fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:
         raise InputError(
             "no device is described", "name presets (see `reg builtin devices`) or files with devices"
         )
-    version = None if since is None else Version.parse(since)
-    coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet, version)
+    coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     staged = any(item.member for item in coverages)
-    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(["UPDATE"] if since else []))
-    rows = [(*_row(item, staged), *([_update_of(item)] if since else [])) for item in coverages]
+    heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
+    rows = [_row(item, staged) for item in coverages]
     session.show(
         {"ref": ref, "stranded": len(stranded), "devices": [item.to_json() for item in coverages]},
         output.table(heading, rows),
@@ -67,14 +59,6 @@ def command(
             f"{output.counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
             "publish an artifact that they load, or ask less of it",
         )
-
-
-def _update_of(covered: DeviceCoverage) -> str:
-    """The bytes of an update; empty for a device that gets nothing."""
-    if covered.update is None:
-        return ""
-    size, total = covered.update
-    return output.size(size) + (f" ({size / total:.0%})" if total else "")
 
 
 def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import DecisionResult
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryStore
 
@@ -93,13 +93,13 @@ def yank(
     It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
     --undo.
     """
-    from onnxreg.registry.log.lookup import read_log
+    from onnxreg.registry.log.lookup import open_log
 
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
     name = result.target.name
     _report(session, result, *_states(result, "yanked", undo), store, reason)
-    channels = {} if undo else read_log(store or registry.store, name).state.channels
+    channels = {} if undo else open_log(store or registry.store, name).state.channels
     for channel, target in channels.items():
         if target.version in (result.target.version, *result.others):
             move = f"reg tag {name}:VERSION {channel}{'' if remote is None else f' --remote {remote}'}"
@@ -144,7 +144,7 @@ def sign(
     With --bundle nothing is added to the registry: the command writes a file with which OpenSSF's `model_signing
     verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.log.lookup import read_version
     from onnxreg.registry.signing import sign_release, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE
 

@@ -66,9 +66,8 @@ def ls(session: Session, ref: RefArgument, remote: RemoteOption = None) -> None:
     """
     from functools import partial
 
-    from onnxreg.registry.log.delta_log import read_deltas
     from onnxreg.registry.log.log import read_manifest
-    from onnxreg.registry.log.lookup import find, read_blob
+    from onnxreg.registry.log.lookup import find, read_blob, read_deltas
 
     reader = session.reader(remote)
     located = find(reader, Ref.parse(ref))

@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -64,7 +64,7 @@ def command(
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
     diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.log.lookup import read_version
 
     gate = _severities(fail_on)
     if session.as_json + as_markdown + (html == STDOUT) > 1:

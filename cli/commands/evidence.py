@@ -15,7 +15,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.cli.services.prove_service import ArtifactProof
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
     from onnxreg.schema.log.summary import ArtifactState
@@ -105,7 +105,7 @@ def prove(
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services.prove_service import prove_version
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.log.lookup import read_version
 
     if key is not None and not attest:
         raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
@@ -190,7 +190,7 @@ def certificates(
     settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; stated is the state in the
     certificate, state that after later evaluations; differences is null without --recompute.
     """
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.log.lookup import read_version
 
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))

@@ -269,7 +269,7 @@ def doctor(
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.
     """
-    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.store.directory import DirectoryRegistry
     from onnxreg.registry.store.open import open_url
     from onnxreg.registry.support.environment import default_root

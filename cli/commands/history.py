@@ -46,12 +46,12 @@ def log(
     signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.gates.statements import words
-    from onnxreg.registry.read.versions import read_log
+    from onnxreg.registry.log.lookup import read_lines
     from onnxreg.registry.trust.signatures import SignatureJudge
     from onnxreg.registry.trust.trust_file import load_trust
 
     reader = session.limited(max_age).reader(remote, offline)
-    log = read_log(reader, name)
+    log = read_lines(reader, name)
     trust = load_trust()
     judge = SignatureJudge(trust, reader.registry_id, name, {line.seq: line.digest for line in log}.get)
     lines = [(line, judge.line(line)) for line in log]
@@ -154,7 +154,7 @@ def history(
     format, precision, size, state, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
     is null if the manifest was taken down, and value if the artifact lacks the figure.
     """
-    from onnxreg.registry.read.versions import read_history
+    from onnxreg.registry.log.lookup import read_history
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 

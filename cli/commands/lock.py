@@ -13,7 +13,7 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
-from onnxreg.registry.log.lookup import read_log
+from onnxreg.registry.log.lookup import open_log
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
@@ -86,7 +86,7 @@ def command(
     rollouts = {
         str(ref): rollout
         for ref in (entry.request.ref for entry in locked)
-        if ref.tag is not None and (rollout := read_log(reader, ref.name).state.rollouts.get(ref.tag))
+        if ref.tag is not None and (rollout := open_log(reader, ref.name).state.rollouts.get(ref.tag))
     }
     state = "" if check else f"written to {path}"
     moved = [entry for entry in locked if lock.is_moved(entry)]

@@ -71,7 +71,7 @@ def command(
         _versions(session, reader, check_name(pattern))
         return
     if is_one:
-        lookup.read_log(reader, check_name(pattern))
+        lookup.open_log(reader, check_name(pattern))
     is_search = bool(formats or precision or certified)
     catalog = read_catalog(session, reader, pattern, is_search, 0 if offline else session.max_age)
     damages = catalog.damages(pattern, is_search)
@@ -140,7 +140,7 @@ def _matches(
 
 
 def _versions(session: Session, reader: RegistryReader, name: str) -> None:
-    versions = listing.versions_json(lookup.read_log(reader, name))
+    versions = listing.versions_json(lookup.open_log(reader, name))
     rows = [
         (
             *(item["version"], item["manifest"][7:19], output.size(item["size"]) if "size" in item else ""),

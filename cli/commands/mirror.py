@@ -41,7 +41,7 @@ def command(
     skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was
     deleted; tag is a version or channel, null for a whole model.
     """
-    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.store.directory import DirectoryRegistry
     from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.exchange import worst

@@ -72,7 +72,7 @@ def command(
     question = None if expression is None else parse(expression)
     reader = session.reader(remote, checked=False)
     if is_name(names):
-        lookup.read_log(reader, names)
+        lookup.open_log(reader, names)
     if export is not None:
         table_export.check_file(export)
     catalog = read_catalog(session, reader, names, True, session.max_age)

@@ -13,7 +13,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.registry import Registry
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
     from onnxreg.schema.manifest.draft import Draft

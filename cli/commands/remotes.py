@@ -88,7 +88,7 @@ def publish(
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
     """The place of this machine's copy of the catalog."""
-    from onnxreg.registry.read.remotes import RemoteCopy
+    from onnxreg.registry.remotes import RemoteCopy
     from onnxreg.registry.search.catalogs import COPY
 
     if is_own:

@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import MaxAge, Offline, RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve
+from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Rejection

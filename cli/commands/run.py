@@ -12,7 +12,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.registry.deliver.resolution import Resolution, resolve
+from onnxreg.registry.resolution import Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.given_file import check_given
 from onnxreg.schema.core.ref import Ref

@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -45,7 +45,7 @@ def command(
     NAME --json` has the artifacts that are here and their states. With --benchmark: {ref, benchmarks: [document]},
     oldest first; see `reg builtin schemas benchmark`.
     """
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.log.lookup import read_version
 
     if benchmark:
         from onnxreg.registry.gates.statements import read_benchmarks
@@ -84,7 +84,7 @@ def _details(published: "Release") -> Iterator[list[str]]:
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
-    from onnxreg.registry.gates.production import in_production
+    from onnxreg.registry.gates.statements import in_production
     from onnxreg.registry.log.lookup import load
     from onnxreg.registry.trust.trust_file import load_trust
 

@@ -82,6 +82,6 @@ def _session(context: typer.Context) -> Session:
 
 
 def _state(context: typer.Context, name: str) -> "State":
-    from onnxreg.registry.log.lookup import read_log
+    from onnxreg.registry.log.lookup import open_log
 
-    return read_log(_session(context).reader(checked=False), name).state
+    return open_log(_session(context).reader(checked=False), name).state

@@ -123,7 +123,7 @@ def contracts(
     session: "Session", remote: str | None, compatible_with: CompatibleWith = None
 ) -> tuple[Digest, ...]:
     """The contracts that the option names, by version or digest. NotFoundError for a version without one."""
-    from onnxreg.registry.deliver.resolution import contracts_of
+    from onnxreg.registry.resolution import contracts_of
 
     reader = session.reader(remote)
     return tuple(

@@ -13,7 +13,7 @@ from onnxreg.schema.manifest.vocabulary import UNJUDGED
 from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.gates.statements import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
     from onnxreg.schema.manifest.parts import Check, Step

@@ -14,7 +14,7 @@ from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverv
 from onnxreg.schema.compare.severity import SEVERE
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
 
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2

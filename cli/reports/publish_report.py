@@ -11,7 +11,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.latency import LatencyTable
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.registry import Registry
 
     Part = Callable[[Release], Iterable[str]]

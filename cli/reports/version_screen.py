@@ -12,7 +12,7 @@ from onnxreg.cli.render.output import counted, size
 from onnxreg.schema.log.summary import RECALL, suite_checks
 
 if TYPE_CHECKING:
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
     from onnxreg.schema.manifest.parts import Check, TensorSpec
 

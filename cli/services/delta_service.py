@@ -10,9 +10,9 @@ from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
-from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
+from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import Log, mirror_error, read_manifest
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.lookup import load, read_deltas
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore

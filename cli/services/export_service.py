@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
 
 
 def publish(

@@ -17,7 +17,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:
     from onnxreg.registry import Registry
-    from onnxreg.registry.read.versions import Release
+    from onnxreg.registry.log.lookup import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 SUFFIXES = (".onnx", ".ort")

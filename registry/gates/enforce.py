@@ -10,11 +10,10 @@ from functools import cached_property
 from shlex import quote
 from typing import Any
 
-from onnxreg.registry.gates.statements import attestations, recorded_proofs
 from onnxreg.registry.log.log import LocatedVersion, Log, read_manifest
 from onnxreg.registry.log.lookup import consult, log_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.signatures import evaluation_of, signatures_of
+from onnxreg.registry.trust.signatures import attestations, evaluation_of, recorded_proofs, signatures_of
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, GateError, InputError, IntegrityError, RegError, fault

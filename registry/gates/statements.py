@@ -1,25 +1,31 @@
-"""The attestations of a model's log: evaluations, proofs and benchmarks are put on record, and read."""
+"""The attestations of a model's log: evaluations, proofs and benchmarks are put on record, and read.
+
+Also what people want to know first: the versions in production, since when, by whom, why, and signed by whom.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.registry.log.log import read_manifest
-from onnxreg.registry.log.lookup import load, read_blob
-from onnxreg.registry.read.versions import Release, read_version
+from onnxreg.registry.log.lookup import Release, load, read_blob, read_version
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.trust.signatures import (
     BENCHMARK,
     PROOF,
     RecordedStatement,
     SignatureJudge,
+    attestations,
     judge_for,
+    recorded_proofs,
+    signatures_of,
 )
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.events import Attest, Deltas, Event, Hold, OptionalEvent, RolloutStep, Tag
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.signing.dsse import EVALUATED, PROVEN, Statement
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.core.digest import Digest
-    from onnxreg.schema.core.ref import Ref
+    from onnxreg.schema.core.ref import Ref, Version
     from onnxreg.schema.gates.statements import (
         BenchmarkDocument,
         EvaluationDocument,
@@ -39,15 +45,9 @@ if TYPE_CHECKING:
         RecordedProof,
     )
     from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.log.state import Rollout
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
-
-
-def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
-    tombstones = set(log.tombstones)
-    artifacts = {artifact.digest for artifact in manifest.artifacts}
-    events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
-    return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
 class AttestResult(NamedTuple):
@@ -123,37 +123,6 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
         f"{subject} is about {digest.short}..., which is not an artifact of {published.ref}",
         "name the version whose bytes were evaluated",
     )
-
-
-def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
-    """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
-
-    The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
-    A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
-    """
-    from onnxreg.schema.gates.statements import RecordedProof
-
-    judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
-    lines: dict[Digest, int] = {}
-    for seq, line in log.events(Attest):
-        lines.setdefault(line.statement, seq)
-    for event in events:
-        if event.media_type not in (PROOF, ENVELOPE):
-            continue
-        data = log.fetch(event.statement)
-        try:
-            statement = RecordedStatement.decode(event.media_type, data)
-            report: FaithfulnessReport | None = statement.report("proof")
-        except InputError:
-            continue
-        if report is None:
-            continue
-        verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
-        signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
-        claims = {(report.encode(), names) for names in signers or (frozenset(),)}
-        if not claims <= claimed:
-            claimed |= claims
-            yield RecordedProof(report, signers)
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
@@ -246,3 +215,52 @@ def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJ
     if artifact is not None:
         subject = f"{path} {event.state}" if event.artifact else f"proof of {path}"
     return f"{subject} by {signers}" if signers else subject
+
+
+class ChannelStatus(NamedTuple):
+    """The version of a channel, and the line that moved it there.
+
+    `signed` names the signers: `the move by release, the version by release`. `gate` is empty if no policy governs the
+    channel, `met`, or the reason for which it does not resolve.
+    """
+
+    tag: str
+    version: Version
+    line: LogLine
+    signed: str
+    gate: str
+    rollout: Rollout | None
+
+
+def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
+    """The status of each channel of a model, judged by the reader's trust file. Raises what reading its log raises."""
+    seqs = {channel.seq for channel in log.channels.values()}
+    lines = {line.seq: line for line in log.lines() if line.seq in seqs}
+    judge = judge_for(log, trust)
+    for tag, channel in sorted(log.channels.items()):
+        line, version = lines[channel.seq], channel.version
+        verdicts = signatures_of(log, trust, version, channel.manifest)
+        signers = {
+            "the move": str(judge.line(line)),
+            "the version": ", ".join(dict.fromkeys(map(str, verdicts))),
+        }
+        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
+        gate = _gate(reader, log, tag, trust)
+        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
+
+
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: Trust) -> str:
+    """The verdict on a channel; see `ChannelStatus`."""
+    version = log.channels[tag].version
+    if log.versions[version].yanked:
+        return f"{version} is yanked"
+    try:
+        if reader.read_index(POLICY_LOG) is None:
+            return ""
+        from onnxreg.registry.gates.enforce import ChannelGate, read_policies  # it reads statements, too
+
+        gate = ChannelGate(log, read_policies(reader), tag, trust)
+        gate.check()
+    except RegError as error:
+        return error.message
+    return "met" if gate.rules else ""

@@ -1,12 +1,15 @@
-"""Reading one registry: the names of models, their logs, and small blobs whole.
+"""Reading one registry: the names of models, their logs, versions as they were published, and small blobs whole.
 
 Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Light, for `resolve`.
 """
 
+from __future__ import annotations
+
 import fnmatch
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from onnxreg.registry.log.log import Fetch, LocatedVersion, Log
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -20,8 +23,18 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, NotFoundError, suggest
-from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError, NotFoundError, suggest
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
+from onnxreg.schema.log.state import State
+from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
+
+if TYPE_CHECKING:
+    from onnxreg.registry.log.contents import ArtifactPaths
+    from onnxreg.schema.compare.version_history import HistoryEntry
+    from onnxreg.schema.delta.delta_format import Delta
+    from onnxreg.schema.log.events import Event, Yank
+    from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.manifest.manifest import Manifest
 
 EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 MAX_LISTED_MODELS = 5
@@ -73,7 +86,7 @@ def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile 
     return consult(reader, name, Log.check, *more, index=index)
 
 
-def read_log(reader: RegistryReader, name: str) -> Log:
+def open_log(reader: RegistryReader, name: str) -> Log:
     """A model's log, whose state is believed until a table of all versions is asked for; see `log_of`."""
     return log_of(reader, name, reader.read_index(name))
 
@@ -177,3 +190,115 @@ def fetcher(*sources: BlobReader) -> Fetch:
         return blobs[digest]
 
     return fetch
+
+
+@dataclass(frozen=True)
+class Release:
+    """A version with its manifest and the manifest's exact bytes `data`; `new` if this call published it.
+
+    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each artifact. `index`
+    is the index file that it was read from, if it was read. Of a version that was published, or was there already,
+    `yank` is its yank, and `newer` the newest version if that is another one.
+    """
+
+    name: str
+    version: Version
+    digest: Digest
+    manifest: Manifest
+    data: bytes
+    new: bool = False
+    held: ArtifactPaths = None
+    states: ArtifactStates = ()
+    index: IndexFile | None = None
+    yank: Yank | None = None
+    newer: Version | None = None
+
+    @property
+    def may_be_attested(self) -> bool:
+        """False if its log has no attestation; a log with sealed segments may have some in them."""
+        if self.index is None:
+            return True
+        data = self.index.data
+        return b'"kind":"attest"' in data or bool(State.decode(data.partition(b"\n")[0]).segments)
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, str(self.version))
+
+
+def read_version(reader: RegistryReader, ref: Ref) -> Release:
+    """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
+
+    def read(log: Log) -> Release:
+        located = log.find(ref, gone=True)
+        entry = located.entry
+        manifest = log.read_manifest(entry.manifest)
+        return Release(
+            log.name,
+            located.version,
+            entry.manifest,
+            manifest,
+            log.fetch(entry.manifest),
+            held=entry.held,
+            states=artifact_states(verdicts_of(manifest), entry.attested, log.state.refused),
+            index=log.index,
+        )
+
+    return consult(reader, ref.name, read)
+
+
+def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
+    """Read a model's whole log, or with `.policy` that of policies, and verify its chain. NotFoundError if there is none."""
+    if name != POLICY_LOG:
+        return list(load(reader, check_name(name)).lines())
+    from onnxreg.schema.gates.policy import PolicyLog
+
+    index = reader.read_index(POLICY_LOG)
+    if index is None:
+        raise NotFoundError(f"{reader.url} never had a policy", "`reg policy set` makes one")
+    return list(PolicyLog.decode(index.data, reader.registry_id).lines)
+
+
+def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
+    """Read the newest versions of a model, newest first; the log's chain is verified.
+
+    Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
+    """
+    log = load(reader, check_name(name))
+    events = {line.seq: line.event for line in log.lines()}
+    newest = sorted(log.versions, reverse=True)[:limit]
+    return [version_record(log, version, events[log.versions[version].seq]) for version in newest]
+
+
+def version_record(log: Log, version: Version, event: Event) -> HistoryEntry:
+    """The record of a version; `event` published it. NotFoundError or IntegrityError if its manifest cannot be read."""
+    from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
+
+    state, entry, manifest = log.state, log.versions[version], None
+    try:
+        manifest = log.read_manifest(entry.manifest)
+    except MissingBlobError:
+        if entry.gone is None:
+            raise
+    row = HistoryRow(
+        version=str(version),
+        manifest=entry.manifest,
+        time=event.time,
+        actor=event.actor,
+        status=entry.status(state.effective_summary(version)),
+        channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
+    )
+    states = artifact_states(verdicts_of(manifest) if manifest else (), entry.attested, state.refused)
+    return HistoryEntry(row, manifest, states)
+
+
+def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
+    """The deltas of a table; none if it is lost or cannot be read, since they are hints: `verify` reports it."""
+    if table is None:
+        return []
+    from onnxreg.schema.delta.delta_format import decode_table
+
+    try:
+        return list(decode_table(fetch(table)))
+    except (InputError, IntegrityError, NotFoundError):
+        return []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shlex import join
 
 from onnxreg.registry.maintain.verification import LEFTOVER, is_registry_file, stray_files
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import check_writer, read_identity
 from onnxreg.registry.store.protocol import RegistryStore, TreeFile, UnlistedError

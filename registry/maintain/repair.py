@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from onnxreg.registry.log.commit import announced, read_condemned
 from onnxreg.registry.log.log import Fetch, Log, read_segment
-from onnxreg.registry.log.lookup import read_blob, read_log
+from onnxreg.registry.log.lookup import open_log, read_blob
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
-from onnxreg.registry.read.remotes import Remotes, check_distinct
+from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import RegistryStore
@@ -165,7 +165,7 @@ class _Repair:
         if not is_complete:
             if source is None or source.registry_id != remote.registry_id:
                 raise IntegrityError("only a copy of this very registry can restore it")
-            copy = list(read_log(source, name).lines())
+            copy = list(open_log(source, name).lines())
             lines = joined(remote.registry_id, name, own, copy)
             detail = f"{len(copy)} lines were taken from {source.url}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""

@@ -14,8 +14,7 @@ from onnxreg.registry.log.collect import (
     survey,
 )
 from onnxreg.registry.log.contents import present_versions, references
-from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.delta_log import withdraw_deltas
+from onnxreg.registry.log.decisions import Decisions, withdraw_deltas
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import load
 from onnxreg.registry.store.directory import DirectoryRegistry

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import BinaryIO, NamedTuple
 
-from onnxreg.registry.deliver.resolution import check_version_trust
-from onnxreg.registry.gates.statements import attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.lookup import load, read_blob
+from onnxreg.registry.log.lookup import Release, load, read_blob, read_version
 from onnxreg.registry.oci.client import OciClient, OciTarget, entries
 from onnxreg.registry.oci.documents import (
     EMPTY_CONFIG,
@@ -24,8 +22,8 @@ from onnxreg.registry.oci.documents import (
     statement_document,
     version_documents,
 )
-from onnxreg.registry.publish.add import Publisher
-from onnxreg.registry.read.versions import Release, read_version
+from onnxreg.registry.publish import Publisher
+from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
@@ -33,7 +31,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.signatures import RecordedStatement
+from onnxreg.registry.trust.signatures import RecordedStatement, attestations
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.digest import Digest

@@ -469,7 +469,7 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
         with suppress(RegError, LookupError):
             digest = Digest.parse(model.manifest)
             manifest = read_manifest(lookup.read_blob(reader, digest), digest, model.name)
-            log = lookup.read_log(reader, model.name)
+            log = lookup.open_log(reader, model.name)
             model.published = next(log.lines(log.versions[Version.parse(model.newest)].seq - 1)).event.time
             labels = {label.removeprefix("B-").removeprefix("I-"): None for label in manifest.labels or ()}
             texts = (model.name, manifest.task, manifest.family, manifest.license, manifest.description)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from onnxreg.registry.read.remotes import RemoteReader
+from onnxreg.registry.remotes import RemoteReader
 from onnxreg.registry.search.catalog import Catalog, CatalogError, LaterFormatError, read_lines
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, UPGRADE

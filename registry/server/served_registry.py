@@ -18,10 +18,10 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
 
-from onnxreg.registry.deliver.resolution import Resolution, check_version_trust, resolve
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import read_consistently
+from onnxreg.registry.resolution import Resolution, check_version_trust, resolve
 from onnxreg.registry.search.catalog import Catalog, mark, settled_mark
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError

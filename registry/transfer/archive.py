@@ -65,7 +65,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in lookup.matching(source, refs) if refs else source.names():
-            versions = lookup.read_log(source, name).versions
+            versions = lookup.open_log(source, name).versions
             carried[name] = frozenset(version for version, entry in versions.items() if entry.gone is None)
     else:
         for ref in map(Ref.parse, refs):

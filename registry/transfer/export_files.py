@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
-from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.log.contents import (
     EVERYTHING,
     ArtifactPaths,
@@ -25,8 +24,8 @@ from onnxreg.registry.log.contents import (
     selected_artifacts,
 )
 from onnxreg.registry.log.log import read_manifest
-from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.read.versions import Release, read_version
+from onnxreg.registry.log.lookup import Release, read_blob, read_version
+from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import is_system_path
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader

@@ -16,7 +16,7 @@ from onnxreg.registry.log.collect import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import load
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost

@@ -31,7 +31,8 @@ from onnxreg.schema.signing.dsse import (
 
 if TYPE_CHECKING:
     from onnxreg.schema.gates.policy import PolicyLog
-    from onnxreg.schema.gates.statements import EvaluationDocument
+    from onnxreg.schema.gates.statements import EvaluationDocument, FaithfulnessReport, RecordedProof
+    from onnxreg.schema.manifest.manifest import Manifest
 
 SIGNERS_ADVICE = "reg log shows who signed which line; do not use it until you know why"
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
@@ -200,6 +201,45 @@ def evaluation_of(log: Log, event: Attest) -> "EvaluationDocument | None":
             "its writer made it up: do not rely on this version",
         )
     return evaluation
+
+
+def attestations(log: Log, digest: Digest, manifest: "Manifest") -> list[Attest]:
+    """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
+    tombstones = set(log.tombstones)
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
+    return [event for event in events if event.manifest == digest or event.artifact in artifacts]
+
+
+def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> "Iterator[RecordedProof]":
+    """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
+
+    The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
+    A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
+    """
+    from onnxreg.schema.gates.statements import RecordedProof
+
+    judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
+    lines: dict[Digest, int] = {}
+    for seq, line in log.events(Attest):
+        lines.setdefault(line.statement, seq)
+    for event in events:
+        if event.media_type not in (PROOF, MEDIA_TYPE):
+            continue
+        data = log.fetch(event.statement)
+        try:
+            statement = RecordedStatement.decode(event.media_type, data)
+            report: FaithfulnessReport | None = statement.report("proof")
+        except InputError:
+            continue
+        if report is None:
+            continue
+        verdicts = statement.verdicts(judge, lines.get(event.statement, 0))
+        signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
+        claims = {(report.encode(), names) for names in signers or (frozenset(),)}
+        if not claims <= claimed:
+            claimed |= claims
+            yield RecordedProof(report, signers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,5 +82,5 @@ def flat(name: str) -> str:
 
 def _versions(registry: Registry, name: str) -> list[dict[str, Any]]:
     """All versions, oldest first."""
-    versions = listing.versions_json(lookup.read_log(registry.store, name))["versions"]
+    versions = listing.versions_json(lookup.open_log(registry.store, name))["versions"]
     return [{key: str(value) for key, value in version.items()} for version in reversed(versions)]

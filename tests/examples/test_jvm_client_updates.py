@@ -22,8 +22,8 @@ from support.servers.faults import Proxy, at, proxy
 from support.servers.web_client import Call, driven
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver.resolution import contracts_of
-from onnxreg.registry.log.delta_log import publish_deltas
+from onnxreg.registry.log.decisions import publish_deltas
+from onnxreg.registry.resolution import contracts_of
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version

@@ -14,8 +14,8 @@ from support.servers.web_client import Call
 
 from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
-from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.decisions import publish_deltas
+from onnxreg.registry.log.lookup import load, read_deltas
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version

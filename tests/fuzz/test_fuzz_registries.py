@@ -15,7 +15,7 @@ from support.fuzz.mutation import forge, mutate, rechained
 from support.fuzz.time_limit import bounded
 from support.sampling import sampled
 
-from onnxreg.registry.log.lookup import read_log
+from onnxreg.registry.log.lookup import open_log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.exchange import exchange
@@ -113,14 +113,14 @@ def copy_is_right(found: Wrong) -> None:
         there = specimens.remote(Random(found.files[index_path(name)]).choice(places))
         before = there.read_index(name)
         try:
-            versions = read_log(source, name).versions
+            versions = open_log(source, name).versions
             chosen = [version for version in versions if versions[version].usable]
             exchange(source, there, ExchangeRequest(name, chosen))
         except RegError:
             assert there.read_index(name) == before, "refused, but not as it was"
             continue
         assert not verify(there).damages, "what came across is damaged"
-        got = read_log(there, name).versions if chosen else {}
+        got = open_log(there, name).versions if chosen else {}
         assert all(got[version].manifest == versions[version].manifest for version in chosen)
 
 

@@ -14,8 +14,8 @@ from onnxreg.cli.main import main
 from onnxreg.cli.services.delta_service import DeltaReport, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys, collect
-from onnxreg.registry.log.delta_log import publish_deltas, read_deltas
-from onnxreg.registry.log.lookup import load
+from onnxreg.registry.log.decisions import publish_deltas
+from onnxreg.registry.log.lookup import load, read_deltas
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path

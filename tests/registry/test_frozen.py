@@ -10,7 +10,7 @@ import pytest
 from support.registries import owner
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.lookup import read_log
+from onnxreg.registry.log.lookup import open_log
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import HostError, IntegrityError
 from onnxreg.schema.log.events import KINDS
@@ -39,7 +39,7 @@ def test_it_is_read_as_it_was_meant(frozen: Registry) -> None:
     assert frozen.names() == sorted(EXPECTED["models"])
     for name, model in EXPECTED["models"].items():
         state = frozen.state(name)
-        entries = read_log(frozen.store, name).versions
+        entries = open_log(frozen.store, name).versions
         assert {str(version): entry.to_json() for version, entry in entries.items()} == model["versions"]
         assert {tag: str(channel.version) for tag, channel in state.channels.items()} == model["channels"]
         assert str(frozen.log(name)[-1].digest) == model["head"]

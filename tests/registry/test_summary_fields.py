@@ -13,9 +13,9 @@ from support.trust.tamper import Tree
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver import resolution
-from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution
+from onnxreg.registry import resolution
 from onnxreg.registry.log import lookup
+from onnxreg.registry.resolution import NoAnswerError, Resolution
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.core.bounds import MAX_METRICS

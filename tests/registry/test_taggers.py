@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import read_lines
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.read.versions import read_log
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -158,7 +158,7 @@ def test_each_acknowledged_move_is_in_the_log_once(
     home = registry.store.root
     made, refused = run_both(taggers, home, place, CASES[case])
     remote = registry.store if place == str(home) else registry.remotes.open(place)
-    lines = read_log(remote, NAME)
+    lines = read_lines(remote, NAME)
     reasons = [line.event.reason for line in lines if line.event.reason]
     assert len(reasons) == len(set(reasons)) and not set(refused) & set(reasons)
     idle = set(made) - set(reasons)

@@ -34,12 +34,12 @@ PACKAGES = {
         ("registry/trust", "registry/gates"),
     ),
     "transfer": (
-        ("registry/transfer", "registry/publish", "registry/read"),
+        ("registry/transfer", "registry/publish.py", "registry/remotes.py"),
         ("registry/transfer", "registry/log"),
     ),
     "store": (("registry/store",), ("registry/store", "crash")),
     "query": (
-        ("schema/query", "registry/search", "registry/deliver"),
+        ("schema/query", "registry/search", "registry/resolution.py"),
         ("schema/query", "registry/search", "registry/deliver"),
     ),
     "evaluation": (("converters/evaluation",), ("converters/evaluation", "converters/search")),

@@ -19,11 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onnxreg.registry.gates.production import ChannelStatus, in_production
-from onnxreg.registry.gates.statements import latest_proofs, word_of, words
-from onnxreg.registry.log.delta_log import read_deltas
-from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.read.versions import version_record
+from onnxreg.registry.gates.statements import ChannelStatus, in_production, latest_proofs, word_of, words
+from onnxreg.registry.log.lookup import read_blob, read_deltas, version_record
 from onnxreg.registry.search.catalog import FILTERS, Catalog, facets, find_models
 from onnxreg.registry.search.listing import total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes

@@ -177,23 +177,6 @@ def test_du_and_archives_know_them(home: Path, capsys: Run, monkeypatch: pytest.
     assert main(["verify"]) == 0
 
 
-def test_coverage_says_what_an_update_costs(home: Path, capsys: Run) -> None:
-    assert main(["delta", "make", NAME]) == 0
-    words = ("coverage", NAME, "--devices", "ort-android-1.23", "--from", "0.1.0", "--precision", "int8")
-    (device,) = document(capsys, *words)["devices"]  # type: ignore[misc, attr-defined]
-    update = device["update"]
-    assert 0 < update["bytes"] < update["whole"] / 10
-    assert main(list(words)) == 0
-    assert "UPDATE" in capsys.readouterr().out
-    assert main([*words[:-3], "9.9.9"]) == 3
-
-
-def test_coverage_without_deltas_costs_the_whole_file(home: Path, capsys: Run) -> None:
-    words = ("coverage", NAME, "--devices", "ort-android-1.23", "--from", "0.1.0")
-    (device,) = document(capsys, *words)["devices"]  # type: ignore[misc, attr-defined]
-    assert device["update"]["bytes"] == device["update"]["whole"] > 1_000_000
-
-
 def test_resolve_names_the_deltas_of_its_answer(home: Path, capsys: Run) -> None:
     assert "deltas" not in document(capsys, "resolve", NAME)
     assert main(["delta", "make", NAME]) == 0

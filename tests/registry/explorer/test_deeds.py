@@ -20,7 +20,7 @@ from support.sampling import sampled
 from onnxreg.registry.log.commit import commit, load_own
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import fetcher, read_log
+from onnxreg.registry.log.lookup import fetcher, open_log
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.exchange import exchange
@@ -84,7 +84,7 @@ def push(ours: RegistryStore, theirs: RegistryStore, version: str) -> None:
 
 
 def verdict(remote: RegistryStore, version: str) -> str | None:
-    log = read_log(remote, NAME)
+    log = open_log(remote, NAME)
     return log.state.verdicts(log.find(Ref(NAME, version)).entry).get(Digest.of(SHARED))
 
 

@@ -8,9 +8,8 @@ from support.registries.gated import NAME
 from support.trust.attack_operations import attack
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver.coverage import coverage
-from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.log.lookup import find
+from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, NotFoundError

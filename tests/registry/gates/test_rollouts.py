@@ -10,7 +10,7 @@ from support.trust.tamper import Tree, canonical_json
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import read_blob, read_log
+from onnxreg.registry.log.lookup import open_log, read_blob
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -211,7 +211,7 @@ def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_p
     assert not owner.verify(free).damages
     mirror(*open_both(free.remotes, str(free.store.root), str(tmp_path / "mirror")))
     assert (
-        read_log(free.remotes.open(str(tmp_path / "mirror")), NAME).state.rollouts
+        open_log(free.remotes.open(str(tmp_path / "mirror")), NAME).state.rollouts
         == free.state(NAME).rollouts
     )
 

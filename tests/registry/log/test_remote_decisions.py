@@ -16,7 +16,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log import commit, decisions
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.read.versions import read_log
+from onnxreg.registry.log.lookup import read_lines
 from onnxreg.registry.signing import Keystore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
@@ -81,7 +81,7 @@ def reg(*words: str) -> int:
 
 def kinds(url: str) -> list[str]:
     """The kinds of the events there, as somebody reads them who comes now."""
-    return [line.event.kind for line in read_log(open_url(url), NAME)]
+    return [line.event.kind for line in read_lines(open_url(url), NAME)]
 
 
 def test_each_verb_writes_there_and_nothing_here(
@@ -219,7 +219,7 @@ def test_lines_there_are_signed_with_the_key_of_this_user(
     key = Keystore().new("release", "ed25519")
     monkeypatch.setenv("REG_SIGNING_KEY", "release")
     assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", there.url) == 0
-    line = read_log(there, NAME)[-1]
+    line = read_lines(there, NAME)[-1]
     assert line.sig is not None and read_sig(line.sig).keyid == key.id
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.publish import add as publishing
-from onnxreg.registry.publish.add import KnownFiles
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
+from onnxreg.registry import publish as publishing
+from onnxreg.registry.publish import KnownFiles
 from onnxreg.registry.store.directory import DirectoryPush
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.environment import state_directory

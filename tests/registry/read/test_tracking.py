@@ -14,7 +14,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.remotes import RemoteCopy
+from onnxreg.registry.remotes import RemoteCopy
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.registries import grow
 
-from onnxreg.registry.read.versions import read_version
+from onnxreg.registry.log.lookup import read_version
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref

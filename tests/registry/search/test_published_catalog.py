@@ -26,7 +26,7 @@ from support.servers.static import serve
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.search import catalog as catalog_module
 from onnxreg.registry.search import catalogs
 from onnxreg.registry.search.catalog import Catalog, CatalogError

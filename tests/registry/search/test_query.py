@@ -82,7 +82,7 @@ def truth(remote: DirectoryRegistry) -> list[Row]:
     registry = Registry(remote.root)
     found = []
     for name in registry.names():
-        log = lookup.read_log(remote, name)
+        log = lookup.open_log(remote, name)
         state, entries = log.state, log.versions
         channels = {tag: channel.version for tag, channel in state.channels.items()}
         releases = [v for v, entry in entries.items() if entry.usable and not v.pre]
@@ -155,7 +155,7 @@ def test_a_pattern_chooses_models_and_others_are_not_read(home: DirectoryRegistr
     expected = [row for row in truth(home) if row["name"] == SECOND]
     with opened(home.root) as found:
         assert ask(home, "", "*/model-01") == expected
-    first = {blob_path(entry.manifest) for entry in lookup.read_log(home, FIRST).versions.values()}
+    first = {blob_path(entry.manifest) for entry in lookup.open_log(home, FIRST).versions.values()}
     assert first.isdisjoint(found)
     assert ask(home) == truth(home)
 
@@ -165,7 +165,7 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
     tick()
     with opened(home.root) as cold:
         expected = ask(home)
-    manifests = {blob_path(entry.manifest) for entry in lookup.read_log(home, FIRST).versions.values()}
+    manifests = {blob_path(entry.manifest) for entry in lookup.open_log(home, FIRST).versions.values()}
     assert 0 < len(manifests & set(cold)) <= VERSIONS
     with opened(home.root) as warm:
         assert ask(home) == expected
@@ -231,7 +231,7 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     read_blob = lookup.read_blob
 
     def late(source: Any, digest: Any, *more: Any) -> bytes:
-        if digest == lost and OLD in map(str, lookup.read_log(home, FIRST).versions):
+        if digest == lost and OLD in map(str, lookup.open_log(home, FIRST).versions):
             owner.drop(registry, f"{FIRST}:{OLD}")
             owner.gc(registry)
         return read_blob(source, digest, *more)

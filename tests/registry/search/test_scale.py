@@ -14,8 +14,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release, fetcher
 from onnxreg.registry.search import catalog
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -145,7 +144,7 @@ def written(before: Files, after: Files) -> tuple[list[str], list[str]]:
 def blobs_of(registry: Registry, published: Release, sealed: int) -> set[str]:
     """Where the blobs of a version lie, and with it those of the history that was sealed since."""
     state = registry.state(NAME)
-    log = lookup.read_log(registry.store, NAME)
+    log = lookup.open_log(registry.store, NAME)
     needed = files(log, published.version, log.versions[published.version])
     found = {published.digest, *(item.digest for item in needed), *state.segments[sealed:]}
     if len(state.segments) > sealed and state.checkpoint is not None:
@@ -173,7 +172,7 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
 @pytest.fixture
 def twin(long: Registry, tmp_path: Path) -> Registry:
     """Another registry with a model of the same name and as many versions, in a history of its own."""
-    versions = len(lookup.read_log(long.store, NAME).versions)
+    versions = len(lookup.open_log(long.store, NAME).versions)
     return grow.grow(tmp_path / "twin", 1, versions)
 
 

@@ -57,7 +57,7 @@ def truth(remote: DirectoryRegistry) -> tuple[list[Row], list[str]]:
     damages = []
     for name in remote.names():
         try:
-            log = lookup.read_log(remote, name)
+            log = lookup.open_log(remote, name)
             state, entries = log.state, log.versions
         except RegError as damage:
             damages.append(short(damage.message))

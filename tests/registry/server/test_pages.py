@@ -19,7 +19,7 @@ from onnxreg.cli.services.delta_service import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.log.lookup import read_log
+from onnxreg.registry.log.lookup import open_log
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -332,7 +332,7 @@ def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path: Path,
 
 
 def versions(registry: Registry, name: str) -> list[str]:
-    return [str(version) for version in read_log(registry.store, name).versions]
+    return [str(version) for version in open_log(registry.store, name).versions]
 
 
 def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:

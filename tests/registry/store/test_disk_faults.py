@@ -127,7 +127,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
     if family:
         registry.add(make_draft(seed="b", size=LARGE))
     check_whole(registry.store.root)
-    assert {"0.1.0", "0.1.1"} <= {str(each) for each in lookup.read_log(registry.store, "acme/pii").versions}
+    assert {"0.1.0", "0.1.1"} <= {str(each) for each in lookup.open_log(registry.store, "acme/pii").versions}
 
 
 @pytest.mark.parametrize("number", [0, 3])

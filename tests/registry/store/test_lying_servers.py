@@ -14,7 +14,7 @@ from support.servers.faults import LIES, Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote

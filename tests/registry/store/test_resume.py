@@ -20,7 +20,7 @@ from support.servers import static
 from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import directory, requests, staging
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.streams import PieceHasher

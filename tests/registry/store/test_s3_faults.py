@@ -16,7 +16,7 @@ from support.servers.faults import FAULTS, Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import bucket_remote
 from onnxreg.registry.store.layout import blob_path

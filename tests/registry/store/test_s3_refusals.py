@@ -11,7 +11,7 @@ from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl

@@ -620,7 +620,7 @@ def test_an_archive_is_a_plain_zip(made: Path) -> None:
 
 def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_path: Path) -> None:
     """The newest is 0.1.2, and the archive has the files of 0.1.0."""
-    from onnxreg.registry.deliver.resolution import NoAnswerError
+    from onnxreg.registry.resolution import NoAnswerError
 
     path = tmp_path / "a.onnxreg"
     archive(three, path, "acme/pii:0.1.0")

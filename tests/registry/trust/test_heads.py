@@ -19,7 +19,7 @@ from support.trust.world import LONG, World
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.read.versions import read_log
+from onnxreg.registry.log.lookup import read_lines
 from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.open import open_url
@@ -97,7 +97,7 @@ def test_a_log_that_grew_is_followed_over_any_sealing(
     watched.read_index(NAME)
     history(events + more)
     watched.read_index(NAME)
-    known, lines = KnownHeads().read(place.registry_id, NAME), read_log(place, NAME)
+    known, lines = KnownHeads().read(place.registry_id, NAME), read_lines(place, NAME)
     assert known is not None
     assert (known.seq, known.head) == (len(lines), lines[-1].digest) == (events + more + 2, lines[-1].digest)
     assert list(known.lines) == [line.digest for line in lines[-len(known.lines) :]]

@@ -12,14 +12,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.deliver import resolution
-from onnxreg.registry.deliver.resolution import Resolution
+from onnxreg.registry import resolution
 from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.dossier import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import Log, read_manifest, read_segment
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.read.remotes import Remotes, remotes_file
+from onnxreg.registry.remotes import Remotes, remotes_file
+from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
@@ -183,8 +183,8 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     """Every question that one index file answers; each may fail by itself. What is handed out is safe to create."""
     name = _model(data)
     stranger = specimens.remote({**files, index_path(name): data})
-    state = lookup.read_log(stranger, name).state
-    questions: list[Callable[[], Any]] = [lambda: lookup.read_log(stranger, name).versions]
+    state = lookup.open_log(stranger, name).state
+    questions: list[Callable[[], Any]] = [lambda: lookup.open_log(stranger, name).versions]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
         questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))

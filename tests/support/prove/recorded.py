@@ -1,9 +1,8 @@
 """The proofs on record."""
 
-from onnxreg.registry.gates.statements import attestations, recorded_proofs
-from onnxreg.registry.log.lookup import load
-from onnxreg.registry.read.versions import read_version
+from onnxreg.registry.log.lookup import load, read_version
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.trust.signatures import attestations, recorded_proofs
 from onnxreg.registry.trust.trust_file import load_trust
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.statements import RecordedProof

@@ -201,7 +201,7 @@ def make_small_models(root: Path, size: int) -> None:
 
 
 def every_version(reader: RegistryReader) -> list[Version]:
-    return list(lookup.read_log(reader, NAME).versions)
+    return list(lookup.open_log(reader, NAME).versions)
 
 
 def read_files(size: int, root: Path) -> Counts:

@@ -1,14 +1,16 @@
-"""Resolve a query on a device: every answer that a program acts on goes through `resolve`.
+"""Resolve a query on a device, or on each device of a fleet: every answer that a program acts on goes through here.
 
 `schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file
 when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the
 query must keep the policy of its registry. Light, as `lookup`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import consult, read_blob
@@ -211,7 +213,7 @@ def resolve_in(
     )
     deltas: tuple[tuple[Delta, str], ...] = ()
     if entry.deltas is not None:
-        from onnxreg.registry.log.delta_log import read_deltas
+        from onnxreg.registry.log.lookup import read_deltas
 
         digests = {file.digest for file, _ in files}
         offered = [delta for delta in read_deltas(log.fetch, entry.deltas) if delta.new in digests]
@@ -269,3 +271,57 @@ def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
         return read_operator_set(read_blob(reader, digest))
     except InputError as error:
         raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
+
+
+@dataclass(frozen=True)
+class DeviceCoverage:
+    """A device, or the member of a pipeline on it, and its answer: a resolution, or the reasons why no artifact fits."""
+
+    device: "Device"
+    answer: Resolution | NoAnswerError
+    member: str | None = None
+
+    @property
+    def is_stranded(self) -> bool:
+        """True if the device gets nothing."""
+        return isinstance(self.answer, NoAnswerError)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `reg resolve --json`, with the device's name instead of the model's name and the URLs."""
+        answer = self.answer.to_json()
+        keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
+        member = {} if self.member is None else {"member": self.member}
+        return {"device": self.device.name, **member} | {key: answer[key] for key in keys if key in answer}
+
+
+def coverage(
+    reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
+) -> list[DeviceCoverage]:
+    """Resolve for each device, in order, from one read of the index file; of a pipeline, resolve each member.
+
+    Raise NotFoundError for an unknown model or version; IntegrityError and GateError as `check_version_trust`.
+    """
+
+    def answer(log: Log, device: "Device", question: Query) -> Resolution | NoAnswerError:
+        try:
+            return resolve_in(reader, log, ref, question, device)
+        except NoAnswerError as nothing:
+            return nothing
+
+    def read(log: Log) -> list[DeviceCoverage]:
+        newest = next(version_candidates(reader, log, ref, query), None)
+        members = newest.summary.members if newest and query.member is None else ()
+        questions = [replace(query, member=name) for name in members] or [query]
+        rows = [
+            DeviceCoverage(device, answer(log, device, question), question.member)
+            for device in devices
+            for question in questions
+        ]
+        located = [row.answer.located for row in rows if isinstance(row.answer, Resolution)]
+        if not located and ref.tag is not None:
+            located = [log.find(ref)]
+        for target in {target.version: target for target in located}.values():
+            check_version_trust(reader, ref, target, log.index)
+        return rows
+
+    return consult(reader, ref.name, read)

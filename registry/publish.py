@@ -10,8 +10,7 @@ from pathlib import Path
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.log.lookup import load, read_blob
-from onnxreg.registry.read.versions import Release
+from onnxreg.registry.log.lookup import Release, load, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
