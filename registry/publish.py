@@ -1,12 +1,10 @@
-"""Publish on this machine: store a draft's files, then append its manifest to the model's log."""
+"""Publish on this machine: store a draft's files, hashed while they are copied, then append its manifest to the log."""
 
 import os
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.log import Log
@@ -15,15 +13,11 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.support.disk import is_regular, read_bounded, replace_file
-from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.canonical import Record
 from onnxreg.schema.core.digest import Descriptor, Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.given_file import FileState
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
@@ -52,15 +46,23 @@ class Publisher:
     def add(self, draft: Draft) -> Release:
         """Publish a draft; see `Registry.add`."""
         self.known_heads.check_own(self.store, check_name(draft.name))
+
+        def put(path: str) -> Descriptor:
+            file, recorded_state = draft.root / path, draft.file_states.get(path)
+            hasher = piece_hasher(file.stat().st_size)
+            digest, size = push.put_file(file, hasher)
+            if recorded_state and FileState.of(os.stat(file)) != recorded_state:  # noqa: PTH116 -- links are followed
+                raise InputError(
+                    f"{path} changed while it was read", "run the command again when nobody writes to it"
+                )
+            return describe(digest, size, hasher)
+
+        paths = draft.paths()
         with self.store.push() as push:
-            known_files = KnownFiles(state_directory() / "known-files" / f"{self.store.registry_id}.json")
-            files = _DraftFiles(self.store, push, draft, known_files)
-            manifest = draft.manifest(files.store_files())
+            manifest = draft.manifest(dict(zip(paths, run_parallel(put, paths), strict=True)))
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
-            published = self._publish(push, manifest, data, files.bring)
-        known_files.save()
-        return published
+            return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
         """The version that `add` would publish, with the states of its artifacts. Nothing is stored.
@@ -164,113 +166,3 @@ def _published_as(log: Log, manifest: Digest) -> Version | None:
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
     """The newest version by SemVer precedence, then by the line that published it, usable or not."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)
-
-
-class KnownFile(Record, frozen=True):
-    """The state of a file when it was read (see `FileState.to_json`), and its descriptor."""
-
-    path: str
-    state: list[str]
-    file: Descriptor
-
-
-class _KnownFilesFile(Record, frozen=True):
-    files: list[KnownFile]
-
-
-class KnownFiles:
-    """Descriptors of files by their path and state."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._new: dict[str, KnownFile] = {}
-
-    @cached_property
-    def _known(self) -> dict[str, KnownFile]:
-        with suppress(OSError, RegError):
-            data = read_bounded(self._path, MAX_DOCUMENT_BYTES)
-            files = _KnownFilesFile.decode(data, "it", MAX_DOCUMENT_BYTES).files
-            return {item.path: item for item in files}
-        return {}
-
-    def find(self, path: Path, state: FileState) -> Descriptor | None:
-        entry = self._known.get(_key(path))
-        return entry.file if entry is not None and entry.state == state.to_json() else None
-
-    def note(self, path: Path, state: FileState, file: Descriptor) -> None:
-        """Record a file that had this state before and after it was read; call `save` at the end."""
-        self._new[_key(path)] = KnownFile(_key(path), state.to_json(), file)
-
-    def save(self) -> None:
-        """Write the new records; earlier states of the same files are forgotten."""
-        if self._new:
-            earlier = [item for path, item in self._known.items() if path not in self._new]
-            latest = [*earlier, *self._new.values()][-10_000:]
-            with suppress(OSError, RegError):
-                replace_file(self._path, _KnownFilesFile(latest).encode())
-
-
-def _key(path: Path) -> str:
-    return os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
-
-
-@dataclass(frozen=True)
-class _DraftFiles:
-    """Store the files of a draft in a push. `skipped` are those that the store has already."""
-
-    store: DirectoryRegistry
-    push: Push
-    draft: Draft
-    known_files: KnownFiles
-    skipped: dict[Digest, Path] = field(default_factory=dict)
-
-    def store_files(self) -> dict[str, Descriptor]:
-        """Store all files, several at a time, and return the descriptor of each path.
-
-        A file that stays elsewhere is not read if its state and its blob are known. InputError if it changed
-        since the draft was made.
-        """
-        paths = self.draft.paths()
-        return dict(zip(paths, run_parallel(self._store, paths), strict=True))
-
-    def bring(self, missing: Collection[Digest]) -> None:
-        """Store files that a garbage collection deleted meanwhile. NotFoundError if one is not here any more."""
-        for digest in missing:
-            path = self.skipped.get(digest)
-            if path is None or not path.is_file() or _put(self.push, path).digest != digest:
-                raise NotFoundError(
-                    f"a collection deleted blob {digest} of {self.draft.name} before it was published",
-                    "run the command again",
-                )
-
-    def _store(self, path: str) -> Descriptor:
-        file, recorded_state = self.draft.root / path, self.draft.file_states.get(path)
-        if recorded_state is None:
-            return _put(self.push, file)
-        is_settled = _check_unchanged(file, path, recorded_state)
-        earlier = self.known_files.find(file, recorded_state)
-        is_stored = earlier is not None and bool(self.push.has([earlier.digest]))
-        blob = self.store.blob_path(earlier.digest) if earlier and is_stored else None
-        if earlier and blob and is_regular(blob) and blob.stat().st_size == earlier.size:
-            self.skipped[earlier.digest] = file
-            return earlier
-        descriptor = _put(self.push, file)
-        _check_unchanged(file, path, recorded_state)
-        if is_settled:
-            self.known_files.note(file, recorded_state, descriptor)
-        return descriptor
-
-
-def _put(push: Push, path: Path) -> Descriptor:
-    hasher = piece_hasher(path.stat().st_size)
-    return describe(*push.put_file(path, hasher), hasher)
-
-
-def _check_unchanged(file: Path, path: str, recorded_state: FileState) -> bool:
-    """InputError if a file (links followed) changed; return True if its state may identify it later."""
-    state = FileState.of(os.stat(file))  # noqa: PTH116
-    if state != recorded_state:
-        raise InputError(
-            f"{path} changed while it was read", "run the command again when nobody writes to it"
-        )
-    return state.is_settled(time.time_ns())

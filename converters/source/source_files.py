@@ -11,7 +11,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import HEAD_BYTES, SETTLED_NANOSECONDS, FileState, check_content
+from onnxreg.schema.core.given_file import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 
 CONFIG = "config.json"
@@ -93,7 +93,7 @@ def digest_file(path: Path) -> Digest:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
             return _known[before]
-        settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
+        settled = before.is_settled(time.time_ns())
         check_content(file.read(HEAD_BYTES), path.name)
         file.seek(0)
         digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -14,9 +14,6 @@ _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 SETTLED_NANOSECONDS = 3 * 10**9
 """Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
-WRITTEN_BACK_NANOSECONDS = 60 * 10**9
-"""Nanoseconds after which that is so of writes through a memory map too: Linux writes them back after 35 seconds
-(vm.dirty_expire_centisecs, vm.dirty_writeback_centisecs), and notices the next one."""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
@@ -77,15 +74,11 @@ class FileState:
     def of(cls, status: os.stat_result) -> "FileState":
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
-    def to_json(self) -> list[str]:
-        """In decimal digits: not every reader of JSON keeps integers of this size."""
-        return list(map(str, astuple(self)))
-
-    def is_settled(self, now: int, after: int = WRITTEN_BACK_NANOSECONDS) -> bool:
+    def is_settled(self, now: int) -> bool:
         """True if another state will follow any later change; git calls an entry that is not so racily clean.
 
         `now` is the time in nanoseconds when the state was read. Never if times are whole seconds: such file systems
         (FAT, sshfs) show the time of the bytes as that of the inode, and Windows that when the file was made.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
-        return has_fine_times and now - max(self.modified, self.changed) > after
+        return has_fine_times and now - max(self.modified, self.changed) > SETTLED_NANOSECONDS

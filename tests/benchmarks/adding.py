@@ -1,20 +1,17 @@
-"""Taking half a GiB into a store on this machine: all of it, then with nothing changed, then with one small file changed.
+"""Taking half a GiB into a store on this machine.
 
-`reg add` reads a graph, hashes and copies every file the first time, and ends durable; later it knows files again that
-lay still for a minute. `dvc add` believes a file's time stamps at once; MLflow copies into a directory and hashes nothing. Both are followed by a sync.
+`reg add` reads a graph, hashes and copies every file, and ends durable. `dvc add` hashes too; MLflow copies into a
+directory and hashes nothing. Both are followed by a sync.
 """
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.clients import CHANGING, HALF, REG, Input, make_input
+from benchmarks.clients import HALF, REG, Input, make_input
 from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
 from benchmarks.peers import installed
-from onnxreg.schema.core.given_file import WRITTEN_BACK_NANOSECONDS
 
 LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])"
 SYNCED = '"$@" && sync -f .'
@@ -29,7 +26,12 @@ def benchmark(cache: Path, count: int = 2) -> list[Row]:
         files = [made.scratch / "model.onnx", *sorted((work / "files").iterdir())]
         ours = Adding("reg add", [REG, "--registry", home, "add", *files, "--name", "acme/set"], [home])
         peers = [_dvc(installed(cache, "dvc") / "dvc", work), _mlflow(cache, made, work)]
-        return against(ours, peers, made, work / "files" / CHANGING, count)
+        found: list[Row] = []
+        for peer in peers:
+            measured = pairs(ours.first, peer.first, count, warm_up=False)
+            name = f"reg add of {made.amount}, first"
+            found += [*rows(name, peer.name, measured, "<= 1"), processor(name, peer.name, measured)]
+        return found
 
 
 class Adding:
@@ -50,39 +52,8 @@ class Adding:
         for path in self._leaves:
             shutil.rmtree(path, ignore_errors=True)
         self._prepare()
-        return self.again()
-
-    def again(self) -> Run:
         os.sync()
         return run(self._command, self._env)
-
-
-def against(ours: Adding, peers: Sequence[Adding], made: Input, changing: Path, count: int) -> list[Row]:
-    def changed(adding: Adding) -> Run:
-        changing.unlink()
-        changing.write_bytes(os.urandom(2**16))
-        return adding.again()
-
-    def compared(what: str, one: Callable[[Adding], Run]) -> Iterator[Row]:
-        name = f"reg add of {made.amount}, {what}"
-        for theirs in peers:
-            measured = pairs(lambda: one(ours), partial(one, theirs), count, warm_up=False)
-            yield from [*rows(name, theirs.name, measured, "<= 1"), processor(name, theirs.name, measured)]
-
-    first = list(compared("first", Adding.first))
-    settle(changing.parent)
-    ours.again()  # only now it takes note of the files
-    return [
-        *first,
-        *compared("nothing changed", Adding.again),
-        *compared("one small file changed", changed),
-    ]
-
-
-def settle(files: Path) -> None:
-    """Wait until the files have lain still for so long that `reg add` knows them again."""
-    newest = max(path.stat().st_ctime_ns for path in files.iterdir())
-    time.sleep(max(0, newest + WRITTEN_BACK_NANOSECONDS - time.time_ns()) / 10**9)
 
 
 def _dvc(program: Path, work: Path) -> Adding:

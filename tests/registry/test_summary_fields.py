@@ -12,8 +12,7 @@ from support.registries import owner
 from support.trust.tamper import Tree
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
-from onnxreg.registry import resolution
+from onnxreg.registry import Registry, resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.resolution import NoAnswerError, Resolution
 from onnxreg.registry.search.catalog import Catalog
