@@ -47,7 +47,7 @@ def compile_sources(target: Path, *options: str | Path, more: Iterable[Path] = (
     """Compile the client, and `more` sources with it, to class files of Java 8."""
     sources = sorted([*SOURCES.rglob("*.java"), *more])
     flags = options or ("--release", "8")
-    checks = ("-Xlint:all,-options", "-Werror")
+    checks = ("-Xlint:all,-options,-try", "-Werror")
     command = ["javac", *QUICK_START, *checks, "-encoding", "UTF-8", "-g:source,lines", *flags]
     subprocess.run([*command, "-d", target, *sources], check=True)
 

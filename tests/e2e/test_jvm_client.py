@@ -124,19 +124,6 @@ def test_nginx_on_a_bad_day(client: Call, tmp_path: Path) -> None:
         assert {*spoiled.met} == {*FAULTS}
 
 
-ANDROID = Path("/usr/lib/android-sdk/platforms/android-23/android.jar")
-
-
-@pytest.mark.large
-def test_nothing_beyond_android_api_23(tmp_path: Path) -> None:
-    stubs = Path(os.environ.get("ANDROID_23_JAR", ANDROID))
-    if not stubs.exists():
-        pytest.skip("no class stubs of Android: apt-get install libandroid-23-java (Debian 11)")
-    flags = ("-source", "8", "-target", "8", "-bootclasspath", stubs)
-    jvm.build_script().compile_sources(tmp_path, *flags)
-    assert (tmp_path / "org" / "onnxreg" / "client" / "Registry.class").exists()
-
-
 def kotlin_jars() -> list[Path]:
     """The jars of the Kotlin compiler in the package kotlin-jupyter-kernel, if it is installed."""
     spec = importlib.util.find_spec("run_kotlin_kernel")

@@ -43,12 +43,8 @@ public final class JvmClient {
             JvmClient client = new JvmClient(request);
             client.call((String) request.get("call"));
             return client.outcome;
-        } catch (NothingFitsException error) {
-            failure.put("rejected", rejected(error.rejected));
-            failure.put("error", "not-found");
-            failure.put("message", error.getMessage());
-            return failure;
         } catch (RegException error) {
+            failure.put("rejected", rejected(error.rejected));
             failure.put("error", RunVectors.family(error));
             failure.put("message", error.getMessage());
             return failure;
@@ -119,9 +115,7 @@ public final class JvmClient {
         } catch (RegException error) {
             outcome.put("error", RunVectors.family(error));
             outcome.put("message", error.getMessage());
-            if (error instanceof NothingFitsException) {
-                outcome.put("rejected", rejected(((NothingFitsException) error).rejected));
-            }
+            outcome.put("rejected", rejected(error.rejected));
         }
     }
 
@@ -185,7 +179,7 @@ public final class JvmClient {
             }
 
             @Override
-            public void onArrival(Arrival arrival) {
+            public void onArrival(Listener.Arrival arrival) {
                 Map<String, Object> row = new LinkedHashMap<>();
                 row.put("path", arrival.path);
                 row.put("size", arrival.size);

@@ -8,7 +8,7 @@ android {
     namespace = "org.onnxreg.sample"
     compileSdk = 35
     defaultConfig {
-        minSdk = 23
+        minSdk = 26
         targetSdk = 35
         versionCode = 1
     }

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 RECORD = HERE / "measured.json"
 TABLE = ROOT / "schema/query/contrib_releases.json"
-CLIENT_TABLE = ROOT / "examples/web-client/contrib-releases.mjs"
-JVM_CLIENT_TABLE = ROOT / "examples/jvm-client/src/org/onnxreg/client/ContribReleases.java"
+CLIENT_TABLES = (
+    (ROOT / "examples/web-client/contrib.mjs", "ROWS = [\n", "  '{}',\n", "]\n"),
+    (
+        ROOT / "examples/jvm-client/src/org/onnxreg/client/Contrib.java",
+        "ROWS = {\n",
+        '        "{}",\n',
+        "    };\n",
+    ),
+)
+"""The source of each client: where its rows begin, the form of a row, and what follows them."""
 QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
 """Operators of ONNX that got kernels for some element types later than their opset."""
 PLAIN = frozenset({"float", "int32_t", "int8_t", "uint8_t"})
@@ -214,15 +223,18 @@ def make_table(
 def write_table(table: Mapping[str, Release]) -> None:
     rows = ",\n".join(f'  "{word}": [{release[0]}, {release[1]}]' for word, release in table.items())
     TABLE.write_text(f"{{\n{rows}\n}}\n")
-    client = "".join(f"  '{word}': [{release[0]}, {release[1]}],\n" for word, release in table.items())
-    CLIENT_TABLE.write_text(
-        "/** The table of schema/query/contrib_releases.json. @type {Record<string, [number, number]>} */\n"
-        f"export const FIRST_RELEASES = {{\n{client}}}\n"
-    )
-    start, _, rest = JVM_CLIENT_TABLE.read_text().partition("ROWS = {\n")
-    lines = "".join(f'        "{word} {release[0]}.{release[1]}",\n' for word, release in table.items())
-    _, end, after = rest.partition("    };\n")
-    JVM_CLIENT_TABLE.write_text(f"{start}ROWS = {{\n{lines}{end}{after}")
+    for path, start, form, end in CLIENT_TABLES:
+        before, _, rest = path.read_text().partition(start)
+        lines = "".join(form.format(row) for row in client_rows(table))
+        path.write_text(f"{before}{start}{lines}{rest[rest.index(end) :]}")
+
+
+def client_rows(table: Mapping[str, Release]) -> Iterator[str]:
+    """The table as the clients have it: a minor release of ONNX Runtime 1, and what it is the first to have."""
+    for release in sorted(set(table.values())):
+        words = ", ".join(word.replace(" ", "\0") for word, first in table.items() if first == release)
+        for line in textwrap.wrap(words, 86, break_long_words=False, break_on_hyphens=False):
+            yield f"{release[1]}: {line.replace(chr(0), ' ').removesuffix(',')}"
 
 
 def main(folder: Path) -> None:

@@ -3,6 +3,7 @@ package org.onnxreg.client;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** An artifact as the state line summarises it. */
 final class Artifact {
@@ -80,20 +81,10 @@ final class Artifact {
     }
 
     private long downloadSize(List<Map<String, Object>> shared) {
-        Map<String, Long> sizes = new HashMap<String, Long>();
+        Map<String, Long> sizes = new HashMap<>();
         sizes.put(digest, size);
-        for (Map<String, Object> file : files()) {
-            sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size")));
-        }
-        for (Map<String, Object> file : shared) {
-            if (isDownloaded(file)) {
-                sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size")));
-            }
-        }
-        long sum = 0;
-        for (long bytes : sizes.values()) {
-            sum += bytes;
-        }
-        return sum;
+        Stream.concat(files().stream(), shared.stream().filter(Artifact::isDownloaded)).forEach(
+                file -> sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size"))));
+        return sizes.values().stream().mapToLong(bytes -> bytes).sum();
     }
 }

@@ -16,7 +16,7 @@ public final class Cancellation {
 
     void check() {
         if (isCancelled) {
-            throw new CancelledException("the call was cancelled");
+            throw RegException.cancelled("the call was cancelled");
         }
     }
 
@@ -30,7 +30,7 @@ public final class Cancellation {
             }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw new CancelledException("the thread was interrupted");
+            throw RegException.cancelled("the thread was interrupted");
         }
     }
 }

@@ -1,6 +1,8 @@
 package org.onnxreg.client;
 
-/** The answer that a device takes, or what it does without one: docs/resolve.md, "On a device". */
+import java.util.function.Supplier;
+
+/** What an update takes: docs/resolve.md, "On a device". */
 final class Decision {
     /** The answer; null if there is none. */
     final Answer answer;
@@ -9,44 +11,41 @@ final class Decision {
     /** True if the device leaves its current release, which is withdrawn. */
     final boolean isLeaving;
     /** Why there is no answer. */
-    final NotFoundException error;
+    final RegException error;
 
     /** Asks the question of an update. */
     interface Asker {
         /** @param tag of the question, or another one; then no rollout counts */
         Answer ask(String tag, boolean isOther);
-
-        /** Return the releases that are withdrawn, after the question was asked. */
-        Withdrawals withdrawals();
     }
 
-    private Decision(Answer answer, boolean isStaying, boolean isLeaving, NotFoundException error) {
+    private Decision(Answer answer, boolean isStaying, boolean isLeaving, RegException error) {
         this.answer = answer;
         this.isStaying = isStaying;
         this.isLeaving = isLeaving;
         this.error = error;
     }
 
-    static Decision of(String name, Slot slot, String tag, Asker asker) {
-        NotFoundException error;
-        boolean hasFailed = false;
+    /** @param latest returns the releases that are withdrawn, after the question was asked */
+    static Decision of(String name, Slot slot, String tag, Asker asker, Supplier<Withdrawals> latest) {
+        RegException error;
+        boolean hasFailed;
         try {
             Answer answer = asker.ask(tag, false);
             if (answer.matches()) {
                 return new Decision(answer, false, false, null);
             }
-            for (Rejection rejection : answer.rejected) {
-                hasFailed |= rejection.code.equals("failed");
-            }
-            error = new NothingFitsException(name, answer.rejected);
-        } catch (NotFoundException failure) {
-            hasFailed = failure instanceof WithdrawnException;
-            error = failure;
+            hasFailed = answer.rejected.stream().anyMatch(rejection -> rejection.code.equals("failed"));
+            error = new RegException(RegException.Family.NOT_FOUND,
+                    name + " has no artifact for this device and query", null, answer.rejected);
+        } catch (RegException failure) {
+            hasFailed = failure instanceof Resolver.Withdrawn;
+            error = ifNotFound(failure);
         }
         if (slot.current == null) {
             return new Decision(null, false, false, error);
         }
-        Withdrawals withdrawals = asker.withdrawals();
+        Withdrawals withdrawals = latest.get();
         if (withdrawals.of(slot.current) == null) {
             return new Decision(null, hasFailed, false, error);
         }
@@ -56,10 +55,17 @@ final class Decision {
                 if (answer.matches()) {
                     return new Decision(answer, false, false, null);
                 }
-            } catch (NotFoundException failure) {
-                // The previous release is not offered any more.
+            } catch (RegException failure) {
+                ifNotFound(failure); // then the previous release is not offered any more
             }
         }
         return new Decision(null, false, true, error);
+    }
+
+    private static RegException ifNotFound(RegException error) {
+        if (error.family != RegException.Family.NOT_FOUND) {
+            throw error;
+        }
+        return error;
     }
 }

@@ -6,6 +6,8 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.BitSet;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.zip.DataFormatException;
@@ -21,7 +23,6 @@ final class DeltaReader {
     private static final int MAX_HEADER = 65536;
     private static final int MAX_OLD = 16;
     private static final int BLOCK = 1 << 20;
-
     private final DataInputStream input;
     private final List<? extends OldFile> oldFiles;
     private final Output output;
@@ -46,7 +47,7 @@ final class DeltaReader {
         this.output = output;
     }
 
-    /** Make a new file. IntegrityException if the delta is malformed or is for other files. */
+    /** Make a new file. It is an integrity error if the delta is malformed or is for other files. */
     static void apply(InputStream input, String newDigest, List<String> oldDigests,
             List<? extends OldFile> oldFiles, Output output) throws IOException {
         try {
@@ -60,15 +61,11 @@ final class DeltaReader {
         Map<String, Object> header = readHeader();
         Map<String, Object> target = Values.mapping(header.get("new"));
         List<Map<String, Object>> old = Values.mappings(header.get("old"));
-        boolean isExpected = newDigest.equals(target.get("digest")) && old.size() == oldDigests.size();
-        long[] sizes = new long[old.size()];
-        for (int i = 0; isExpected && i < sizes.length; i++) {
-            isExpected = oldDigests.get(i).equals(old.get(i).get("digest"));
-            sizes[i] = Values.count(old.get(i).get("size"));
-        }
-        if (!isExpected) {
+        List<String> digests = Values.each(old, file -> Values.text(Values.mapping(file).get("digest")));
+        if (!newDigest.equals(target.get("digest")) || !digests.equals(oldDigests)) {
             throw malformed("is for other files than its table says");
         }
+        long[] sizes = old.stream().mapToLong(file -> Values.count(file.get("size"))).toArray();
         long size = Values.count(target.get("size"));
         for (long done = 0; done < size;) {
             Span span = new Span(input);
@@ -82,31 +79,26 @@ final class DeltaReader {
     }
 
     private Map<String, Object> readHeader() throws IOException {
-        byte[] magic = take(MAGIC.length());
-        if (!new String(magic, StandardCharsets.ISO_8859_1).equals(MAGIC)) {
+        if (!new String(take(MAGIC.length()), StandardCharsets.ISO_8859_1).equals(MAGIC)) {
             throw malformed("is not one, or has a later format");
         }
-        long size = Integer.reverseBytes(input.readInt()) & 0xFFFFFFFFL;
+        long size = Integer.toUnsignedLong(Integer.reverseBytes(input.readInt()));
         if (size > MAX_HEADER) {
             throw malformed("has a header that is too long");
         }
-        try {
-            Map<String, Object> header = Values.mapping(JsonReader.read(take((int) size)));
+        byte[] bytes = take((int) size);
+        return RegException.reading("the header of a delta", () -> {
+            Map<String, Object> header = Values.mapping(JsonReader.read(bytes));
             requireKeys(header, "format format_version new old");
             requireDescriptor(Values.mapping(header.get("new")));
             List<Map<String, Object>> old = Values.mappings(header.get("old"));
-            for (Map<String, Object> file : old) {
-                requireDescriptor(file);
-            }
-            boolean isKnown = "onnxreg-delta".equals(header.get("format"))
-                    && Long.valueOf(1).equals(header.get("format_version"));
-            if (!isKnown || old.isEmpty() || old.size() > MAX_OLD) {
+            old.forEach(DeltaReader::requireDescriptor);
+            if (!"onnxreg-delta".equals(header.get("format"))
+                    || !Long.valueOf(1).equals(header.get("format_version")) || old.isEmpty() || old.size() > MAX_OLD) {
                 throw malformed("has a header of another version");
             }
             return header;
-        } catch (InputException error) {
-            throw malformed("has a header that cannot be read: " + error.getMessage());
-        }
+        });
     }
 
     private static void requireDescriptor(Map<String, Object> value) {
@@ -116,8 +108,7 @@ final class DeltaReader {
     }
 
     private static void requireKeys(Map<String, Object> value, String keys) {
-        List<String> required = Values.keys(keys);
-        if (value.size() != required.size() || !value.keySet().containsAll(required)) {
+        if (!value.keySet().equals(new HashSet<>(Values.keys(keys)))) {
             throw malformed("has other keys than a header");
         }
     }
@@ -131,9 +122,9 @@ final class DeltaReader {
         if (span.operation == Span.COPY) {
             copy(span, start);
         } else if (span.operation == Span.LITERAL) {
-            write(inflate(payload, (int) span.length, (int) span.length), start);
+            write(inflate(payload, (int) span.length, (int) span.length), (int) span.length, start);
         } else {
-            write(difference(span, payload), start);
+            write(difference(span, payload), (int) span.length, start);
         }
     }
 
@@ -146,6 +137,7 @@ final class DeltaReader {
         }
     }
 
+    /** Return a block of an old file with the differences of the payload added to its numbers. */
     private byte[] difference(Span span, byte[] payload) throws IOException {
         int length = (int) span.length;
         int elements = length / span.width;
@@ -153,32 +145,52 @@ final class DeltaReader {
         byte[] data = inflate(payload, span.isSparse() ? mask : length, mask + length);
         byte[] block = new byte[length];
         oldFiles.get(span.source).read(span.offset, block, length);
-        int[] changed = span.isSparse() ? changed(data, mask, elements) : null;
-        int size = changed == null ? elements : changed.length;
+        BitSet changed = changed(data, mask, elements);
+        int size = span.isSparse() ? changed.cardinality() : elements;
         if (data.length - mask != (long) size * span.width) {
             throw malformed("does not have one number for each changed element");
         }
-        new Elements(block, span.width, span.isFloat()).add(data, mask, size, changed);
+        int element = -1;
+        for (int i = 0; i < size; i++) {
+            element = span.isSparse() ? changed.nextSetBit(element + 1) : i;
+            long zigzag = span.isSparse() ? 1 : 0;
+            for (int plane = 0; plane < span.width; plane++) {
+                zigzag += (data[mask + plane * size + i] & 0xFFL) << (8 * plane);
+            }
+            zigzag &= span.bits();
+            add(span, block, span.width * element, (zigzag >>> 1) ^ -(zigzag & 1));
+        }
         return block;
     }
 
-    /** Return the numbers of the elements whose bits are set. */
-    private static int[] changed(byte[] mask, int size, int elements) {
-        int count = 0;
-        for (int i = 0; i < size; i++) {
-            count += Integer.bitCount(mask[i] & 0xFF);
+    /** Return the numbers of the elements whose bits are set in a mask, whose first bit is the highest. */
+    private static BitSet changed(byte[] mask, int size, int elements) {
+        BitSet changed = new BitSet();
+        for (int i = 0; i < 8 * size; i++) {
+            changed.set(i, (mask[i >> 3] & (128 >> (i & 7))) != 0);
         }
-        int[] changed = new int[count];
-        int at = 0;
-        for (int i = 0; i < 8 * size && at < count; i++) {
-            if ((mask[i >> 3] & (128 >> (i & 7))) != 0) {
-                changed[at++] = i;
-            }
-        }
-        if (count > 0 && changed[count - 1] >= elements) {
+        if (changed.length() > elements && size > 0) {
             throw malformed("has bits after the last element");
         }
         return changed;
+    }
+
+    /** Add a difference to a little-endian integer, or to the integer whose order is the order of a float. */
+    private static void add(Span span, byte[] block, int at, long difference) {
+        long value = 0;
+        for (int i = 0; i < span.width; i++) {
+            value |= (block[at + i] & 0xFFL) << (8 * i);
+        }
+        long sign = 1L << (8 * span.width - 1);
+        if (span.isFloat()) {
+            long ordered = ((value & sign) == 0 ? value | sign : ~value) + difference;
+            value = (ordered & sign) == 0 ? ~ordered : ordered & ~sign;
+        } else {
+            value += difference;
+        }
+        for (int i = 0; i < span.width; i++) {
+            block[at + i] = (byte) (value >>> (8 * i));
+        }
     }
 
     /** Inflate raw deflated data, all of which must be used. */
@@ -202,16 +214,12 @@ final class DeltaReader {
             if (size < least) {
                 throw malformed("inflates to fewer bytes than it states");
             }
-            return size == most ? bytes : Arrays.copyOf(bytes, size);
+            return Arrays.copyOf(bytes, size);
         } catch (DataFormatException error) {
             throw malformed("has a payload that is not deflated data");
         } finally {
             inflater.end();
         }
-    }
-
-    private void write(byte[] bytes, long start) throws IOException {
-        write(bytes, bytes.length, start);
     }
 
     private void write(byte[] bytes, int length, long start) throws IOException {
@@ -225,7 +233,79 @@ final class DeltaReader {
         return bytes;
     }
 
-    static IntegrityException malformed(String fault) {
-        return new IntegrityException("a delta " + fault);
+    private static RegException malformed(String fault) {
+        return RegException.integrity("a delta " + fault);
+    }
+
+    /** A span of a delta: it makes the next bytes of the new file. */
+    private static final class Span {
+        static final int COPY = 0;
+        static final int LITERAL = 1;
+        static final int DIFFERENCE = 2;
+        private static final int FLOAT = 1;
+        private static final int SPARSE = 2;
+        private static final long MAX_PAYLOAD = 2 << 20;
+        final int operation;
+        final int width;
+        final int mode;
+        final int source;
+        final long length;
+        final long offset;
+        final long payload;
+
+        Span(DataInputStream input) throws IOException {
+            operation = input.readUnsignedByte();
+            width = input.readUnsignedByte();
+            mode = input.readUnsignedByte();
+            source = input.readUnsignedByte();
+            length = Integer.toUnsignedLong(Integer.reverseBytes(input.readInt()));
+            offset = Long.reverseBytes(input.readLong());
+            payload = Integer.toUnsignedLong(Integer.reverseBytes(input.readInt()));
+        }
+
+        boolean isFloat() {
+            return (mode & FLOAT) != 0;
+        }
+
+        boolean isSparse() {
+            return (mode & SPARSE) != 0;
+        }
+
+        /** The bits of an element. */
+        long bits() {
+            return -1L >>> (64 - 8 * width);
+        }
+
+        /** @param rest bytes of the new file that are still missing */
+        void check(long rest, long[] oldSizes) {
+            if (length < 1 || length > rest) {
+                throw malformed("has a span that is empty or too long");
+            }
+            if (!isPlain()) {
+                throw malformed("has a span that its operation does not allow");
+            }
+            if (operation != COPY && (length > BLOCK || payload < 1 || payload > MAX_PAYLOAD)) {
+                throw malformed("has a span over a block");
+            }
+            boolean isInside = source < oldSizes.length && offset >= 0 && length <= oldSizes[source]
+                    && offset <= oldSizes[source] - length;
+            if (operation != LITERAL && !isInside) {
+                throw malformed("reads after the end of an old file");
+            }
+        }
+
+        private boolean isPlain() {
+            switch (operation) {
+                case COPY:
+                    return width == 0 && mode == 0 && payload == 0;
+                case LITERAL:
+                    return width == 0 && mode == 0 && source == 0 && offset == 0;
+                case DIFFERENCE:
+                    boolean isWidth = width == 1 || width == 2 || width == 4 || width == 8;
+                    return isWidth && mode <= (FLOAT | SPARSE) && length % width == 0;
+                default:
+                    return false;
+            }
+        }
     }
 }

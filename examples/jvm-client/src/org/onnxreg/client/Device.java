@@ -9,12 +9,12 @@ public final class Device {
     final Map<String, Object> document;
 
     private Device(Map<String, Object> document) {
-        this.document = new LinkedHashMap<String, Object>(document);
+        this.document = new LinkedHashMap<>(document);
     }
 
     /** Describe a full build of a release of ONNX Runtime, such as {@code 1.23.2}. */
     public Device(String ort) {
-        this(new LinkedHashMap<String, Object>());
+        this(new LinkedHashMap<>());
         document.put("ort", ort);
     }
 

@@ -1,54 +1,51 @@
 package org.onnxreg.client;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Function;
 
 /** The requirements of a device document: docs/resolve.md, "Device". */
 final class DeviceRules {
     private static final String KEYS =
             "name ort build operators providers domains platform abi ram free_space locale app_version";
+    private static final List<String> BUILT_IN = Arrays.asList("ai.onnx", "ai.onnx.ml", Contrib.DOMAIN);
     private static final int OLDEST_ORT_FORMAT = 5;
-
     private final RuntimeRelease release;
     private final MinimalBuild build;
-    private final Set<String> providers = new HashSet<String>();
-    private final Set<String> domains = new HashSet<String>();
+    private final Set<String> providers = new HashSet<>();
+    private final Set<String> domains = new HashSet<>(BUILT_IN);
     private final long ram;
     private final long freeSpace;
 
     DeviceRules(Object document) {
-        Fields fields = new Fields(document, "a device", KEYS);
+        Map<String, Object> fields = Values.fields(document, "a device", KEYS);
         for (String key : Values.keys("name platform abi locale")) {
-            fields.text(key, null);
+            Values.field(fields, key, Values::text, null);
         }
-        if (fields.text("app_version", null) != null) {
-            Version.parse(fields.text("app_version", null));
-        }
-        release = RuntimeRelease.parse(fields.text("ort", ""));
+        Values.field(fields, "app_version", Version::parse, null);
+        release = RuntimeRelease.parse(Values.field(fields, "ort", Values::text, ""));
         release.opset();
-        String kind = fields.text("build", "full");
+        String kind = Values.field(fields, "build", Values::text, "full");
         if (!kind.equals("full") && !kind.equals("minimal")) {
-            throw new InputException("build: write full or minimal");
+            throw RegException.input("build: write full or minimal");
         }
-        String config = fields.text("operators", null);
+        String config = Values.field(fields, "operators", Values::text, null);
         if (kind.equals("minimal") != (config != null)) {
-            throw new InputException("operators and a minimal build belong together");
+            throw RegException.input("operators and a minimal build belong together");
         }
-        build = config == null ? null : MinimalBuild.read(config);
-        Collections.addAll(domains, "ai.onnx", "ai.onnx.ml", Contrib.DOMAIN);
-        domains.addAll(fields.texts("domains"));
-        List<String> names = fields.isAbsent("providers") ? Collections.singletonList("CPU")
-                : fields.texts("providers");
-        for (String name : names) {
+        build = config == null ? null : new MinimalBuild(config);
+        domains.addAll(Values.field(fields, "domains", Values::texts, Collections.emptyList()));
+        for (String name : Values.field(fields, "providers", Values::texts, Collections.singletonList("CPU"))) {
             providers.add(provider(name));
         }
-        ram = fields.size("ram");
-        freeSpace = fields.size("free_space");
+        ram = Values.field(fields, "ram", Values::size, Long.MAX_VALUE);
+        freeSpace = Values.field(fields, "free_space", Values::size, Long.MAX_VALUE);
     }
 
     /** Complete the fields of a device document, as an expression tests them. */
@@ -67,8 +64,9 @@ final class DeviceRules {
      * Return the code of the first requirement that an artifact does not meet; null if it meets all.
      *
      * @param context the tokens that a decoder keeps; null for its longest context
+     * @param operatorSets the operator sets by their digests, as JSON
      */
-    String unmet(Artifact artifact, Long context, OperatorSets operatorSets) {
+    String unmet(Artifact artifact, Long context, Function<String, Object> operatorSets) {
         if (artifact.format.equals("openvino-ir")) {
             return "runtime";
         }
@@ -93,7 +91,14 @@ final class DeviceRules {
         if (artifact.download > freeSpace) {
             return "space";
         }
-        return unmetOperators(artifact, operatorSets);
+        if (!runsContrib(artifact)) {
+            return "contrib";
+        }
+        if (build == null) {
+            return null;
+        }
+        String operators = artifact.text("operators");
+        return operators == null ? "operators" : build.shortfall(operatorSets.apply(operators));
     }
 
     private boolean loadsFormat(Artifact artifact) {
@@ -105,46 +110,25 @@ final class DeviceRules {
     }
 
     private boolean hasProvider(Artifact artifact) {
-        List<String> names = new ArrayList<String>(artifact.texts("providers"));
+        List<String> names = new ArrayList<>(artifact.texts("providers"));
         if (!artifact.format.equals("webgpu")) {
             names.add("CPU");
         } else if (names.isEmpty()) {
             names.add("WebGPU");
         }
-        for (String name : names) {
-            if (providers.contains(provider(name))) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private String unmetOperators(Artifact artifact, OperatorSets operatorSets) {
-        if (!runsContrib(artifact)) {
-            return "contrib";
-        }
-        if (build == null) {
-            return null;
-        }
-        String operators = artifact.text("operators");
-        return operators == null ? "operators" : build.shortfall(operatorSets.read(operators));
+        return names.stream().anyMatch(name -> providers.contains(provider(name)));
     }
 
     /** What is not recorded is not proven. The table is of the CPU: an artifact for WebGPU is not tested. */
     private boolean runsContrib(Artifact artifact) {
         List<String> needs = artifact.texts("contrib");
-        if (artifact.format.equals("webgpu")) {
-            return true;
-        }
         boolean isRecorded = !needs.isEmpty() || !artifact.texts("domains").contains(Contrib.DOMAIN);
-        return isRecorded && Contrib.meets(release, needs);
+        return artifact.format.equals("webgpu") || (isRecorded && Contrib.meets(release, needs));
     }
 
     /** NnapiExecutionProvider and NNAPI are the same, and WASM is the CPU. */
     private static String provider(String name) {
-        String lower = name.toLowerCase(Locale.ROOT);
-        String ending = "executionprovider";
-        String brief = lower.endsWith(ending) ? lower.substring(0, lower.length() - ending.length()) : lower;
+        String brief = name.toLowerCase(Locale.ROOT).replaceFirst("executionprovider$", "");
         return brief.equals("wasm") ? "cpu" : brief;
     }
 }

@@ -4,15 +4,14 @@ import java.io.Closeable;
 import java.io.File;
 import java.io.IOException;
 import java.io.RandomAccessFile;
-import java.nio.channels.FileLock;
-import java.util.HashSet;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** The right to change a directory: one thread of one process has it. It ends with its process. */
 final class DirectoryLock implements Closeable {
-    private static final Set<String> TAKEN = new HashSet<String>();
+    /** Locked paths: a thread that closes a file ends the locks that its process has on it. */
+    private static final Set<String> TAKEN = ConcurrentHashMap.newKeySet();
     private static final long POLL_MILLISECONDS = 20;
-
     private final String path;
     private final RandomAccessFile file;
 
@@ -24,56 +23,34 @@ final class DirectoryLock implements Closeable {
     static DirectoryLock take(File file, Cancellation cancellation) {
         try {
             String path = file.getCanonicalPath();
-            while (!reserve(path)) {
+            while (!TAKEN.add(path)) {
                 cancellation.pause(POLL_MILLISECONDS);
             }
-            return lock(path, cancellation);
-        } catch (IOException error) {
-            throw new LocalException("locking " + file, error);
-        }
-    }
-
-    private static DirectoryLock lock(String path, Cancellation cancellation) throws IOException {
-        RandomAccessFile file = null;
-        boolean isLocked = false;
-        try {
-            file = new RandomAccessFile(path, "rw");
-            FileLock lock = file.getChannel().tryLock();
-            while (lock == null) {
-                cancellation.pause(POLL_MILLISECONDS);
-                lock = file.getChannel().tryLock();
-            }
-            isLocked = true;
-            return new DirectoryLock(path, file);
-        } finally {
-            if (!isLocked) {
-                release(path);
-                if (file != null) {
-                    file.close();
+            RandomAccessFile opened = null;
+            try {
+                opened = new RandomAccessFile(path, "rw");
+                while (opened.getChannel().tryLock() == null) {
+                    cancellation.pause(POLL_MILLISECONDS);
                 }
+                return new DirectoryLock(path, opened);
+            } catch (IOException | RuntimeException error) {
+                new DirectoryLock(path, opened).close();
+                throw error;
             }
+        } catch (IOException error) {
+            throw RegException.local("locking " + file, error);
         }
     }
 
     @Override
     public void close() {
         try {
-            file.close();
+            if (file != null) {
+                file.close();
+            }
         } catch (IOException error) {
-            throw new LocalException("unlocking " + path, error);
+            throw RegException.local("unlocking " + path, error);
         } finally {
-            release(path);
-        }
-    }
-
-    private static boolean reserve(String path) {
-        synchronized (TAKEN) {
-            return TAKEN.add(path);
-        }
-    }
-
-    private static void release(String path) {
-        synchronized (TAKEN) {
             TAKEN.remove(path);
         }
     }

@@ -2,7 +2,6 @@ package org.onnxreg.client;
 
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -13,9 +12,10 @@ import java.util.Set;
  * changed it.
  *
  * <p>Channels are where the lines moved them, a version differs only if a line is about it, a yank that no
- * line takes back stays, and so does a verdict.
+ * line takes back stays, and so does a verdict. Only the keys that every build of onnxreg writes are compared.
  */
 final class History {
+    private static final List<String> STATE = Values.keys("registry name seq head segments checkpoint");
     private static final List<String> CHANNEL = Values.keys("version manifest seq policy evidence");
     private static final List<String> ENTRY =
             Values.keys("manifest size seq yanks pinned gone held attested");
@@ -23,23 +23,21 @@ final class History {
     private static final List<String> ARTIFACT = Values.keys(
             "path format precision digest size state files opset ort_format operators providers recall"
             + " member");
-
     private static final List<String> ROLLOUT =
             Values.keys("to manifest percent salt where seq policy evidence");
     private static final List<String> WITHDRAWALS = Values.keys("yank expire purge drop");
-
     private final State seen;
     private final State state;
-    private final Iterable<LogLine> lines;
+    private final List<LogLine> lines;
 
-    private History(State seen, State state, Iterable<LogLine> lines) {
+    private History(State seen, State state, List<LogLine> lines) {
         this.seen = seen;
         this.state = state;
         this.lines = lines;
     }
 
     /**
-     * Throw IntegrityException if the state of an index file that has all lines is not their result.
+     * Throw an integrity error if the state of an index file that has all lines is not their result.
      * Summaries are compared with the manifests later; a longer log is believed at the first contact.
      */
     static void checkFirst(IndexFile index) {
@@ -49,17 +47,17 @@ final class History {
     }
 
     /**
-     * Return the lines after those that were seen. IntegrityException if an index file does not continue the
-     * state that was seen last.
+     * Return the lines after those that were seen. It is an integrity error if an index file does not
+     * continue the state that was seen last.
      *
      * @param hasWrongSummaries true if a manifest contradicted the summaries that were seen: these may change
      */
-    static List<LogLine> checkContinues(State seen, boolean hasWrongSummaries, IndexFile index, Documents documents) {
+    static List<LogLine> checkContinues(
+            State seen, boolean hasWrongSummaries, IndexFile index, Documents documents) {
         State state = index.state;
         if (!state.registry().equals(seen.registry())) {
-            throw new IntegrityException(
-                    state.name + ": this is registry " + state.registry() + ", it was " + seen.registry()
-                            + " before");
+            throw RegException.integrity(state.name + ": this is registry " + state.registry() + ", it was "
+                    + seen.registry() + " before");
         }
         List<LogLine> lines = index.linesFrom(seen.seq(), documents);
         int place = 0;
@@ -67,12 +65,12 @@ final class History {
             place++;
         }
         if (place == lines.size() || !lines.get(place).head.equals(seen.head())) {
-            throw new IntegrityException(
+            throw RegException.integrity(
                     state.name + ": line " + seen.seq() + " is not the one that was there before");
         }
         boolean isSame = isSame(seen, state) && (hasWrongSummaries || haveSameSummaries(seen, state));
         if (state.seq() == seen.seq() && !isSame) {
-            throw new IntegrityException(state.name + ": the log is as it was, and its state is not");
+            throw RegException.integrity(state.name + ": the log is as it was, and its state is not");
         }
         List<LogLine> fresh = lines.subList(place + 1, lines.size());
         new History(seen, state, fresh).check();
@@ -88,61 +86,54 @@ final class History {
     }
 
     private void checkChannels() {
-        Map<String, Object> expected = new LinkedHashMap<String, Object>(seen.channels());
+        Map<String, Object> expected = new LinkedHashMap<>(seen.channels());
         for (LogLine line : lines) {
-            if (line.kind().equals("untag")) {
+            if (line.kind.equals("untag")) {
                 expected.remove(line.text("tag"));
-            } else if (line.kind().equals("tag")) {
-                Map<String, Object> channel = new HashMap<String, Object>(line.event);
+            } else if (line.kind.equals("tag")) {
+                Map<String, Object> channel = new HashMap<>(line.event);
                 channel.put("seq", line.seq);
                 expected.put(line.text("tag"), channel);
             }
         }
         if (!agreeInEach(expected, state.channels(), CHANNEL)) {
-            throw new IntegrityException("a channel of " + state.name
-                    + " was moved without an event in the log");
+            throw RegException.integrity(
+                    "a channel of " + state.name + " was moved without an event in the log");
         }
     }
 
     private void checkRollouts() {
-        Map<String, Object> expected = new LinkedHashMap<String, Object>(seen.rollouts());
+        Map<String, Object> expected = new LinkedHashMap<>(seen.rollouts());
         for (LogLine line : lines) {
-            boolean isStep = line.kind().equals("rollout");
+            boolean isStep = line.kind.equals("rollout");
             if (isStep && !line.text("version").isEmpty()) {
-                Map<String, Object> rollout = new HashMap<String, Object>(line.event);
+                Map<String, Object> rollout = new HashMap<>(line.event);
                 rollout.put("to", line.text("version"));
                 rollout.put("seq", line.seq);
                 expected.put(line.text("tag"), rollout);
-            } else if (isStep || line.kind().equals("tag") || line.kind().equals("untag")) {
+            } else if (isStep || line.kind.equals("tag") || line.kind.equals("untag")) {
                 expected.remove(line.text("tag"));
-            } else if (WITHDRAWALS.contains(line.kind())) {
-                boolean isWide = line.kind().equals("yank");
-                removeRollouts(isWide ? "manifest" : "to", line.text(isWide ? "manifest" : "version"),
-                        expected);
+            } else if (WITHDRAWALS.contains(line.kind)) {
+                boolean isWide = line.kind.equals("yank");
+                String value = line.text(isWide ? "manifest" : "version");
+                expected.values().removeIf(
+                        rollout -> value.equals(Values.mapping(rollout).get(isWide ? "manifest" : "to")));
             }
         }
         if (!agreeInEach(expected, state.rollouts(), ROLLOUT)) {
-            throw new IntegrityException("a rollout of " + state.name + " is not what its log says");
-        }
-    }
-
-    private static void removeRollouts(String key, String value, Map<String, Object> rollouts) {
-        for (Iterator<Object> entries = rollouts.values().iterator(); entries.hasNext();) {
-            if (value.equals(Values.mapping(entries.next()).get(key))) {
-                entries.remove();
-            }
+            throw RegException.integrity("a rollout of " + state.name + " is not what its log says");
         }
     }
 
     private void checkVersions() {
-        Map<String, String> manifests = new HashMap<String, String>();
+        Map<String, Object> manifests = new HashMap<>();
         for (String version : seen.versions().keySet()) {
-            manifests.put(version, manifestOf(seen, version));
+            manifests.put(version, seen.version(version).get("manifest"));
         }
         Set<String> touched = touchedVersions(manifests);
         for (String version : state.versions().keySet()) {
             Map<String, Object> entry = state.version(version);
-            String manifest = manifests.get(version);
+            Object manifest = manifests.get(version);
             boolean isInvented = manifest == null && Values.count(entry.get("seq")) > seen.seq();
             if (isInvented || (manifest != null && !manifest.equals(entry.get("manifest")))) {
                 throw changed(version, "is not the version that the log published");
@@ -155,21 +146,21 @@ final class History {
     }
 
     /** Return the versions that the new lines are about, and add the manifests that they publish. */
-    private Set<String> touchedVersions(Map<String, String> manifests) {
-        Set<String> touched = new HashSet<String>();
+    private Set<String> touchedVersions(Map<String, Object> manifests) {
+        Set<String> touched = new HashSet<>();
         for (LogLine line : lines) {
-            if (line.kind().equals("publish")) {
+            if (line.kind.equals("publish")) {
                 manifests.put(line.text("version"), line.text("manifest"));
             }
-            boolean isVerdict = line.kind().equals("attest");
-            if (isVerdict || line.kind().equals("yank") || line.kind().equals("unyank")) {
+            boolean isVerdict = line.kind.equals("attest");
+            if (isVerdict || line.kind.equals("yank") || line.kind.equals("unyank")) {
                 boolean isChange = !isVerdict || !line.text("state").isEmpty();
-                for (Map.Entry<String, String> entry : manifests.entrySet()) {
-                    if (isChange && entry.getValue().equals(line.text("manifest"))) {
-                        touched.add(entry.getKey());
+                manifests.forEach((version, manifest) -> {
+                    if (isChange && manifest.equals(line.text("manifest"))) {
+                        touched.add(version);
                     }
-                }
-            } else if (!line.kind().equals("tag") && !Boolean.TRUE.equals(line.event.get("optional"))) {
+                });
+            } else if (!line.kind.equals("tag") && !Boolean.TRUE.equals(line.event.get("optional"))) {
                 touched.add(line.text("version"));
             }
         }
@@ -181,29 +172,28 @@ final class History {
      * those of the lines, but for those that a line takes back.
      */
     private void checkYanks() {
-        Set<String> published = new HashSet<String>();
-        Set<String> undone = new HashSet<String>();
+        Set<String> published = new HashSet<>();
+        Set<String> undone = new HashSet<>();
         for (LogLine line : lines) {
-            if (line.kind().equals("publish")) {
+            if (line.kind.equals("publish")) {
                 published.add(line.text("version"));
-            } else if (line.kind().equals("unyank")) {
+            } else if (line.kind.equals("unyank")) {
                 undone.add(line.text("yank"));
             }
         }
         for (String version : state.versions().keySet()) {
             Map<String, Object> entry = state.version(version);
-            boolean isDropped = "dropped".equals(Values.mappingOrEmpty(entry.get("gone")).get("how"));
             Set<String> missing = yanksOf(version, entry.get("manifest"), published.contains(version));
             missing.removeAll(undone);
             missing.removeAll(Values.textsOrEmpty(entry.get("yanks")));
-            if (!isDropped && !missing.isEmpty()) {
+            if (!isDropped(entry) && !missing.isEmpty()) {
                 throw changed(version, "was yanked, and its state does not say so");
             }
         }
     }
 
     private Set<String> yanksOf(String version, Object manifest, boolean isNew) {
-        Set<String> yanks = new HashSet<String>();
+        Set<String> yanks = new HashSet<>();
         for (String earlier : seen.versions().keySet()) {
             Map<String, Object> entry = seen.version(earlier);
             if ((isNew || earlier.equals(version)) && entry.get("manifest").equals(manifest)) {
@@ -211,7 +201,7 @@ final class History {
             }
         }
         for (LogLine line : lines) {
-            if (line.kind().equals("yank") && line.text("manifest").equals(manifest)) {
+            if (line.kind.equals("yank") && line.text("manifest").equals(manifest)) {
                 yanks.add(Sha256.of(JsonWriter.write(line.event)));
             }
         }
@@ -221,18 +211,15 @@ final class History {
     private void checkVerdicts() {
         for (LogLine line : lines) {
             boolean isVerdict = !line.text("artifact").isEmpty() && !line.text("state").isEmpty();
-            if (line.kind().equals("attest") && isVerdict) {
-                for (String version : state.versions().keySet()) {
-                    checkVerdict(line, version);
-                }
+            if (line.kind.equals("attest") && isVerdict) {
+                state.versions().keySet().forEach(version -> checkVerdict(line, version));
             }
         }
     }
 
     private void checkVerdict(LogLine line, String version) {
         Map<String, Object> entry = state.version(version);
-        boolean isDropped = "dropped".equals(Values.mappingOrEmpty(entry.get("gone")).get("how"));
-        if (isDropped || !line.text("manifest").equals(entry.get("manifest"))) {
+        if (isDropped(entry) || !line.text("manifest").equals(entry.get("manifest"))) {
             return;
         }
         String artifact = line.text("artifact");
@@ -245,61 +232,45 @@ final class History {
         }
     }
 
-    private IntegrityException changed(String version, String difference) {
-        return new IntegrityException(state.name + ":" + version + " " + difference);
+    private static boolean isDropped(Map<String, Object> entry) {
+        return "dropped".equals(Values.mappingOrEmpty(entry.get("gone")).get("how"));
     }
 
-    /** Compare the keys that every build of onnxreg writes; a newer build may add keys for the same log. */
+    private RegException changed(String version, String difference) {
+        return RegException.integrity(state.name + ":" + version + " " + difference);
+    }
+
     private static boolean isSame(State one, State other) {
-        return Values.agree(one.value, other.value, Values.keys("registry name seq head segments checkpoint"))
-                && Values.textsOrEmpty(one.value.get("tombstones")).equals(
-                        Values.textsOrEmpty(other.value.get("tombstones")))
-                && Values.textsOrEmpty(one.value.get("refused")).equals(
-                        Values.textsOrEmpty(other.value.get("refused")))
+        for (String key : Values.keys("tombstones refused")) {
+            if (!Values.textsOrEmpty(one.value.get(key)).equals(Values.textsOrEmpty(other.value.get(key)))) {
+                return false;
+            }
+        }
+        return Values.agree(one.value, other.value, STATE)
                 && one.rollouts().equals(other.rollouts())
                 && agreeInEach(one.channels(), other.channels(), CHANNEL)
                 && agreeInEach(one.versions(), other.versions(), ENTRY);
     }
 
     private static boolean haveSameSummaries(State one, State other) {
-        if (!agreeInEach(one.summaries(), other.summaries(), SUMMARY)) {
-            return false;
-        }
-        for (String version : one.summaries().keySet()) {
-            Iterator<Map<String, Object>> left = artifacts(one, version);
-            Iterator<Map<String, Object>> right = artifacts(other, version);
-            while (left.hasNext() && right.hasNext()) {
-                if (!Values.agree(left.next(), right.next(), ARTIFACT)) {
-                    return false;
-                }
-            }
-            if (left.hasNext() || right.hasNext()) {
-                return false;
-            }
-        }
-        return true;
+        boolean isSame = agreeInEach(one.summaries(), other.summaries(), SUMMARY);
+        return isSame && one.summaries().keySet().stream()
+                .allMatch(version -> agreeInEach(artifacts(one, version), artifacts(other, version), ARTIFACT));
     }
 
-    private static Iterator<Map<String, Object>> artifacts(State state, String version) {
-        return Values.mappings(state.summary(version).get("artifacts")).iterator();
+    /** Return the artifacts of a version by their places. */
+    private static Map<String, Object> artifacts(State state, String version) {
+        Map<String, Object> rows = new HashMap<>();
+        for (Object artifact : Values.list(state.summary(version).get("artifacts"))) {
+            rows.put(String.valueOf(rows.size()), artifact);
+        }
+        return rows;
     }
 
     /** Return true if two tables have the same rows, which agree in these keys. */
-    private static boolean agreeInEach(Map<String, Object> one, Map<String, Object> other,
-            List<String> keys) {
-        if (!one.keySet().equals(other.keySet())) {
-            return false;
-        }
-        for (Map.Entry<String, Object> row : one.entrySet()) {
-            if (!Values.agree(Values.mapping(row.getValue()), Values.mapping(other.get(row.getKey())),
-                    keys)) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    private static String manifestOf(State state, String version) {
-        return Values.digest(state.version(version).get("manifest"));
+    private static boolean agreeInEach(
+            Map<String, Object> one, Map<String, Object> other, List<String> keys) {
+        return one.keySet().equals(other.keySet()) && one.keySet().stream().allMatch(
+                key -> Values.agree(Values.mapping(one.get(key)), Values.mapping(other.get(key)), keys));
     }
 }

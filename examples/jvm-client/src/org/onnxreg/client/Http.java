@@ -37,13 +37,13 @@ final class Http {
         try {
             base = new URL(url.endsWith("/") ? url : url + "/");
         } catch (MalformedURLException error) {
-            throw new InputException("not a URL: " + Values.brief(url));
+            throw RegException.input("not a URL: " + Values.brief(url));
         }
         if (!isHttp(base)) {
-            throw new InputException("not an http or https URL: " + Values.brief(url));
+            throw RegException.input("not an http or https URL: " + Values.brief(url));
         }
         if (settings.token != null && !isPrivate(base)) {
-            throw new InputException("a token is sent over https only, or to this machine");
+            throw RegException.input("a token is sent over https only, or to this machine");
         }
     }
 
@@ -63,7 +63,7 @@ final class Http {
                 response.close();
                 url = redirected(path, url, location);
             }
-            throw new RemoteException(path + " is redirected too often", false);
+            throw new RegException.Remote(path + " is redirected too often", false);
         } catch (IOException error) {
             throw failure(path, error);
         } catch (IllegalArgumentException error) {
@@ -76,26 +76,26 @@ final class Http {
         for (int attempt = 0;; attempt++) {
             try {
                 return documentOnce(path, etag, cancellation);
-            } catch (RemoteException error) {
+            } catch (RegException.Remote error) {
                 waitBefore(attempt, error, cancellation);
             }
         }
     }
 
     /** Wait before a new attempt; throw the error if none is left or a retry does not help. */
-    void waitBefore(int attempt, RemoteException error, Cancellation cancellation) {
+    void waitBefore(int attempt, RegException.Remote error, Cancellation cancellation) {
         if (!error.isPassing || attempt >= settings.delays.length) {
             throw error;
         }
         cancellation.pause(Math.max(settings.delays[attempt], 1000 * error.retryAfter));
     }
 
-    static RemoteException failure(String path, Exception error) {
-        return new RemoteException("reading " + path + " failed: " + error.getMessage(), true);
+    static RegException.Remote failure(String path, Exception error) {
+        return new RegException.Remote("reading " + path + " failed: " + error.getMessage(), true);
     }
 
     private Document documentOnce(String path, String etag, Cancellation cancellation) {
-        Map<String, String> headers = new HashMap<String, String>();
+        Map<String, String> headers = new HashMap<>();
         if (!path.startsWith("blobs/")) {
             headers.put("Cache-Control", "no-cache"); // blobs never change, other files do
         }
@@ -109,7 +109,7 @@ final class Http {
                 return null;
             }
             if (response.status != 200) {
-                throw new RemoteException(path + " answers " + response.status, true);
+                throw new RegException.Remote(path + " answers " + response.status, true);
             }
             return new Document(bytes, response.header("ETag"));
         } finally {
@@ -123,7 +123,7 @@ final class Http {
         for (int count = response.read(buffer); count >= 0; count = response.read(buffer)) {
             bytes.write(buffer, 0, count);
             if (bytes.size() > MAX_DOCUMENT) {
-                throw new RemoteException(path + " is larger than any document", false);
+                throw new RegException.Remote(path + " is larger than any document", false);
             }
         }
         return bytes.toByteArray();
@@ -149,7 +149,7 @@ final class Http {
         int status = response.status;
         if (status < 300 && response.header("Content-Type").startsWith("text/html")) {
             response.close();
-            throw new RemoteException(path + " is a web page, not a file of a registry", false, 403, 0);
+            throw new RegException.Remote(path + " is a web page, not a file of a registry", false, 403, 0);
         }
         if (status == 200 || status == 206 || status == 304) {
             return;
@@ -157,22 +157,22 @@ final class Http {
         long seconds = response.retryAfter();
         response.close();
         if (status == 404 || status == 410) {
-            throw new NotFoundException("the registry has no " + path);
+            throw RegException.notFound("the registry has no " + path);
         }
         if (status == 401) {
-            throw new RemoteException(path + " needs a token: use Settings.token", false);
+            throw new RegException.Remote(path + " needs a token: use Settings.token", false);
         }
         boolean isPassing = (status < 0 || PASSING.contains(status)) && seconds <= MAX_RETRY_AFTER_SECONDS;
         String more = status == 403 ? ": it is absent, or may not be read"
                 : seconds > 0 ? ": try again in " + seconds + " seconds" : "";
-        throw new RemoteException(path + " answers " + status + more, isPassing, status, seconds);
+        throw new RegException.Remote(path + " answers " + status + more, isPassing, status, seconds);
     }
 
     private static URL redirected(String path, URL from, String location) throws IOException {
         URL target = new URL(from, location);
         boolean isDowngrade = from.getProtocol().equals("https") && !target.getProtocol().equals("https");
         if (!isHttp(target) || isDowngrade || location.isEmpty()) {
-            throw new RemoteException(path + " is redirected to a place that is not read", false);
+            throw new RegException.Remote(path + " is redirected to a place that is not read", false);
         }
         return target;
     }

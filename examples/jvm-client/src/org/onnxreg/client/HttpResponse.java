@@ -8,7 +8,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.zip.GZIPInputStream;
 
-/** An answer of a server. Its body ends where the server said, or with a RemoteException. */
+/** An answer of a server. Its body ends where the server said, or with a RegException.Remote. */
 final class HttpResponse implements Closeable {
     private static final Pattern LIMIT = Pattern.compile(";\\s*t=([0-9]{1,9})");
 
@@ -59,7 +59,7 @@ final class HttpResponse implements Closeable {
             received += Math.max(count, 0);
             isAtEnd = count < 0;
             if (isAtEnd && !isComplete()) {
-                throw new RemoteException(path + " ended early", true);
+                throw new RegException.Remote(path + " ended early", true);
             }
             return count;
         } catch (IOException error) {

@@ -23,11 +23,15 @@ final class IndexFile {
     /** Read an index file, whose lines must form a chain that ends in the head of the state. */
     static IndexFile read(byte[] bytes, String name) {
         List<byte[]> lines = split(bytes);
-        State state = StateCheck.check(document(lines.get(0)), name);
+        State state = RegException.reading("the state of " + name, () -> {
+            State read = new State(document(lines.get(0)));
+            read.check(name);
+            return read;
+        });
         List<LogLine> chain = chain(lines.subList(1, lines.size()));
         LogLine last = chain.isEmpty() ? null : chain.get(chain.size() - 1);
         if (last == null || last.seq != state.seq() || !last.head.equals(state.head())) {
-            throw new IntegrityException("the index file of " + name
+            throw RegException.integrity("the index file of " + name
                     + ": the state is not that of its last line");
         }
         return new IndexFile(state, chain);
@@ -35,19 +39,15 @@ final class IndexFile {
 
     /** Read a JSON object that the registry sent. */
     static Map<String, Object> document(byte[] bytes) {
-        try {
-            return Values.mapping(JsonReader.read(bytes));
-        } catch (InputException error) {
-            throw new IntegrityException("the registry sent something that is not JSON: "
-                    + error.getMessage());
-        }
+        return RegException.reading("the registry sent something that is not JSON",
+                () -> Values.mapping(JsonReader.read(bytes)));
     }
 
     /**
      * Return the lines from the segment of a line on; if that line is not sealed, those of the index file.
      */
     List<LogLine> linesFrom(long seq, Documents documents) {
-        List<LogLine> all = new ArrayList<LogLine>();
+        List<LogLine> all = new ArrayList<>();
         List<String> segments = state.segments();
         int first = (int) Math.min((seq - 1) / LogLine.SEGMENT_LINES, segments.size());
         for (String segment : segments.subList(first, segments.size())) {
@@ -61,7 +61,7 @@ final class IndexFile {
     }
 
     private static List<LogLine> chain(List<byte[]> lines) {
-        List<LogLine> chain = new ArrayList<LogLine>();
+        List<LogLine> chain = new ArrayList<>();
         for (byte[] bytes : lines) {
             LogLine line = LogLine.read(bytes);
             if (!chain.isEmpty()) {
@@ -73,7 +73,7 @@ final class IndexFile {
     }
 
     private static List<byte[]> split(byte[] bytes) {
-        List<byte[]> lines = new ArrayList<byte[]>();
+        List<byte[]> lines = new ArrayList<>();
         int start = 0;
         for (int at = 0; at < bytes.length; at++) {
             if (bytes[at] == '\n') {
@@ -82,7 +82,7 @@ final class IndexFile {
             }
         }
         if (lines.isEmpty() || start < bytes.length) {
-            throw new IntegrityException("the last line of a log has no end");
+            throw RegException.integrity("the last line of a log has no end");
         }
         return lines;
     }

@@ -20,17 +20,14 @@ final class IndexReader {
     /** Return the index file that was seen last; null before the first contact. */
     SeenIndex load(String name) {
         byte[] bytes = storage.load(storage.index(name));
-        try {
-            return bytes == null ? null : SeenIndex.read(bytes);
-        } catch (InputException error) {
-            throw new IntegrityException("the state of " + name + " was changed here: " + error.getMessage());
-        }
+        return bytes == null ? null
+                : RegException.reading("the state of " + name + " was changed here", () -> SeenIndex.read(bytes));
     }
 
     /**
      * Return the index file that was seen last, if it passed the required checks; otherwise throw the error.
      */
-    SeenIndex loadAfter(RemoteException error, String name) {
+    SeenIndex loadAfter(RegException.Remote error, String name) {
         SeenIndex seen = load(name);
         if (!isChecked(seen)) {
             throw error;
@@ -58,7 +55,7 @@ final class IndexReader {
         if (seen != null && index.state.seq() < seen.state.seq()) {
             History.checkContinues(index.state, true, seen.index(), documents);
             if (!isChecked(seen)) {
-                throw new RemoteException(path + " is older than the one that was seen before", true);
+                throw new RegException.Remote(path + " is older than the one that was seen before", true);
             }
             return seen.asStale();
         }
@@ -89,7 +86,7 @@ final class IndexReader {
         return seen != null && seen.lineChecks.equals(trust.lineChecks());
     }
 
-    /** Return what is withdrawn now. IntegrityException if an index file does not continue the one seen. */
+    /** Return what is withdrawn now. An integrity error if an index file does not continue the one seen. */
     private Withdrawals check(IndexFile index, SeenIndex seen, Documents documents) {
         Withdrawals withdrawals = Withdrawals.NONE;
         if (seen == null) {
@@ -110,10 +107,10 @@ final class IndexReader {
                 IndexFile.document(http.document("registry.json", "", cancellation).bytes);
         Object reader = identity.get("min_reader");
         if (!"onnxreg".equals(identity.get("layout")) || !(reader instanceof Long) || (Long) reader > 1) {
-            throw new RemoteException("this is not a registry, or it needs a newer client", false);
+            throw new RegException.Remote("this is not a registry, or it needs a newer client", false);
         }
         if (!id.equals(identity.get("id"))) {
-            throw new IntegrityException("registry.json and index file name two registries: "
+            throw RegException.integrity("registry.json and index file name two registries: "
                     + identity.get("id") + " and " + id);
         }
     }

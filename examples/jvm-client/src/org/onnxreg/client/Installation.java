@@ -1,7 +1,6 @@
 package org.onnxreg.client;
 
 import java.io.BufferedInputStream;
-import java.io.Closeable;
 import java.io.File;
 import java.io.FileInputStream;
 import java.io.IOException;
@@ -19,7 +18,6 @@ import java.util.Set;
  */
 final class Installation {
     private static final int BUFFER = 1 << 16;
-
     private final Downloads downloads;
     private final Storage storage;
     private final Progress progress;
@@ -30,92 +28,74 @@ final class Installation {
         this.progress = progress;
     }
 
-    /** @param earlier digests of files that are here */
-    void install(Release release, Set<String> earlier, List<Delta> offered) throws IOException {
-        Map<String, ReleaseFile> missing = new LinkedHashMap<String, ReleaseFile>();
-        Map<String, Long> sizes = new LinkedHashMap<String, Long>();
-        Set<String> present = new HashSet<String>(earlier);
+    void install(Release release, List<Delta> offered) throws IOException {
+        Set<String> present = new HashSet<>();
+        for (Release other : storage.releases()) {
+            other.files.stream().filter(storage::has).forEach(file -> present.add(file.digest));
+        }
+        Map<String, ReleaseFile> missing = new LinkedHashMap<>();
+        Map<String, Long> sizes = new LinkedHashMap<>();
         for (ReleaseFile file : release.files) {
             if (storage.has(file)) {
                 present.add(file.digest);
                 progress.add(file.size);
-                progress.arrived(new Arrival(file, null, "it was here"));
+                progress.arrived(new Listener.Arrival(file, null, "it was here"));
             } else if (missing.put(file.digest, file) == null) {
                 sizes.put(file.digest, file.size);
             } else {
                 progress.add(file.size);
             }
         }
-        Map<String, Delta> chosen = Offers.choose(offered, sizes, present);
+        Map<String, Delta> chosen = Delta.choose(offered, sizes, present);
         for (ReleaseFile file : missing.values()) {
             Delta delta = chosen.get(file.digest);
-            progress.arrived(new Arrival(file, delta, install(file, delta)));
+            progress.arrived(new Listener.Arrival(file, delta, install(file, delta)));
         }
     }
 
     /** Install a file, and return why its delta did not make it; empty if it did. */
     private String install(ReleaseFile file, Delta delta) throws IOException {
-        PartialFile partial = new PartialFile(storage.partial(file.digest), file, progress);
-        try {
+        try (PartialFile partial = new PartialFile(storage.partial(file.digest), file, progress)) {
             String reason = delta == null ? "no delta from a file that is here" : make(delta, partial);
             int repaired = downloads.complete(file, partial, progress);
             String wrong = repaired + " of " + file.pieces.size() + " pieces came out wrong";
             return reason.isEmpty() && repaired > 0 ? wrong : reason;
-        } finally {
-            partial.close();
         }
     }
 
     /** Apply a delta; on any doubt the rest is left to the download. */
     private String make(Delta delta, PartialFile output) throws IOException {
+        File blob = storage.blob(delta.digest);
         // A table may name a file of a release as a delta: that one stays.
-        boolean isFetched = !storage.blob(delta.digest).exists();
-        List<StoredFile> old = new ArrayList<StoredFile>();
+        boolean isFetched = !blob.exists();
+        List<RandomAccessFile> files = new ArrayList<>();
+        List<DeltaReader.OldFile> old = new ArrayList<>();
         try {
             downloads.fetch(new ReleaseFile("delta", "a delta", delta.digest, delta.size), progress.silent());
             for (String digest : delta.oldDigests) {
-                old.add(new StoredFile(storage.blob(digest)));
+                RandomAccessFile file = new RandomAccessFile(storage.blob(digest), "r");
+                files.add(file);
+                old.add((offset, into, length) -> {
+                    file.seek(offset);
+                    file.readFully(into, 0, length);
+                });
             }
-            InputStream input = new BufferedInputStream(new FileInputStream(storage.blob(delta.digest)), BUFFER);
-            try {
+            try (InputStream input = new BufferedInputStream(new FileInputStream(blob), BUFFER)) {
                 DeltaReader.apply(input, delta.newDigest, delta.oldDigests, old, output);
-            } finally {
-                input.close();
             }
             return "";
-        } catch (IntegrityException error) {
-            return error.getMessage();
-        } catch (NotFoundException error) {
-            return error.getMessage();
-        } catch (RemoteException error) {
+        } catch (RegException error) {
+            if (error.isOfDevice()) {
+                throw error;
+            }
             return error.getMessage();
         } finally {
-            for (StoredFile file : old) {
+            for (RandomAccessFile file : files) {
                 file.close();
             }
             if (isFetched) {
-                storage.delete(storage.blob(delta.digest));
+                storage.delete(blob);
             }
-        }
-    }
-
-    /** A file of the storage, read anywhere. */
-    private static final class StoredFile implements DeltaReader.OldFile, Closeable {
-        private final RandomAccessFile file;
-
-        StoredFile(File path) throws IOException {
-            file = new RandomAccessFile(path, "r");
-        }
-
-        @Override
-        public void read(long offset, byte[] into, int length) throws IOException {
-            file.seek(offset);
-            file.readFully(into, 0, length);
-        }
-
-        @Override
-        public void close() throws IOException {
-            file.close();
         }
     }
 }

@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * A strict reader of JSON (RFC 8259).
@@ -14,6 +16,8 @@ import java.util.Map;
  * <p>Objects become maps in the order of their keys, whole numbers below 2^53 Long, other numbers Double.
  */
 final class JsonReader {
+    private static final Pattern NUMBER =
+            Pattern.compile("-?(?:0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?");
     private static final int MAX_DEPTH = 200;
     private static final double EXACT = 9007199254740992.0;
 
@@ -29,7 +33,7 @@ final class JsonReader {
         try {
             return read(StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(utf8)).toString());
         } catch (CharacterCodingException error) {
-            throw new InputException("the document is not UTF-8");
+            throw RegException.input("the document is not UTF-8");
         }
     }
 
@@ -65,7 +69,7 @@ final class JsonReader {
 
     private Object nested(boolean isObject) {
         if (++depth > MAX_DEPTH) {
-            throw new InputException("the JSON document is nested too deep");
+            throw RegException.input("the JSON document is nested too deep");
         }
         at++;
         Object value = isObject ? object() : array();
@@ -74,7 +78,7 @@ final class JsonReader {
     }
 
     private Map<String, Object> object() {
-        Map<String, Object> object = new LinkedHashMap<String, Object>();
+        Map<String, Object> object = new LinkedHashMap<>();
         skipSpace();
         if (accept('}')) {
             return object;
@@ -92,7 +96,7 @@ final class JsonReader {
     }
 
     private List<Object> array() {
-        List<Object> array = new ArrayList<Object>();
+        List<Object> array = new ArrayList<>();
         skipSpace();
         if (accept(']')) {
             return array;
@@ -152,40 +156,18 @@ final class JsonReader {
     }
 
     private Object number() {
-        int start = at;
-        accept('-');
-        if (!accept('0')) {
-            digits();
-        }
-        boolean isWhole = true;
-        if (accept('.')) {
-            isWhole = false;
-            digits();
-        }
-        if (accept('e') || accept('E')) {
-            isWhole = false;
-            if (!accept('+')) {
-                accept('-');
-            }
-            digits();
-        }
-        String text = source.substring(start, at);
-        if (isWhole && text.length() < 16) {
-            return Long.valueOf(text);
-        }
-        double number = Double.parseDouble(text);
-        boolean isExact = Math.rint(number) == number && Math.abs(number) < EXACT;
-        return isExact ? (Object) Long.valueOf((long) number) : (Object) Double.valueOf(number);
-    }
-
-    private void digits() {
-        int start = at;
-        while (at < source.length() && source.charAt(at) >= '0' && source.charAt(at) <= '9') {
-            at++;
-        }
-        if (at == start) {
+        Matcher match = NUMBER.matcher(source).region(at, source.length());
+        if (!match.lookingAt()) {
             throw malformed();
         }
+        at = match.end();
+        boolean isWhole = match.group(1) == null && match.group(2) == null;
+        if (isWhole && match.group().length() < 16) {
+            return Long.valueOf(match.group());
+        }
+        double number = Double.parseDouble(match.group());
+        boolean isExact = Math.rint(number) == number && Math.abs(number) < EXACT;
+        return isExact ? (Object) (long) number : (Object) number;
     }
 
     private Object word(String word, Object value) {
@@ -221,7 +203,7 @@ final class JsonReader {
         }
     }
 
-    private InputException malformed() {
-        return new InputException("the document is not JSON at character " + at);
+    private RegException malformed() {
+        return RegException.input("the document is not JSON at character " + at);
     }
 }

@@ -55,7 +55,7 @@ final class JsonWriter {
 
     private void object(Map<?, ?> object) {
         String separator = "{";
-        for (Map.Entry<?, ?> entry : new TreeMap<Object, Object>(object).entrySet()) {
+        for (Map.Entry<?, ?> entry : new TreeMap<>(object).entrySet()) {
             out.append(separator);
             string((String) entry.getKey());
             out.append(':');

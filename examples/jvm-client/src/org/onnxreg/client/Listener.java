@@ -7,4 +7,26 @@ public abstract class Listener {
 
     /** A file of a release is here, whole and verified. */
     public void onArrival(Arrival arrival) {}
+
+    /** How a file arrived. */
+    public static final class Arrival {
+        /** The path of the file in its version. */
+        public final String path;
+        /** Bytes of the file. */
+        public final long size;
+        /** 1 if a delta was applied; 0 if it was fetched whole, or was here. */
+        public final int deltas;
+        /** Bytes of the delta. */
+        public final long deltaBytes;
+        /** Why the delta did not make the whole file; empty if it did. */
+        public final String reason;
+
+        Arrival(ReleaseFile file, Delta delta, String reason) {
+            path = file.path;
+            size = file.size;
+            deltas = delta == null ? 0 : 1;
+            deltaBytes = delta == null ? 0 : delta.size;
+            this.reason = reason;
+        }
+    }
 }

@@ -1,6 +1,8 @@
 package org.onnxreg.client;
 
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -15,43 +17,34 @@ final class MinimalBuild {
     private static final String ALL = "!no_ops_specified_means_all_ops_are_required";
     private static final Pattern OPSET = Pattern.compile("[0-9]{1,9}");
     private static final Pattern MARK = Pattern.compile("\"(?:[^\"\\\\]|\\\\.)*\"|[{}]");
-
-    private final Set<String> operators = new HashSet<String>();
-    private final Map<String, TypeRestriction> restrictions = new HashMap<String, TypeRestriction>();
+    private final Set<String> operators = new HashSet<>();
+    private final Map<String, TypeRestriction> restrictions = new HashMap<>();
     private List<String> globalTypes;
     private boolean hasAll;
 
-    private MinimalBuild() {}
-
     /** Read an operator config. */
-    static MinimalBuild read(String config) {
-        MinimalBuild build = new MinimalBuild();
+    MinimalBuild(String config) {
         for (String raw : config.split("\r\n|\r|\n")) {
             String line = raw.trim();
             if (!line.isEmpty() && !line.startsWith("#")) {
-                build.readLine(line);
+                readLine(line);
             }
         }
-        if (build.globalTypes != null && !build.restrictions.isEmpty()) {
-            throw new InputException("types are given globally and for single operators");
+        if (globalTypes != null && !restrictions.isEmpty()) {
+            throw RegException.input("types are given globally and for single operators");
         }
-        build.hasAll &= build.operators.isEmpty();
-        return build;
+        hasAll &= operators.isEmpty();
     }
 
-    /** Return the code of the first thing that the build lacks for these operators; null if it has all. */
-    String shortfall(List<Operator> needs) {
+    /** Return the code of the first thing that the build lacks for an operator set; null if it has all. */
+    String shortfall(Object operatorSet) {
+        List<Operator> needs = Values.each(operatorSet, Operator::new);
         for (Operator need : needs) {
             if (!hasAll && !operators.contains(key(need.domain, need.opset, need.name))) {
                 return "operators";
             }
         }
-        for (Operator need : needs) {
-            if (!hasTypes(need)) {
-                return "types";
-            }
-        }
-        return null;
+        return needs.stream().allMatch(this::hasTypes) ? null : "types";
     }
 
     private boolean hasTypes(Operator need) {
@@ -67,7 +60,7 @@ final class MinimalBuild {
             hasAll = true;
         } else if (line.startsWith(GLOBAL)) {
             if (globalTypes != null) {
-                throw new InputException("globally allowed types are given twice");
+                throw RegException.input("globally allowed types are given twice");
             }
             globalTypes = split(line.split(";", -1)[1], ",");
         } else {
@@ -79,20 +72,19 @@ final class MinimalBuild {
     private void readOperators(String line) {
         List<String> parts = split(line, ";");
         if (parts.size() != 3 || parts.contains("")) {
-            throw new InputException("a line is not domain;opset;operators");
+            throw RegException.input("a line is not domain;opset;operators");
         }
-        List<Long> opsets = new ArrayList<Long>();
-        for (String opset : split(parts.get(1), ",")) {
+        List<String> opsets = split(parts.get(1), ",");
+        for (String opset : opsets) {
             if (!OPSET.matcher(opset).matches()) {
-                throw new InputException("not an opset: " + Values.brief(opset));
+                throw RegException.input("not an opset: " + Values.brief(opset));
             }
-            opsets.add(Long.valueOf(opset));
         }
         readEntries(parts.get(0), opsets, parts.get(2));
     }
 
     /** entries = name [json] {"," name [json]} */
-    private void readEntries(String domain, List<Long> opsets, String rest) {
+    private void readEntries(String domain, List<String> opsets, String rest) {
         int at = 0;
         while (at < rest.length()) {
             int start = at;
@@ -101,18 +93,18 @@ final class MinimalBuild {
             }
             String name = rest.substring(start, at).trim();
             if (name.isEmpty()) {
-                throw new InputException("an operator has no name");
+                throw RegException.input("an operator has no name");
             }
-            for (long opset : opsets) {
-                operators.add(key(domain, opset, name));
+            for (String opset : opsets) {
+                operators.add(key(domain, Long.parseLong(opset), name));
             }
             if (at < rest.length() && rest.charAt(at) == '{') {
                 int end = endOfObject(rest, at);
-                restrictions.put(domain + ";" + name, TypeRestriction.read(rest.substring(at, end)));
+                restrictions.put(domain + ";" + name, new TypeRestriction(rest.substring(at, end)));
                 at = end;
             }
             if (at < rest.length() && rest.charAt(at) != ',') {
-                throw new InputException("a comma is missing after " + Values.brief(name));
+                throw RegException.input("a comma is missing after " + Values.brief(name));
             }
             at++;
         }
@@ -128,11 +120,11 @@ final class MinimalBuild {
                 return mark.end();
             }
         }
-        throw new InputException("the types of an operator have no end");
+        throw RegException.input("the types of an operator have no end");
     }
 
     private static List<String> split(String text, String separator) {
-        List<String> parts = new ArrayList<String>();
+        List<String> parts = new ArrayList<>();
         for (String part : text.split(separator, -1)) {
             parts.add(part.trim());
         }
@@ -141,5 +133,91 @@ final class MinimalBuild {
 
     private static String key(String domain, long opset, String name) {
         return domain + ";" + opset + ";" + name;
+    }
+}
+
+/** An operator of an artifact, with the element types at its positions. */
+final class Operator {
+    final String domain;
+    final String name;
+    final long opset;
+    final Map<String, List<String>> inputs;
+    final Map<String, List<String>> outputs;
+
+    Operator(Object json) {
+        Map<String, Object> value = Values.mapping(json);
+        domain = Values.text(value.get("domain"));
+        name = Values.text(value.get("name"));
+        opset = Values.count(value.get("opset"));
+        inputs = types(value.get("inputs"));
+        outputs = types(value.get("outputs"));
+    }
+
+    static Map<String, List<String>> types(Object value) {
+        Map<String, List<String>> types = new HashMap<>();
+        Values.mappingOrEmpty(value).forEach((position, names) -> types.put(position, Values.texts(names)));
+        return types;
+    }
+
+    List<String> elementTypes() {
+        List<String> types = new ArrayList<>();
+        inputs.values().forEach(types::addAll);
+        outputs.values().forEach(types::addAll);
+        return types;
+    }
+}
+
+/** The element types for which a minimal build has an operator. */
+final class TypeRestriction {
+    private final Map<String, List<String>> inputs;
+    private final Map<String, List<String>> outputs;
+    /** Combinations of the types of inputs 0, 2 and 1; null if the types are given by position. */
+    private final List<List<String>> triples;
+
+    TypeRestriction(String json) {
+        try {
+            Map<String, Object> value = Values.mapping(JsonReader.read(json));
+            boolean isCustom = value.containsKey("custom");
+            inputs = Operator.types(isCustom ? null : value.get("inputs"));
+            outputs = Operator.types(isCustom ? null : value.get("outputs"));
+            triples = isCustom ? Values.each(value.get("custom"), Values::texts) : null;
+        } catch (RegException error) {
+            throw RegException.input("the types of an operator: " + error.getMessage());
+        }
+    }
+
+    /** Return true if every type is recorded and allowed. */
+    static boolean allows(List<String> allowed, List<String> types) {
+        return types != null && !types.isEmpty() && allowed.containsAll(types);
+    }
+
+    boolean allows(Operator operator) {
+        // ONNX Runtime restricts OneHot by triples only: a config in another form allows none.
+        if (triples != null || (operator.domain.equals("ai.onnx") && operator.name.equals("OneHot"))) {
+            return allowsTriples(operator.inputs);
+        }
+        return allowsPositions(inputs, operator.inputs) && allowsPositions(outputs, operator.outputs);
+    }
+
+    private static boolean allowsPositions(
+            Map<String, List<String>> allowed, Map<String, List<String>> types) {
+        return allowed.entrySet().stream()
+                .allMatch(entry -> allows(entry.getValue(), types.get(entry.getKey())));
+    }
+
+    private boolean allowsTriples(Map<String, List<String>> types) {
+        boolean isAny = false;
+        List<String> none = Collections.emptyList();
+        for (String indices : types.getOrDefault("0", none)) {
+            for (String values : types.getOrDefault("2", none)) {
+                for (String depth : types.getOrDefault("1", none)) {
+                    if (triples == null || !triples.contains(Arrays.asList(indices, values, depth))) {
+                        return false;
+                    }
+                    isAny = true;
+                }
+            }
+        }
+        return isAny;
     }
 }

@@ -31,10 +31,6 @@ final class PartialFile implements Closeable, DeltaReader.Output {
         progress.add(size);
     }
 
-    long size() {
-        return size;
-    }
-
     @Override
     public long skipped() {
         return size;
@@ -44,7 +40,7 @@ final class PartialFile implements Closeable, DeltaReader.Output {
     public void write(byte[] bytes, int offset, int length) throws IOException {
         progress.check();
         if (length > target.size - size) {
-            throw new IntegrityException("the bytes of " + target.path + " are more than its manifest says");
+            throw RegException.integrity("the bytes of " + target.path + " are more than its manifest says");
         }
         file.seek(size);
         file.write(bytes, offset, length);
@@ -60,7 +56,7 @@ final class PartialFile implements Closeable, DeltaReader.Output {
 
     /** Return the numbers of the pieces whose digest is wrong. */
     List<Integer> wrongPieces() throws IOException {
-        List<Integer> wrong = new ArrayList<Integer>();
+        List<Integer> wrong = new ArrayList<>();
         for (int number = 0; number < target.pieces.size(); number++) {
             if (!isPieceRight(number)) {
                 wrong.add(number);
@@ -69,7 +65,7 @@ final class PartialFile implements Closeable, DeltaReader.Output {
         return wrong;
     }
 
-    boolean isPieceRight(int number) throws IOException {
+    private boolean isPieceRight(int number) throws IOException {
         MessageDigest piece = Sha256.start();
         hash(piece, start(number), end(number));
         return Sha256.written(piece.digest()).equals(target.pieces.get(number));

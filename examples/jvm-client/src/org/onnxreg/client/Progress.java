@@ -23,7 +23,7 @@ final class Progress {
         }
     }
 
-    void arrived(Arrival arrival) {
+    void arrived(Listener.Arrival arrival) {
         options.listener.onArrival(arrival);
     }
 

@@ -1,10 +1,11 @@
 package org.onnxreg.client;
 
-import java.io.ByteArrayOutputStream;
+import java.math.BigInteger;
 import java.security.GeneralSecurityException;
 import java.security.KeyFactory;
 import java.security.NoSuchAlgorithmException;
 import java.security.Signature;
+import java.util.Base64;
 import java.security.spec.X509EncodedKeySpec;
 
 /**
@@ -14,12 +15,9 @@ import java.security.spec.X509EncodedKeySpec;
 final class PublicKey {
     private static final String ED25519 = "ed25519";
     private static final String ECDSA = "ecdsa-p256";
-    private static final int[] ED25519_PREFIX =
-            {0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0};
-    private static final int[] ECDSA_PREFIX = {
-        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01,
-        0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0
-    };
+    /** What comes before the bytes of a key in DER. */
+    private static final String ED25519_PREFIX = "302a300506032b6570032100";
+    private static final String ECDSA_PREFIX = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
 
     /** The SHA-256 of {@link #spki} in hex. */
     final String id;
@@ -36,18 +34,22 @@ final class PublicKey {
     static PublicKey parse(String text) {
         int colon = text.indexOf(':');
         String kind = colon < 0 ? "" : text.substring(0, colon);
-        byte[] raw = Base64.decode(text.substring(colon + 1).trim());
-        if (kind.equals(ED25519) && raw.length == 32) {
-            return new PublicKey(kind, join(ED25519_PREFIX, raw));
+        byte[] raw;
+        try {
+            raw = Base64.getDecoder().decode(text.substring(colon + 1).trim());
+        } catch (IllegalArgumentException error) {
+            throw RegException.input("not base64: " + Values.brief(text));
         }
-        if (kind.equals(ECDSA) && raw.length == 65 && raw[0] == 4) {
-            return new PublicKey(kind, join(ECDSA_PREFIX, raw));
+        boolean isEcdsa = kind.equals(ECDSA) && raw.length == 65 && raw[0] == 4;
+        if (isEcdsa || (kind.equals(ED25519) && raw.length == 32)) {
+            byte[] prefix = new BigInteger(isEcdsa ? ECDSA_PREFIX : ED25519_PREFIX, 16).toByteArray();
+            return new PublicKey(kind, Sha256.join(prefix, raw));
         }
-        throw new InputException("not a public key of a known kind: " + Values.brief(text));
+        throw RegException.input("not a public key of a known kind: " + Values.brief(text));
     }
 
     /**
-     * Return true if a signature over some bytes is valid. InputException if this platform has no Ed25519.
+     * Return true if a signature over some bytes is valid. An input error if this platform has no Ed25519.
      */
     boolean verifies(byte[] signature, byte[] bytes) {
         try {
@@ -58,19 +60,10 @@ final class PublicKey {
             verifier.update(bytes);
             return verifier.verify(signature);
         } catch (NoSuchAlgorithmException error) {
-            throw new InputException("this platform cannot check " + kind + ": sign with a key of the kind "
+            throw RegException.input("this platform cannot check " + kind + ": sign with a key of the kind "
                     + ECDSA);
         } catch (GeneralSecurityException error) {
             return false;
         }
-    }
-
-    private static byte[] join(int[] prefix, byte[] raw) {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        for (int item : prefix) {
-            bytes.write(item);
-        }
-        bytes.write(raw, 0, raw.length);
-        return bytes.toByteArray();
     }
 }

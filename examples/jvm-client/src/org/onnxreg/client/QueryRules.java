@@ -1,7 +1,8 @@
 package org.onnxreg.client;
 
 import java.util.Arrays;
-import java.util.LinkedHashMap;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -14,36 +15,41 @@ final class QueryRules {
             Arrays.asList("onnx-int8", "ort-android", "onnx-android", "ort", "onnx");
     private static final List<String> FULL_PRECISION = Arrays.asList("float32", "float16", "bfloat16");
     private static final int MAX_ENTRIES = 100;
-
     private final List<String> formats;
+    /** The formats in the order of their rank. */
+    private final List<String> listed;
     private final String precision;
     private final boolean isCertified;
     private final long maxSize;
     private final String member;
-    private final Map<String, Double> minRecall = new LinkedHashMap<String, Double>();
-    private final Expression where;
+    private final Map<String, Double> minRecall = new HashMap<>();
     private final List<String> contracts;
+    /** The condition of {@code where}; null if there is none. */
+    final Expression where;
     /** The tokens that a decoder must keep; null if the query does not say. */
     final Long context;
 
     QueryRules(Object document) {
-        Fields fields = new Fields(document, "a query", KEYS);
-        formats = fields.texts("formats");
-        precision = fields.text("precision", null);
-        isCertified = fields.flag("certified");
-        maxSize = fields.size("max_size");
-        member = fields.text("member", null);
-        for (Map.Entry<String, Object> entry : fields.mapping("min_recall").entrySet()) {
-            minRecall.put(entry.getKey(), Values.share(entry.getValue()));
-        }
-        context = fields.count("context");
-        contracts = fields.digests("contract");
+        Map<String, Object> fields = Values.fields(document, "a query", KEYS);
+        formats = Values.field(fields, "formats", Values::texts, Collections.emptyList());
+        listed = formats.isEmpty() ? PREFERENCE : formats;
+        precision = Values.field(fields, "precision", Values::text, null);
+        isCertified = Values.field(fields, "certified", Values::flag, false);
+        maxSize = Values.field(fields, "max_size", Values::size, Long.MAX_VALUE);
+        member = Values.field(fields, "member", Values::text, null);
+        Map<String, Object> recalls =
+                Values.field(fields, "min_recall", Values::mapping, Collections.emptyMap());
+        recalls.forEach((label, share) -> minRecall.put(label, Values.share(share)));
+        context = Values.field(fields, "context", Values::count, null);
+        contracts = Values.field(fields, "contract", value -> value instanceof String
+                ? Collections.singletonList(Values.digest(value)) : Values.digests(value),
+                Collections.emptyList());
         if (Math.max(formats.size(), Math.max(minRecall.size(), contracts.size())) > MAX_ENTRIES) {
-            throw new InputException("a query has more than " + MAX_ENTRIES
+            throw RegException.input("a query has more than " + MAX_ENTRIES
                     + " formats, recalls or contracts");
         }
-        where = fields.isAbsent("where") ? null
-                : Expression.parse(fields.text("where", null), Vocabulary.CANDIDATE);
+        String source = Values.field(fields, "where", Values::text, null);
+        where = source == null ? null : Expression.ofCandidate(source);
     }
 
     /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
@@ -72,14 +78,6 @@ final class QueryRules {
         return hasContext(artifact.mapping("kv_cache")) ? null : "context";
     }
 
-    boolean hasExpression() {
-        return where != null;
-    }
-
-    boolean matches(Map<String, Object> candidate) {
-        return where.matches(candidate);
-    }
-
     /** Return a negative number if the first artifact ranks higher. */
     int compare(Artifact one, Artifact other) {
         int[] left = rank(one);
@@ -89,7 +87,7 @@ final class QueryRules {
                 return left[i] - right[i];
             }
         }
-        int order = listed().contains(one.format) ? 0 : one.format.compareTo(other.format);
+        int order = listed.contains(one.format) ? 0 : one.format.compareTo(other.format);
         return order != 0 ? order : Long.compare(one.download, other.download);
     }
 
@@ -97,13 +95,9 @@ final class QueryRules {
         int state = artifact.state.equals("certified") ? 0 : artifact.state.equals("refused") ? 2 : 1;
         boolean isOpen = formats.isEmpty() && precision == null;
         boolean isUnproven = isOpen && state != 0 && !FULL_PRECISION.contains(artifact.precision);
-        int place = listed().indexOf(artifact.format);
+        int place = listed.indexOf(artifact.format);
         boolean isPreferred = !formats.isEmpty() || Boolean.TRUE.equals(artifact.value.get("preferred"));
-        return new int[] {state, isUnproven ? 1 : 0, isPreferred ? 0 : 1, place < 0 ? listed().size() : place};
-    }
-
-    private List<String> listed() {
-        return formats.isEmpty() ? PREFERENCE : formats;
+        return new int[] {state, isUnproven ? 1 : 0, isPreferred ? 0 : 1, place < 0 ? listed.size() : place};
     }
 
     private boolean hasContext(Map<String, Object> cache) {
@@ -111,12 +105,9 @@ final class QueryRules {
     }
 
     private boolean hasRecall(Map<String, Object> recall) {
-        for (Map.Entry<String, Double> bound : minRecall.entrySet()) {
+        return minRecall.entrySet().stream().allMatch(bound -> {
             Object measured = recall.get(bound.getKey());
-            if (measured == null || Values.number(measured) < bound.getValue()) {
-                return false;
-            }
-        }
-        return true;
+            return measured != null && Values.number(measured) >= bound.getValue();
+        });
     }
 }

@@ -7,7 +7,7 @@ import java.util.Map;
 /** A question to a model: docs/resolve.md defines its parts. */
 public final class Question {
     String tag;
-    Map<String, Object> query = new LinkedHashMap<String, Object>();
+    Map<String, Object> query = new LinkedHashMap<>();
     Map<String, Object> device;
     boolean hasRollouts = true;
 
@@ -19,7 +19,7 @@ public final class Question {
 
     /** Replace the whole query by a JSON document. */
     public Question query(String json) {
-        query = new LinkedHashMap<String, Object>(Values.mapping(JsonReader.read(json)));
+        query = new LinkedHashMap<>(Values.mapping(JsonReader.read(json)));
         return this;
     }
 
@@ -61,7 +61,7 @@ public final class Question {
 
     /** Accept only artifacts whose measured recall of a label is at least so much. */
     public Question minRecall(String label, double share) {
-        Map<String, Object> bounds = new LinkedHashMap<String, Object>();
+        Map<String, Object> bounds = new LinkedHashMap<>();
         bounds.putAll(Values.mappingOrEmpty(query.get("min_recall")));
         bounds.put(label, share);
         query.put("min_recall", bounds);
@@ -83,7 +83,7 @@ public final class Question {
         return this;
     }
 
-    /** Accept only decoders that keep so many tokens, and count the memory of these instead of the longest context. */
+    /** Accept only decoders that keep so many tokens, and count the memory of these only. */
     public Question context(long tokens) {
         query.put("context", tokens);
         return this;

@@ -4,9 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Set;
 
 /**
  * A registry of ONNX models and the releases that this app has of them.
@@ -66,27 +64,18 @@ public final class Registry {
      * next certified artifact of the release is tried, then the release of the channel. A device does not
      * stay on a release that was withdrawn. Without a network the state that was seen last answers.
      */
-    public Release update(final String name, final Question question, final UpdateOptions options) {
-        DirectoryLock lock = storage.lock(options.cancellation);
-        try {
-            SelfTestException failure = null;
+    public Release update(String name, Question question, UpdateOptions options) {
+        try (DirectoryLock lock = storage.lock(options.cancellation)) {
+            RegException failure = null;
             while (true) {
                 Slot slot = slot(name);
-                Decision decision = Decision.of(name, slot, question.tag, new Decision.Asker() {
-                    @Override
-                    public Answer ask(String tag, boolean isOther) {
-                        boolean hasRollouts = question.hasRollouts && !isOther;
-                        return answer(name, question, tag, hasRollouts, options.cancellation);
-                    }
-
-                    @Override
-                    public Withdrawals withdrawals() {
-                        return indexes.withdrawals(name);
-                    }
-                });
+                Decision decision = Decision.of(name, slot, question.tag,
+                        (tag, isOther) -> answer(
+                                name, question, tag, question.hasRollouts && !isOther, options.cancellation),
+                        () -> indexes.withdrawals(name));
                 if (decision.answer == null) {
                     if (decision.isLeaving) {
-                        save(name, slot.withoutReleases());
+                        storage.saveSlot(name, slot.withoutReleases());
                     }
                     if (decision.isStaying && failure == null) {
                         return slot.current;
@@ -100,24 +89,17 @@ public final class Registry {
                 install(release, decision.answer.state, options);
                 failure = slot.isCurrent(release) ? null : test(release, options.selfTest);
                 if (failure == null) {
-                    save(name, slot.with(release));
+                    storage.saveSlot(name, slot.with(release));
                     return release;
                 }
-                save(name, slot.refusing(release.artifact.digest));
+                storage.saveSlot(name, slot.refusing(release.artifact.digest));
             }
-        } finally {
-            lock.close();
         }
     }
 
     /** Return the current and the previous release of a model. */
     public Slot slot(String name) {
-        byte[] bytes = storage.load(storage.slot(name));
-        try {
-            return bytes == null ? Slot.empty() : Slot.read(bytes);
-        } catch (InputException error) {
-            throw new IntegrityException("the slot of " + name + " was changed: " + error.getMessage());
-        }
+        return storage.readSlot(name);
     }
 
     /**
@@ -125,13 +107,10 @@ public final class Registry {
      * taken again.
      */
     public Release rollback(String name) {
-        DirectoryLock lock = storage.lock(new Cancellation());
-        try {
+        try (DirectoryLock lock = storage.lock(new Cancellation())) {
             Slot slot = slot(name).rolledBack(name, indexes.withdrawals(name));
-            save(name, slot);
+            storage.saveSlot(name, slot);
             return slot.current;
-        } finally {
-            lock.close();
         }
     }
 
@@ -139,11 +118,8 @@ public final class Registry {
      * Let releases that were rolled back or refused be taken again, for example after an update of the app.
      */
     public void clearRefusals(String name) {
-        DirectoryLock lock = storage.lock(new Cancellation());
-        try {
-            save(name, slot(name).withoutRefusals());
-        } finally {
-            lock.close();
+        try (DirectoryLock lock = storage.lock(new Cancellation())) {
+            storage.saveSlot(name, slot(name).withoutRefusals());
         }
     }
 
@@ -169,7 +145,7 @@ public final class Registry {
         ReleaseFile file = release.fileOfRole(role);
         byte[] bytes = storage.load(verified(file));
         if (!Sha256.of(bytes).equals(file.digest)) {
-            throw new IntegrityException("a file of " + release + " changed while it was read: " + file.path);
+            throw RegException.integrity("a file of " + release + " changed while it was read: " + file.path);
         }
         return bytes;
     }
@@ -180,9 +156,8 @@ public final class Registry {
      * <p>Each file is complete or absent, also if several threads or processes extract it.
      */
     public void extract(Release release, File directory) {
-        Extraction extraction = new Extraction(storage, directory);
         for (ReleaseFile file : release.files) {
-            extraction.copy(verified(file), file);
+            storage.extract(verified(file), file, directory);
         }
     }
 
@@ -196,39 +171,30 @@ public final class Registry {
      * those of the models first that were updated longest ago. Current releases stay.
      */
     public void tidy(long budget) {
-        DirectoryLock lock = storage.lock(new Cancellation());
-        try {
-            new Tidying(storage).run(budget);
-        } finally {
-            lock.close();
+        try (DirectoryLock lock = storage.lock(new Cancellation())) {
+            storage.tidy(budget);
         }
     }
 
     private Answer answer(String name, Question question, String tag, boolean hasRollouts,
             Cancellation cancellation) {
-        final Documents documents = documents(cancellation);
+        Documents documents = documents(cancellation);
         SeenIndex index;
         boolean isOffline = false;
         try {
             index = indexes.refresh(name, documents, cancellation);
-        } catch (RemoteException error) {
+        } catch (RegException.Remote error) {
             index = indexes.loadAfter(error, name);
             isOffline = true;
         }
         State state = new VersionReader(documents).complete(index.state, tag);
-        OperatorSets operatorSets = new OperatorSets() {
-            @Override
-            public List<Operator> read(String digest) {
-                return Operator.readSet(JsonReader.read(documents.read(digest)));
-            }
-        };
         String seed = hasRollouts && state.rollout(tag) != null ? seed() : null;
-        Resolver resolver = new Resolver(
-                state, question.query, question.device, seed, slot(name).refused, operatorSets);
+        Resolver resolver = new Resolver(state, question.query, question.device, seed, slot(name).refused,
+                digest -> JsonReader.read(documents.read(digest)));
         return new Answer(resolver.resolve(tag), state, isOffline, index.isStale && !isOffline);
     }
 
-    /** Return the release of an answer. IntegrityException if it is not what its publisher says. */
+    /** Return the release of an answer. It is an integrity error if it is not what its publisher says. */
     private Release release(Answer answer, Cancellation cancellation) {
         State state = answer.state;
         String version = answer.version;
@@ -236,7 +202,7 @@ public final class Registry {
         VersionReader versions = new VersionReader(documents);
         if (!versions.agrees(state, version)) {
             indexes.noteWrongSummaries(state.name);
-            throw new IntegrityException("the index file of " + state.name + " says of " + version
+            throw RegException.integrity("the index file of " + state.name + " says of " + version
                     + " what its manifest does not");
         }
         Release release = versions.release(state, version, answer.artifact);
@@ -258,63 +224,43 @@ public final class Registry {
     }
 
     private void install(Release release, State state, UpdateOptions options) {
-        Set<String> earlier = new HashSet<String>();
-        for (String model : storage.models()) {
-            for (Release other : slot(model).releases()) {
-                for (ReleaseFile file : other.files) {
-                    if (storage.has(file)) {
-                        earlier.add(file.digest);
-                    }
-                }
-            }
-        }
-        long total = 0;
-        for (ReleaseFile file : release.files) {
-            total += file.size;
-        }
+        long total = release.files.stream().mapToLong(file -> file.size).sum();
         List<Delta> offered = options.hasDeltas
-                ? Offers.read(state, release.version, documents(options.cancellation))
-                : Collections.<Delta>emptyList();
+                ? Delta.offered(state, release.version, documents(options.cancellation))
+                : Collections.emptyList();
         try {
-            new Installation(downloads, new Progress(options, total)).install(release, earlier, offered);
+            new Installation(downloads, new Progress(options, total)).install(release, offered);
         } catch (IOException error) {
-            throw new LocalException("storing " + release, error);
+            throw RegException.local("storing " + release, error);
         }
     }
 
     /** Return the error if the app's test refuses a release; null if it passes. */
-    private SelfTestException test(Release release, SelfTest selfTest) {
+    private RegException test(Release release, SelfTest selfTest) {
+        String failure = release + " failed the self-test of the app";
         try {
             return selfTest == null || selfTest.passes(this, release) ? null
-                    : new SelfTestException(release + " failed the self-test of the app", null);
+                    : new RegException(RegException.Family.SELF_TEST, failure);
         } catch (RegException error) {
             throw error;
         } catch (Exception error) {
-            return new SelfTestException(release + " failed the self-test of the app: " + error, error);
+            return new RegException(RegException.Family.SELF_TEST, failure + ": " + error, error,
+                    Collections.emptyList());
         }
     }
 
-    private void save(String name, Slot slot) {
-        storage.save(storage.slot(name), slot.write().getBytes(StandardCharsets.UTF_8));
-    }
-
-    private Documents documents(final Cancellation cancellation) {
-        return new Documents() {
-            @Override
-            public byte[] read(String digest) {
-                return downloads.document(digest, cancellation);
-            }
-        };
+    private Documents documents(Cancellation cancellation) {
+        return digest -> downloads.document(digest, cancellation);
     }
 
     private File verified(ReleaseFile file) {
         File blob = storage.blob(file.digest);
         if (!blob.isFile()) {
-            throw new NotFoundException(file.path + " has not been downloaded");
+            throw RegException.notFound(file.path + " has not been downloaded");
         }
         if (!storage.digest(blob).equals(file.digest)) {
             storage.delete(blob);
-            throw new IntegrityException(file.path + " was changed on this device: update again");
+            throw RegException.integrity(file.path + " was changed on this device: update again");
         }
         return blob;
     }

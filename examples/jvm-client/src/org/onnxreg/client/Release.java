@@ -5,6 +5,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Predicate;
 
 /** One artifact of one version, and every file that belongs to it. */
 public final class Release {
@@ -29,11 +30,7 @@ public final class Release {
         manifest = Values.digest(value.get("manifest"));
         format = Values.text(value.get("format"));
         precision = Values.text(value.get("precision"));
-        List<ReleaseFile> all = new ArrayList<ReleaseFile>();
-        for (Map<String, Object> file : Values.mappings(value.get("files"))) {
-            all.add(ReleaseFile.read(Values.text(file.get("role")), file));
-        }
-        files = Collections.unmodifiableList(all);
+        files = Collections.unmodifiableList(Values.each(value.get("files"), ReleaseFile::new));
         artifact = files.get(0);
     }
 
@@ -42,61 +39,36 @@ public final class Release {
             String path) {
         for (Map<String, Object> artifact : Values.mappings(manifest.get("artifacts"))) {
             if (path.equals(artifact.get("path"))) {
-                Map<String, Object> value = new LinkedHashMap<String, Object>();
+                Map<String, Object> main = new LinkedHashMap<>(artifact);
+                main.put("role", "artifact");
+                List<Object> files = new ArrayList<>(Collections.singletonList(main));
+                files.addAll(Values.mappingsOrEmpty(artifact.get("files")));
+                Values.mappingsOrEmpty(manifest.get("files")).stream()
+                        .filter(Artifact::isDownloaded).forEach(files::add);
+                Map<String, Object> value = new LinkedHashMap<>(artifact);
                 value.put("name", name);
                 value.put("version", version);
                 value.put("manifest", manifestDigest);
-                value.put("format", artifact.get("format"));
-                value.put("precision", artifact.get("precision"));
-                value.put("files", files(artifact, Values.mappingsOrEmpty(manifest.get("files"))));
+                value.put("files", files);
                 return new Release(value);
             }
         }
-        throw new IntegrityException("the manifest of " + name + ":" + version + " has no " + path);
-    }
-
-    private static List<Object> files(Map<String, Object> artifact, List<Map<String, Object>> shared) {
-        List<Object> files = new ArrayList<Object>();
-        Map<String, Object> main = new LinkedHashMap<String, Object>(artifact);
-        main.put("role", "artifact");
-        files.add(main);
-        files.addAll(Values.mappingsOrEmpty(artifact.get("files")));
-        for (Map<String, Object> file : shared) {
-            if (Artifact.isDownloaded(file)) {
-                files.add(file);
-            }
-        }
-        return files;
+        throw RegException.integrity("the manifest of " + name + ":" + version + " has no " + path);
     }
 
     /** Return the file with a path. */
     public ReleaseFile file(String path) {
-        for (ReleaseFile file : files) {
-            if (file.path.equals(path)) {
-                return file;
-            }
-        }
-        throw new NotFoundException(this + " has no file " + path);
+        return first(file -> file.path.equals(path), path);
     }
 
     /** Return the first file with a role, such as {@code tokenizer} or {@code labels}. */
     public ReleaseFile fileOfRole(String role) {
-        for (ReleaseFile file : files) {
-            if (file.role.equals(role)) {
-                return file;
-            }
-        }
-        throw new NotFoundException(this + " has no file of the role " + role);
+        return first(file -> file.role.equals(role), "of the role " + role);
     }
 
-    /** Return true if a file has this role. */
-    public boolean hasRole(String role) {
-        for (ReleaseFile file : files) {
-            if (file.role.equals(role)) {
-                return true;
-            }
-        }
-        return false;
+    private ReleaseFile first(Predicate<ReleaseFile> isWanted, String name) {
+        return files.stream().filter(isWanted).findFirst()
+                .orElseThrow(() -> RegException.notFound(this + " has no file " + name));
     }
 
     /** Return true if another release is the same artifact of the same version. */
@@ -105,17 +77,13 @@ public final class Release {
     }
 
     Map<String, Object> toJson() {
-        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        Map<String, Object> value = new LinkedHashMap<>();
         value.put("name", name);
         value.put("version", version);
         value.put("manifest", manifest);
         value.put("format", format);
         value.put("precision", precision);
-        List<Object> list = new ArrayList<Object>();
-        for (ReleaseFile file : files) {
-            list.add(file.toJson());
-        }
-        value.put("files", list);
+        value.put("files", Values.each(files, file -> ((ReleaseFile) file).toJson()));
         return value;
     }
 

@@ -22,41 +22,34 @@ public final class ReleaseFile {
     ReleaseFile(String role, String path, String digest, long size) {
         this.role = role;
         this.path = path;
-        this.digest = Values.digest(digest);
+        this.digest = digest;
         this.size = size;
         pieceSize = Math.max(1, size);
         pieces = Collections.singletonList(digest);
     }
 
-    private ReleaseFile(String role, Map<String, Object> value, Map<String, Object> table) {
-        this.role = role;
+    ReleaseFile(Object json) {
+        Map<String, Object> value = Values.mapping(json);
+        role = Values.text(value.get("role"));
         path = Values.text(value.get("path"));
         digest = Values.digest(value.get("digest"));
         size = Values.count(value.get("size"));
-        pieceSize = Values.count(table.get("size"));
-        pieces = Values.digests(table.get("digests"));
-        if (pieceSize < 1 || pieces.size() != size / pieceSize + (size % pieceSize == 0 ? 0 : 1)) {
-            throw new InputException("the pieces of " + path + " do not make the file");
+        Map<String, Object> table = Values.mappingOrEmpty(value.get("pieces"));
+        pieceSize = table.isEmpty() ? Math.max(1, size) : Values.count(table.get("size"));
+        pieces = table.isEmpty() ? Collections.singletonList(digest) : Values.digests(table.get("digests"));
+        if (!table.isEmpty() && (pieceSize < 1 || pieces.size() != (size + pieceSize - 1) / pieceSize)) {
+            throw RegException.input("the pieces of " + path + " do not make the file");
         }
-    }
-
-    static ReleaseFile read(String role, Map<String, Object> value) {
-        if (value.get("pieces") != null) {
-            return new ReleaseFile(role, value, Values.mapping(value.get("pieces")));
-        }
-        String path = Values.text(value.get("path"));
-        return new ReleaseFile(role, path, Values.digest(value.get("digest")),
-                Values.count(value.get("size")));
     }
 
     Map<String, Object> toJson() {
-        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        Map<String, Object> value = new LinkedHashMap<>();
         value.put("role", role);
         value.put("path", path);
         value.put("digest", digest);
         value.put("size", size);
         if (pieces.size() > 1) {
-            Map<String, Object> table = new LinkedHashMap<String, Object>();
+            Map<String, Object> table = new LinkedHashMap<>();
             table.put("size", pieceSize);
             table.put("digests", pieces);
             value.put("pieces", table);

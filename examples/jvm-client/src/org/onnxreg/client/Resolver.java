@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 
 /**
  * From the state of a model to one artifact, as docs/resolve.md specifies.
@@ -15,22 +16,31 @@ import java.util.Map;
  */
 final class Resolver {
     private static final int MAX_RELEASES = 4;
-
     private final State state;
     private final QueryRules query;
     private final DeviceRules device;
     private final Object deviceDocument;
     private final String seed;
     private final Collection<String> failed;
-    private final OperatorSets operatorSets;
-    private final List<Rejection> rejected = new ArrayList<Rejection>();
+    private final Function<String, Object> operatorSets;
+    private final List<Rejection> rejected = new ArrayList<>();
+
+    /** A tag names a version that is not offered any more. */
+    static final class Withdrawn extends RegException {
+        private static final long serialVersionUID = 1;
+
+        Withdrawn(String message) {
+            super(Family.NOT_FOUND, message);
+        }
+    }
 
     /**
      * @param seed of this device, by which it takes part in rollouts; null if it does not
      * @param failed digests of artifacts and manifests that failed on this device
+     * @param operatorSets the operator sets by their digests, as JSON
      */
     Resolver(State state, Object query, Object device, String seed, Collection<String> failed,
-            OperatorSets operatorSets) {
+            Function<String, Object> operatorSets) {
         this.state = state;
         this.query = new QueryRules(query == null ? Collections.emptyMap() : query);
         this.device = device == null ? null : new DeviceRules(device);
@@ -45,31 +55,31 @@ final class Resolver {
         List<String> versions = tag == null ? releases() : versions(tag);
         Artifact best = null;
         String answer = null;
-        for (String version : versions) {
-            best = judge(version);
-            answer = version;
-            if (best != null) {
-                break;
-            }
+        for (int i = 0; best == null && i < versions.size(); i++) {
+            answer = versions.get(i);
+            best = judge(answer);
         }
         if (tag == null) {
             rejectAbove(answer);
         }
-        Collections.sort(rejected, new NewestFirst());
+        Comparator<Rejection> byVersion = Comparator.comparing(rejection -> Version.parse(rejection.version));
+        rejected.sort(byVersion.reversed());
         return new Answer(best == null ? null : answer, best, rejected);
     }
 
     /** Return the versions that a name without a tag may mean, newest first. */
     private List<String> releases() {
-        List<Version> releases = new ArrayList<Version>();
+        List<Version> releases = new ArrayList<>();
         for (String text : state.versions().keySet()) {
             Version version = Version.parse(text);
             if (state.withdrawal(text) == null && !version.isPrerelease()) {
                 releases.add(version);
             }
         }
-        Collections.sort(releases, new NewestRelease());
-        List<String> newest = new ArrayList<String>();
+        Comparator<Version> oldestFirst = Comparator.<Version>naturalOrder().thenComparingLong(
+                version -> Values.count(state.version(version.text).get("seq")));
+        releases.sort(oldestFirst.reversed());
+        List<String> newest = new ArrayList<>();
         for (Version version : releases.subList(0, Math.min(MAX_RELEASES, releases.size()))) {
             newest.add(version.text);
         }
@@ -78,7 +88,8 @@ final class Resolver {
 
     /** Return the version of a tag; the one of a rollout comes first for a device that takes part. */
     private List<String> versions(String tag) {
-        List<String> versions = new ArrayList<String>(Collections.singletonList(usable(tag)));
+        List<String> versions = new ArrayList<>();
+        versions.add(usable(tag));
         Rollout rollout = state.rollout(tag);
         if (rollout != null && rollout.admits(seed, deviceDocument)) {
             versions.add(0, usable(rollout.version));
@@ -90,12 +101,12 @@ final class Resolver {
     private String usable(String tag) {
         String version = Version.isVersion(tag) ? tag : state.channel(tag);
         if (version == null || state.version(version) == null) {
-            throw new NotFoundException(state.name + " has no " + tag + "; its channels: "
+            throw RegException.notFound(state.name + " has no " + tag + "; its channels: "
                     + state.channels().keySet());
         }
         String withdrawal = state.withdrawal(version);
         if (withdrawal != null) {
-            throw new WithdrawnException(state.name + ":" + version + " is " + withdrawal);
+            throw new Withdrawn(state.name + ":" + version + " is " + withdrawal);
         }
         return version;
     }
@@ -120,36 +131,28 @@ final class Resolver {
     private Artifact judge(String version) {
         Map<String, Object> summary = state.summary(version);
         if (summary == null) {
-            throw new NotFoundException("the state line of " + state.name + " has no summary of " + version);
+            throw RegException.notFound("the state line of " + state.name + " has no summary of " + version);
         }
         List<Map<String, Object>> shared = Values.mappings(summary.get("files"));
-        List<Artifact> artifacts = new ArrayList<Artifact>();
-        List<String> codes = new ArrayList<String>();
-        int best = -1;
+        List<Map<String, Object>> items = Values.mappings(summary.get("artifacts"));
         boolean isManifestFailed = failed.contains(Values.digest(state.version(version).get("manifest")));
-        boolean isOnlyCertified = false;
-        for (Map<String, Object> item : Values.mappings(summary.get("artifacts"))) {
-            isOnlyCertified |= failed.contains(Values.digest(item.get("digest")));
-        }
-        for (Map<String, Object> item : Values.mappings(summary.get("artifacts"))) {
+        boolean isOnlyCertified = items.stream().anyMatch(item -> failed.contains(item.get("digest")));
+        Map<Artifact, String> codes = new LinkedHashMap<>();
+        Artifact best = null;
+        for (Map<String, Object> item : items) {
             boolean isRefused = state.isRefused(version, Values.digest(item.get("digest")));
             Artifact artifact = new Artifact(item, shared, isRefused);
             String code = isManifestFailed || failed.contains(artifact.digest) ? "failed"
                     : isOnlyCertified && !artifact.state.equals("certified") ? "not-certified"
                     : unmet(version, summary, artifact);
-            if (code == null && (best < 0 || query.compare(artifact, artifacts.get(best)) < 0)) {
-                best = artifacts.size();
+            if (code == null && (best == null || query.compare(artifact, best) < 0)) {
+                best = artifact;
             }
-            artifacts.add(artifact);
-            codes.add(code);
+            codes.put(artifact, code == null ? "ranked-lower" : code);
         }
-        for (int i = 0; i < artifacts.size(); i++) {
-            if (i != best) {
-                String code = codes.get(i) == null ? "ranked-lower" : codes.get(i);
-                rejected.add(new Rejection(version, artifacts.get(i).path, code));
-            }
-        }
-        return best < 0 ? null : artifacts.get(best);
+        codes.remove(best);
+        codes.forEach((artifact, code) -> rejected.add(new Rejection(version, artifact.path, code)));
+        return best;
     }
 
     /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
@@ -158,7 +161,7 @@ final class Resolver {
         if (code != null) {
             return code;
         }
-        if (query.hasExpression() && !query.matches(candidate(version, summary, artifact))) {
+        if (query.where != null && !query.where.matches(candidate(version, summary, artifact))) {
             return "where";
         }
         Object held = state.version(version).get("held");
@@ -170,7 +173,7 @@ final class Resolver {
 
     private Map<String, Object> candidate(String version, Map<String, Object> summary, Artifact artifact) {
         Map<String, Object> entry = state.version(version);
-        Map<String, Object> candidate = new LinkedHashMap<String, Object>(artifact.value);
+        Map<String, Object> candidate = new LinkedHashMap<>(artifact.value);
         for (String key : Values.keys("task family license profile")) {
             candidate.put(key, summary.get(key));
         }
@@ -178,54 +181,19 @@ final class Resolver {
         candidate.put("certified", artifact.state.equals("certified"));
         candidate.put("download_size", artifact.download);
         candidate.put("providers", artifact.texts("providers"));
-        candidate.put("min_recall", lowest(artifact.mapping("recall")));
+        candidate.put("min_recall", artifact.mapping("recall").values().stream()
+                .map(Values::number).min(Comparator.naturalOrder()).orElse(null));
         candidate.put("metric", artifact.mapping("metrics"));
         candidate.put("name", state.name);
         candidate.put("version", version);
         candidate.put("manifest", entry.get("manifest"));
-        candidate.put("channels", channels(version));
-        candidate.put("newest", version.equals(releases().isEmpty() ? null : releases().get(0)));
+        List<String> channels = new ArrayList<>(state.channels().keySet());
+        channels.removeIf(tag -> !version.equals(state.channel(tag)));
+        candidate.put("channels", channels);
+        candidate.put("newest", releases().indexOf(version) == 0);
         candidate.put("prerelease", Version.parse(version).isPrerelease());
         candidate.put("yanked", entry.get("yanks") != null);
         candidate.put("pinned", Boolean.TRUE.equals(entry.get("pinned")));
         return candidate;
-    }
-
-    private List<Object> channels(String version) {
-        List<Object> tags = new ArrayList<Object>();
-        for (String tag : state.channels().keySet()) {
-            if (version.equals(state.channel(tag))) {
-                tags.add(tag);
-            }
-        }
-        return tags;
-    }
-
-    private static Double lowest(Map<String, Object> recall) {
-        Double lowest = null;
-        for (Object value : recall.values()) {
-            double share = Values.number(value);
-            lowest = lowest == null ? share : Math.min(lowest, share);
-        }
-        return lowest;
-    }
-
-    private final class NewestRelease implements Comparator<Version> {
-        @Override
-        public int compare(Version one, Version other) {
-            int order = other.compareTo(one);
-            return order != 0 ? order : Long.compare(line(other), line(one));
-        }
-
-        private long line(Version version) {
-            return Values.count(state.version(version.text).get("seq"));
-        }
-    }
-
-    private static final class NewestFirst implements Comparator<Rejection> {
-        @Override
-        public int compare(Rejection one, Rejection other) {
-            return Version.parse(other.version).compareTo(Version.parse(one.version));
-        }
     }
 }

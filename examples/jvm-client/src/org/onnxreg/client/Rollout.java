@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.LinkedHashMap;
@@ -11,34 +12,28 @@ final class Rollout {
     private static final int PARTS = 10000;
     private static final Pattern SALT = Pattern.compile("[0-9a-f]{32}");
     private static final Pattern SEED = Pattern.compile("[0-9a-f]{64}");
-
     /** The version that the devices in the rollout get. */
     final String version;
+    private final Map<String, Object> value;
     private final String salt;
     private final double percent;
     private final String where;
 
-    private Rollout(Map<String, Object> value) {
+    Rollout(Map<String, Object> value) {
+        this.value = value;
         version = value.get("to") == null ? null : Values.text(value.get("to"));
         salt = Values.text(value.get("salt"));
         percent = Values.number(value.get("percent"));
         where = value.get("where") == null ? null : Values.text(value.get("where"));
     }
 
-    static Rollout read(Object value) {
-        return new Rollout(Values.mapping(value));
-    }
-
     /** Check a rollout of a state line. */
-    static void check(Object value) {
-        Map<String, Object> entry = Values.mapping(value);
-        Rollout rollout = new Rollout(entry);
-        Version.parse(rollout.version);
-        Values.digest(entry.get("manifest"));
-        Values.count(entry.get("seq"));
-        boolean isShare = rollout.percent > 0 && rollout.percent <= 100;
-        if (!isShare || !SALT.matcher(rollout.salt).matches()) {
-            throw new InputException("a rollout is malformed");
+    void check() {
+        Version.parse(version);
+        Values.digest(value.get("manifest"));
+        Values.count(value.get("seq"));
+        if (!(percent > 0 && percent <= 100) || !SALT.matcher(salt).matches()) {
+            throw RegException.input("a rollout is malformed");
         }
     }
 
@@ -55,13 +50,10 @@ final class Rollout {
             return false;
         }
         if (!SEED.matcher(seed).matches()) {
-            throw new InputException("a seed is not 64 lower-case hex digits");
+            throw RegException.input("a seed is not 64 lower-case hex digits");
         }
         byte[] hash = Sha256.start().digest((salt + seed).getBytes(StandardCharsets.US_ASCII));
-        long number = 0;
-        for (int i = 0; i < 4; i++) {
-            number = number << 8 | (hash[i] & 0xFF);
-        }
+        long number = ByteBuffer.wrap(hash).getInt() & 0xFFFFFFFFL;
         if (number * PARTS >= Math.round(percent * 100) << 32) {
             return false;
         }
@@ -69,8 +61,8 @@ final class Rollout {
     }
 
     private boolean isInCohort(Object device) {
-        Map<String, Object> fields = new LinkedHashMap<String, Object>(Values.mapping(device));
+        Map<String, Object> fields = new LinkedHashMap<>(Values.mapping(device));
         new DeviceRules(device).complete(fields);
-        return Expression.parse(where, Vocabulary.DEVICE).matches(fields);
+        return Expression.ofDevice(where).matches(fields);
     }
 }

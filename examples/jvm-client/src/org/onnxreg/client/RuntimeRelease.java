@@ -25,7 +25,7 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
     static RuntimeRelease parse(String text) {
         Matcher match = RELEASE.matcher(text);
         if (!match.matches()) {
-            throw new InputException("not a release of ONNX Runtime: " + Values.brief(text));
+            throw RegException.input("not a release of ONNX Runtime: " + Values.brief(text));
         }
         return new RuntimeRelease(Integer.parseInt(match.group(1)), Integer.parseInt(match.group(2)));
     }
@@ -50,7 +50,7 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
             }
         }
         if (row == null) {
-            throw new InputException("ONNX Runtime " + major + "." + minor + " is older than 1.15");
+            throw RegException.input("ONNX Runtime " + major + "." + minor + " is older than 1.15");
         }
         return row;
     }
@@ -58,15 +58,5 @@ final class RuntimeRelease implements Comparable<RuntimeRelease> {
     @Override
     public int compareTo(RuntimeRelease other) {
         return major == other.major ? minor - other.minor : major - other.major;
-    }
-
-    @Override
-    public boolean equals(Object other) {
-        return other instanceof RuntimeRelease && compareTo((RuntimeRelease) other) == 0;
-    }
-
-    @Override
-    public int hashCode() {
-        return 10000 * major + minor;
     }
 }

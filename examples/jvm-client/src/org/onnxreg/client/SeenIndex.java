@@ -64,9 +64,7 @@ final class SeenIndex {
             header.put("wrong_summaries", true);
         }
         byte[] line = (JsonWriter.write(header) + "\n").getBytes(StandardCharsets.UTF_8);
-        byte[] file = Arrays.copyOf(line, line.length + bytes.length);
-        System.arraycopy(bytes, 0, file, line.length, bytes.length);
-        return file;
+        return Sha256.join(line, bytes);
     }
 
     /** Read the lines, too. */
@@ -75,7 +73,7 @@ final class SeenIndex {
     }
 
     private static Map<String, Object> header(String etag, String lineChecks, Withdrawals withdrawals) {
-        Map<String, Object> header = new LinkedHashMap<String, Object>();
+        Map<String, Object> header = new LinkedHashMap<>();
         header.put("etag", etag);
         header.put("line_checks", lineChecks);
         header.put("withdrawn", withdrawals.toJson());

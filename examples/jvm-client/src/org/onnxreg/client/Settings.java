@@ -17,7 +17,7 @@ public final class Settings {
      */
     public Settings token(String value) {
         if (!TOKEN.matcher(value).matches()) {
-            throw new InputException("the token has characters that no token has");
+            throw RegException.input("the token has characters that no token has");
         }
         token = value;
         return this;

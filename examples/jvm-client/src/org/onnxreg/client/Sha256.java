@@ -3,6 +3,7 @@ package org.onnxreg.client;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.util.Arrays;
 
 /** SHA-256, and digests as they are written. */
 final class Sha256 {
@@ -29,6 +30,12 @@ final class Sha256 {
 
     static String written(byte[] digest) {
         return "sha256:" + hex(digest);
+    }
+
+    static byte[] join(byte[] first, byte[] second) {
+        byte[] bytes = Arrays.copyOf(first, first.length + second.length);
+        System.arraycopy(second, 0, bytes, first.length, second.length);
+        return bytes;
     }
 
     static String hex(byte[] bytes) {

@@ -1,7 +1,7 @@
 package org.onnxreg.client;
 
-import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Base64;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -28,11 +28,11 @@ final class Signatures {
         this.state = state;
     }
 
-    /** Throw IntegrityException if a required signature of a line is missing or wrong. */
+    /** It is an integrity error if a required signature of a line is missing or wrong. */
     void checkLines(List<LogLine> lines) {
         for (LogLine line : lines) {
             if (trust.requiresLine(line.seq) && !isSigned(line)) {
-                throw new IntegrityException(
+                throw RegException.integrity(
                         "line " + line.seq + " of " + state.name + " is not signed by a trusted key");
             }
         }
@@ -45,7 +45,7 @@ final class Signatures {
         if (key == null) {
             return false;
         }
-        Map<String, Object> signed = new LinkedHashMap<String, Object>();
+        Map<String, Object> signed = new LinkedHashMap<>();
         for (String part : Values.keys("seq prev event via")) {
             if (line.value.containsKey(part)) {
                 signed.put(part, line.value.get(part));
@@ -57,27 +57,29 @@ final class Signatures {
         return key.verifies(decode(parts[1]), encoding(LINE, bytes));
     }
 
-    /** Throw IntegrityException if no trusted key signed that a manifest is this version of the model. */
+    /** It is an integrity error if no trusted key signed that a manifest is this version of the model. */
     void checkRelease(String version, String manifest, IndexFile index, Documents documents) {
-        InputException unsupported = null;
+        RegException unsupported = null;
         List<LogLine> lines = index.linesFrom(1, documents);
         Collections.reverse(lines);
         for (LogLine line : lines) {
-            boolean isStatement = line.kind().equals("attest") && line.text("media_type").equals(ENVELOPE);
+            boolean isStatement = line.kind.equals("attest") && line.text("media_type").equals(ENVELOPE);
             if (isStatement && line.text("manifest").equals(manifest)) {
                 try {
                     byte[] envelope = documents.read(Values.digest(line.text("statement")));
                     if (isRelease(IndexFile.document(envelope), version, manifest, documents)) {
                         return;
                     }
-                } catch (NotFoundException error) {
-                    // A statement that was taken down proves nothing.
-                } catch (InputException error) {
-                    unsupported = error;
+                } catch (RegException error) {
+                    if (error.family == RegException.Family.INPUT) {
+                        unsupported = error;
+                    } else if (error.family != RegException.Family.NOT_FOUND) {
+                        throw error; // a statement that was taken down proves nothing
+                    }
                 }
             }
         }
-        throw unsupported != null ? unsupported : new IntegrityException(
+        throw unsupported != null ? unsupported : RegException.integrity(
                 state.name + ":" + version + " is not signed by a trusted key");
     }
 
@@ -126,19 +128,15 @@ final class Signatures {
 
     /** Return the bytes that are signed: the pre-authentication encoding of DSSE. */
     private static byte[] encoding(String type, byte[] payload) {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         String header = "DSSEv1 " + type.length() + " " + type + " " + payload.length + " ";
-        byte[] start = header.getBytes(StandardCharsets.UTF_8);
-        bytes.write(start, 0, start.length);
-        bytes.write(payload, 0, payload.length);
-        return bytes.toByteArray();
+        return Sha256.join(header.getBytes(StandardCharsets.UTF_8), payload);
     }
 
     private static byte[] decode(String text) {
         try {
-            return Base64.decode(text);
-        } catch (InputException error) {
-            throw new IntegrityException("a signature is not base64");
+            return Base64.getDecoder().decode(text);
+        } catch (IllegalArgumentException error) {
+            throw RegException.integrity("a signature is not base64");
         }
     }
 }

@@ -1,6 +1,7 @@
 package org.onnxreg.client;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -24,7 +25,7 @@ public final class Slot {
     }
 
     static Slot empty() {
-        return new Slot(null, null, Collections.<String>emptyList());
+        return new Slot(null, null, Collections.emptyList());
     }
 
     static Slot read(byte[] bytes) {
@@ -34,7 +35,7 @@ public final class Slot {
     }
 
     String write() {
-        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        Map<String, Object> value = new LinkedHashMap<>();
         value.put("current", current == null ? null : current.toJson());
         value.put("previous", previous == null ? null : previous.toJson());
         value.put("refused", refused);
@@ -50,20 +51,20 @@ public final class Slot {
     }
 
     Slot refusing(String digest) {
-        List<String> list = new ArrayList<String>(refused);
+        List<String> list = new ArrayList<>(refused);
         list.remove(digest);
         list.add(digest);
         return new Slot(current, previous, list.subList(Math.max(0, list.size() - MAX_REFUSED), list.size()));
     }
 
-    /** Return this slot with the previous release as its current one. NotFoundException if it has none. */
+    /** Return this slot with the previous release as its current one. A not-found error if it has none. */
     Slot rolledBack(String name, Withdrawals withdrawals) {
         if (current == null || previous == null) {
-            throw new NotFoundException(name + " has no previous release");
+            throw RegException.notFound(name + " has no previous release");
         }
         String how = withdrawals.of(previous);
         if (how != null) {
-            throw new NotFoundException(previous + " was " + how);
+            throw RegException.notFound(previous + " was " + how);
         }
         Slot slot = refusing(current.manifest);
         if (!current.artifact.digest.equals(previous.artifact.digest)) {
@@ -81,18 +82,13 @@ public final class Slot {
     }
 
     Slot withoutRefusals() {
-        return new Slot(current, previous, Collections.<String>emptyList());
+        return new Slot(current, previous, Collections.emptyList());
     }
 
     /** Return the releases whose files are kept. */
     List<Release> releases() {
-        List<Release> releases = new ArrayList<Release>();
-        if (current != null) {
-            releases.add(current);
-        }
-        if (previous != null) {
-            releases.add(previous);
-        }
+        List<Release> releases = new ArrayList<>(Arrays.asList(current, previous));
+        releases.removeIf(release -> release == null);
         return releases;
     }
 

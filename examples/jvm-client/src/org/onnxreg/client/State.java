@@ -16,12 +16,12 @@ final class State {
 
     /** Return the state of a log without lines. */
     static State empty(State later) {
-        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        Map<String, Object> value = new LinkedHashMap<>();
         value.put("registry", later.registry());
         value.put("name", later.name);
         value.put("seq", 0L);
         for (String key : Values.keys("channels versions summaries")) {
-            value.put(key, new LinkedHashMap<String, Object>());
+            value.put(key, new LinkedHashMap<>());
         }
         return new State(value);
     }
@@ -54,31 +54,35 @@ final class State {
         return Values.mapping(value.get("summaries"));
     }
 
-    /** Return the entry of a version; null if the state has none. */
-    Map<String, Object> version(String version) {
-        Object entry = versions().get(version);
-        return entry == null ? null : Values.mapping(entry);
-    }
-
-    /** Return the version of a channel; null if there is no such channel. */
-    String channel(String tag) {
-        Object channel = channels().get(tag);
-        return channel == null ? null : Values.text(Values.mapping(channel).get("version"));
-    }
-
     Map<String, Object> rollouts() {
         return Values.mappingOrEmpty(value.get("rollouts"));
     }
 
-    /** Return the rollout of a channel; null if there is none. */
-    Rollout rollout(String tag) {
-        Object rollout = rollouts().get(tag);
-        return rollout == null ? null : Rollout.read(rollout);
+    /** Return the entry of a version; null if the state has none. */
+    Map<String, Object> version(String version) {
+        return row(versions(), version);
     }
 
+    /** Return the summary of a version; null if the state has none. */
     Map<String, Object> summary(String version) {
-        Object summary = summaries().get(version);
-        return summary == null ? null : Values.mapping(summary);
+        return row(summaries(), version);
+    }
+
+    /** Return the version of a channel; null if there is no such channel. */
+    String channel(String tag) {
+        Map<String, Object> channel = row(channels(), tag);
+        return channel == null ? null : Values.text(channel.get("version"));
+    }
+
+    /** Return the rollout of a channel; null if there is none. */
+    Rollout rollout(String tag) {
+        Map<String, Object> rollout = row(rollouts(), tag);
+        return rollout == null ? null : new Rollout(rollout);
+    }
+
+    private static Map<String, Object> row(Map<String, Object> table, String key) {
+        Object row = table.get(key);
+        return row == null ? null : Values.mapping(row);
     }
 
     /**
@@ -100,7 +104,7 @@ final class State {
 
     /** Return this state with one more version, which the index file does not summarise. */
     State with(String version, Map<String, Object> entry, Map<String, Object> summary) {
-        Map<String, Object> copy = new LinkedHashMap<String, Object>(value);
+        Map<String, Object> copy = new LinkedHashMap<>(value);
         copy.put("versions", plus(versions(), version, entry));
         if (summary != null) {
             copy.put("summaries", plus(summaries(), version, summary));
@@ -109,8 +113,73 @@ final class State {
     }
 
     private static Map<String, Object> plus(Map<String, Object> table, String key, Object item) {
-        Map<String, Object> copy = new LinkedHashMap<String, Object>(table);
+        Map<String, Object> copy = new LinkedHashMap<>(table);
         copy.put(key, item);
         return copy;
+    }
+
+    /** Check the parts that resolving relies on. An input error names what is malformed. */
+    void check(String model) {
+        registry();
+        seq();
+        head();
+        segments();
+        for (String tag : channels().keySet()) {
+            Version.parse(channel(tag));
+        }
+        for (String version : versions().keySet()) {
+            Version.parse(version);
+            Map<String, Object> entry = version(version);
+            Values.digest(entry.get("manifest"));
+            Values.count(entry.get("seq"));
+            Values.textsOrEmpty(entry.get("yanks"));
+            Values.textsOrEmpty(entry.get("held"));
+            Values.mappingOrEmpty(entry.get("attested"));
+            withdrawal(version);
+        }
+        for (Object summary : summaries().values()) {
+            checkSummary(Values.mapping(summary));
+        }
+        for (String tag : rollouts().keySet()) {
+            rollout(tag).check();
+        }
+        Values.textsOrEmpty(value.get("refused"));
+        if (!name.equals(model)) {
+            throw RegException.input("it is the index file of " + name);
+        }
+    }
+
+    private static void checkSummary(Map<String, Object> summary) {
+        Values.digest(summary.get("manifest"));
+        List<Map<String, Object>> shared = Values.mappings(summary.get("files"));
+        shared.forEach(State::checkFile);
+        for (Map<String, Object> item : Values.mappings(summary.get("artifacts"))) {
+            checkFile(item);
+            Artifact artifact = new Artifact(item, shared, false);
+            artifact.files().forEach(State::checkFile);
+            for (String key : Values.keys("providers domains contrib")) {
+                artifact.texts(key);
+            }
+            for (String key : Values.keys("opset ort_format ir_version")) {
+                artifact.number(key, 0);
+            }
+            artifact.mapping("recall").values().forEach(Values::number);
+            artifact.mapping("metrics").values().forEach(Values::number);
+            if (item.get("kv_cache") != null) {
+                Values.count(artifact.mapping("kv_cache").get("bytes_per_token"));
+                Values.count(artifact.mapping("kv_cache").get("max_tokens"));
+            }
+            artifact.text("member");
+            artifact.text("operators");
+            if (artifact.text("contract") != null) {
+                Values.digest(artifact.text("contract"));
+            }
+        }
+    }
+
+    private static void checkFile(Map<String, Object> file) {
+        Values.text(file.get("path"));
+        Values.digest(file.get("digest"));
+        Values.count(file.get("size"));
     }
 }

@@ -1,13 +1,23 @@
 package org.onnxreg.client;
 
 import java.io.File;
-import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.RandomAccessFile;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.StandardCopyOption;
+import java.security.DigestInputStream;
+import java.security.DigestOutputStream;
 import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.UUID;
 
 /**
@@ -23,7 +33,6 @@ import java.util.UUID;
  */
 final class Storage {
     private static final int BUFFER = 1 << 16;
-
     private final File root;
 
     Storage(File root) {
@@ -59,110 +68,161 @@ final class Storage {
     }
 
     /** Return the names of the models that have a slot. */
-    List<String> models() {
-        List<String> names = new ArrayList<String>();
-        for (File file : list("slots")) {
+    private List<String> models() {
+        List<String> names = new ArrayList<>();
+        for (File file : list("slots", false)) {
             names.add(file.getName().replace('~', '/'));
         }
         return names;
     }
 
-    /** Return the complete files of a folder. */
-    List<File> list(String folder) {
-        List<File> files = new ArrayList<File>();
-        File[] all = new File(root, folder).listFiles();
-        for (File file : all == null ? new File[0] : all) {
-            if (!file.getName().endsWith(".tmp")) {
-                files.add(file);
-            }
-        }
-        return files;
+    /** Return the complete files of a folder, or the temporary ones. */
+    private List<File> list(String folder, boolean isTemporary) {
+        File[] files = new File(root, folder).listFiles(file -> file.getName().endsWith(".tmp") == isTemporary);
+        return files == null ? Collections.emptyList() : Arrays.asList(files);
     }
 
     /** Return the bytes of a file; null if it is missing. */
     byte[] load(File file) {
-        if (!file.isFile()) {
-            return null;
-        }
         try {
-            RandomAccessFile input = new RandomAccessFile(file, "r");
-            try {
-                byte[] bytes = new byte[(int) input.length()];
-                input.readFully(bytes);
-                return bytes;
-            } finally {
-                input.close();
-            }
+            return file.isFile() ? Files.readAllBytes(file.toPath()) : null;
         } catch (IOException error) {
-            throw new LocalException("reading " + file, error);
+            throw RegException.local("reading " + file, error);
         }
     }
 
     /** Write a file, which is complete or absent at any moment. */
     void save(File file, byte[] bytes) {
-        File fresh = new File(file.getParentFile(), UUID.randomUUID() + ".tmp");
         try {
-            FileOutputStream output = new FileOutputStream(fresh);
-            try {
-                output.write(bytes);
-                output.getFD().sync();
-            } finally {
-                output.close();
-            }
-            move(fresh, file);
+            write(file, output -> output.write(bytes));
         } catch (IOException error) {
-            delete(fresh);
-            throw new LocalException("writing " + file, error);
+            throw RegException.local("writing " + file, error);
         }
     }
 
-    void move(File source, File target) throws IOException {
-        if (!source.renameTo(target)) {
-            throw new IOException("cannot rename " + source + " to " + target);
+    private interface Writer {
+        void write(OutputStream output) throws IOException;
+    }
+
+    private static void write(File file, Writer writer) throws IOException {
+        File fresh = new File(file.getParentFile(), UUID.randomUUID() + ".tmp");
+        try {
+            try (FileOutputStream output = new FileOutputStream(fresh)) {
+                writer.write(output);
+                output.getFD().sync();
+            }
+            move(fresh, file);
+        } finally {
+            Files.deleteIfExists(fresh.toPath());
         }
+    }
+
+    static void move(File source, File target) throws IOException {
+        Files.move(source.toPath(), target.toPath(), StandardCopyOption.ATOMIC_MOVE);
     }
 
     void delete(File file) {
-        if (!file.delete() && file.exists()) {
-            throw new LocalException("deleting " + file, new IOException("the system refuses"));
-        }
-    }
-
-    /** Delete what a killed process left half written. */
-    void deleteTemporaries() {
-        for (String folder : new String[] {"index", "slots", "blobs"}) {
-            File[] files = new File(root, folder).listFiles();
-            for (File file : files == null ? new File[0] : files) {
-                if (file.getName().endsWith(".tmp")) {
-                    delete(file);
-                }
-            }
+        try {
+            Files.deleteIfExists(file.toPath());
+        } catch (IOException error) {
+            throw RegException.local("deleting " + file, error);
         }
     }
 
     /** Return the digest of a file. */
     String digest(File file) {
-        try {
-            FileInputStream input = new FileInputStream(file);
-            try {
-                MessageDigest digest = Sha256.start();
-                byte[] buffer = new byte[BUFFER];
-                for (int count = input.read(buffer); count >= 0; count = input.read(buffer)) {
-                    digest.update(buffer, 0, count);
-                }
-                return Sha256.written(digest.digest());
-            } finally {
-                input.close();
+        MessageDigest digest = Sha256.start();
+        byte[] buffer = new byte[BUFFER];
+        try (InputStream input = new DigestInputStream(Files.newInputStream(file.toPath()), digest)) {
+            while (input.read(buffer) >= 0) {
+                // The stream hashes what it reads.
             }
+            return Sha256.written(digest.digest());
         } catch (IOException error) {
-            throw new LocalException("reading " + file, error);
+            throw RegException.local("reading " + file, error);
+        }
+    }
+
+    /** Copy a blob to its own path below a directory, and verify the bytes that were written. */
+    void extract(File blob, ReleaseFile file, File directory) {
+        try {
+            File target = new File(directory, file.path);
+            String root = directory.getCanonicalPath() + File.separator;
+            if (!target.getCanonicalPath().equals(root + file.path.replace('/', File.separatorChar))) {
+                throw RegException.integrity("a release has a file with the path " + Values.brief(file.path));
+            }
+            Files.createDirectories(target.getParentFile().toPath());
+            MessageDigest digest = Sha256.start();
+            write(target, output -> {
+                Files.copy(blob.toPath(), new DigestOutputStream(output, digest));
+                if (!Sha256.written(digest.digest()).equals(file.digest)) {
+                    throw RegException.integrity(file.path + " changed while it was copied");
+                }
+            });
+        } catch (IOException error) {
+            throw RegException.local("writing " + file.path, error);
+        }
+    }
+
+    /** Return the slot of a model. */
+    Slot readSlot(String name) {
+        byte[] bytes = load(slot(name));
+        return bytes == null ? Slot.empty()
+                : RegException.reading("the slot of " + name + " was changed", () -> Slot.read(bytes));
+    }
+
+    void saveSlot(String name, Slot slot) {
+        save(slot(name), slot.write().getBytes(StandardCharsets.UTF_8));
+    }
+
+    /** Return the releases whose files are kept. */
+    List<Release> releases() {
+        List<Release> releases = new ArrayList<>();
+        for (String model : models()) {
+            releases.addAll(readSlot(model).releases());
+        }
+        return releases;
+    }
+
+    /** Delete what no release needs, and previous releases while more bytes than a budget stay. */
+    void tidy(long budget) {
+        for (String folder : Values.keys("index slots blobs")) {
+            list(folder, true).forEach(this::delete); // a killed process left it half written
+        }
+        list("partial", false).forEach(this::delete);
+        List<String> models = models();
+        models.sort(Comparator.comparingLong(model -> slot(model).lastModified()));
+        deleteUnneeded();
+        for (String model : models) {
+            Slot slot = readSlot(model);
+            if (slot.previous != null && list("blobs", false).stream().mapToLong(File::length).sum() > budget) {
+                long time = slot(model).lastModified();
+                saveSlot(model, slot.withoutPrevious());
+                slot(model).setLastModified(time); // that of its last update
+                deleteUnneeded();
+            }
+        }
+    }
+
+    private void deleteUnneeded() {
+        Set<String> needed = new HashSet<>();
+        for (Release release : releases()) {
+            needed.add(Values.hex(release.manifest));
+            release.files.forEach(file -> needed.add(Values.hex(file.digest)));
+        }
+        for (File blob : list("blobs", false)) {
+            if (!needed.contains(blob.getName())) {
+                delete(blob);
+            }
         }
     }
 
     private File inside(String folder, String name) {
         File directory = new File(root, folder);
-        if (!directory.isDirectory() && !directory.mkdirs() && !directory.isDirectory()) {
-            throw new LocalException("creating " + directory, new IOException("the system refuses"));
+        try {
+            Files.createDirectories(directory.toPath());
+        } catch (IOException error) {
+            throw RegException.local("creating " + directory, error);
         }
         return new File(directory, name);
     }

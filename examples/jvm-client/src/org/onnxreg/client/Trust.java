@@ -9,7 +9,7 @@ import java.util.Map;
  * <p>Without requirements no signature is checked: the first contact trusts the server, as https does.
  */
 public final class Trust {
-    private final Map<String, PublicKey> keys = new LinkedHashMap<String, PublicKey>();
+    private final Map<String, PublicKey> keys = new LinkedHashMap<>();
     private boolean hasReleases;
     private long firstLine = Long.MAX_VALUE;
 

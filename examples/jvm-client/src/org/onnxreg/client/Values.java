@@ -1,78 +1,75 @@
 package org.onnxreg.client;
 
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Function;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Parts of JSON documents, read strictly: a value of another type is an {@link InputException}. */
+/** Parts of JSON documents, read strictly: a value of another type is an input error. */
 final class Values {
-    static final long MAX_INTEGER = (1L << 53) - 1;
-
     private static final Pattern DIGEST = Pattern.compile("sha256:[0-9a-f]{64}");
     private static final String PART = "[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?";
     private static final Pattern NAME = Pattern.compile(PART + "(?:/" + PART + ")?");
+    private static final Pattern SIZE = Pattern.compile("([0-9]{1,15})(?:\\.([0-9]{1,9}))?([A-Za-z]*)");
+    private static final List<String> DECIMAL = keys("B kB MB GB TB");
+    private static final List<String> BINARY = keys("B KiB MiB GiB TiB");
 
     private Values() {}
 
     @SuppressWarnings("unchecked")
     static Map<String, Object> mapping(Object value) {
-        if (!(value instanceof Map)) {
-            throw new InputException("not an object");
-        }
-        return (Map<String, Object>) value;
+        return typed(Map.class, value, "an object");
     }
 
     @SuppressWarnings("unchecked")
     static List<Object> list(Object value) {
-        if (!(value instanceof List)) {
-            throw new InputException("not an array");
-        }
-        return (List<Object>) value;
+        return typed(List.class, value, "an array");
     }
 
     static String text(Object value) {
-        if (!(value instanceof String)) {
-            throw new InputException("not a string");
-        }
-        return (String) value;
-    }
-
-    static long count(Object value) {
-        if (!(value instanceof Long) || (Long) value < 0) {
-            throw new InputException("not a count");
-        }
-        return (Long) value;
+        return typed(String.class, value, "a string");
     }
 
     static boolean flag(Object value) {
-        if (!(value instanceof Boolean)) {
-            throw new InputException("neither true nor false");
-        }
-        return (Boolean) value;
+        return typed(Boolean.class, value, "true or false");
     }
 
     static double number(Object value) {
-        if (!(value instanceof Number)) {
-            throw new InputException("not a number");
+        return typed(Number.class, value, "a number").doubleValue();
+    }
+
+    static long count(Object value) {
+        long count = typed(Long.class, value, "a count");
+        if (count < 0) {
+            throw RegException.input("not a count");
         }
-        return ((Number) value).doubleValue();
+        return count;
+    }
+
+    private static <T> T typed(Class<T> type, Object value, String name) {
+        if (!type.isInstance(value)) {
+            throw RegException.input("not " + name);
+        }
+        return type.cast(value);
     }
 
     static double share(Object value) {
         double number = number(value);
         if (!(number >= 0 && number <= 1)) {
-            throw new InputException("not a number from 0 to 1");
+            throw RegException.input("not a number from 0 to 1");
         }
         return number;
     }
 
     static String digest(Object value) {
         if (!DIGEST.matcher(text(value)).matches()) {
-            throw new InputException("not a digest: " + brief((String) value));
+            throw RegException.input("not a digest: " + brief((String) value));
         }
         return (String) value;
     }
@@ -82,59 +79,101 @@ final class Values {
         return digest(value).substring("sha256:".length());
     }
 
-    static List<String> texts(Object value) {
-        List<String> texts = new ArrayList<String>();
+    /** Read each item of an array. */
+    static <T> List<T> each(Object value, Function<Object, T> read) {
+        List<T> items = new ArrayList<>();
         for (Object item : list(value)) {
-            texts.add(text(item));
+            items.add(read.apply(item));
         }
-        return texts;
+        return items;
+    }
+
+    static List<String> texts(Object value) {
+        return each(value, Values::text);
     }
 
     static List<String> digests(Object value) {
-        List<String> digests = texts(value);
-        for (String item : digests) {
-            digest(item);
-        }
-        return digests;
+        return each(value, Values::digest);
     }
 
     static List<Map<String, Object>> mappings(Object value) {
-        List<Map<String, Object>> mappings = new ArrayList<Map<String, Object>>();
-        for (Object item : list(value)) {
-            mappings.add(mapping(item));
-        }
-        return mappings;
+        return each(value, Values::mapping);
     }
 
     static Map<String, Object> mappingOrEmpty(Object value) {
-        return value == null ? Collections.<String, Object>emptyMap() : mapping(value);
+        return value == null ? Collections.emptyMap() : mapping(value);
     }
 
     static List<String> textsOrEmpty(Object value) {
-        return value == null ? Collections.<String>emptyList() : texts(value);
+        return value == null ? Collections.emptyList() : texts(value);
     }
 
     static List<Map<String, Object>> mappingsOrEmpty(Object value) {
-        return value == null ? Collections.<Map<String, Object>>emptyList() : mappings(value);
+        return value == null ? Collections.emptyList() : mappings(value);
+    }
+
+    /** Read a number of bytes, or DIGITS ["." DIGITS] [UNIT], such as {@code 30MB}: docs/resolve.md, "Query". */
+    static long size(Object value) {
+        if (!(value instanceof String)) {
+            return count(value);
+        }
+        Matcher match = SIZE.matcher((String) value);
+        if (!match.matches()) {
+            throw RegException.input("not a size: " + brief((String) value));
+        }
+        return bytes(match.group(1), match.group(2) == null ? "" : match.group(2), match.group(3));
+    }
+
+    /** Return the bytes of {@code whole.part unit}, which must be a whole number below 2^53. */
+    static long bytes(String whole, String part, String unit) {
+        String name = unit.isEmpty() ? "B" : unit;
+        boolean isDecimal = DECIMAL.contains(name);
+        int power = (isDecimal ? DECIMAL : BINARY).indexOf(name);
+        if (power < 0) {
+            throw RegException.input(brief(unit) + " is not a unit of size");
+        }
+        BigInteger product = new BigInteger(whole + part).multiply(
+                BigInteger.valueOf(isDecimal ? 1000 : 1024).pow(power));
+        BigInteger[] bytes = product.divideAndRemainder(BigInteger.TEN.pow(part.length()));
+        if (bytes[1].signum() != 0 || bytes[0].bitLength() > 53) {
+            throw RegException.input(
+                    whole + "." + part + unit + " is not a whole number of bytes below 2^53");
+        }
+        return bytes[0].longValue();
+    }
+
+    /** Check that a question or a device has no other fields; null means absent. */
+    static Map<String, Object> fields(Object value, String subject, String keys) {
+        Map<String, Object> fields = mapping(value);
+        for (Map.Entry<String, Object> entry : fields.entrySet()) {
+            if (entry.getValue() != null && !keys(keys).contains(entry.getKey())) {
+                throw RegException.input(subject + " has no field " + brief(entry.getKey()));
+            }
+        }
+        return fields;
+    }
+
+    /** Read a field; an error names it. */
+    static <T> T field(Map<String, Object> fields, String key, Function<Object, T> read, T absent) {
+        Object value = fields.get(key);
+        try {
+            return value == null ? absent : read.apply(value);
+        } catch (RegException error) {
+            throw RegException.input(key + ": " + error.getMessage());
+        }
     }
 
     /** Check the name of a model, which is then safe in a URL and as the name of a file. */
     static String modelName(String name) {
         if (name == null || name.length() > 200 || name.contains("..") || !NAME.matcher(name).matches()) {
-            throw new InputException("not a model's name: " + brief(String.valueOf(name)));
+            throw RegException.input("not a model's name: " + brief(String.valueOf(name)));
         }
         return name;
     }
 
     /** Return true if two objects agree in these keys; a missing key is null. */
     static boolean agree(Map<String, Object> one, Map<String, Object> other, List<String> keys) {
-        for (String key : keys) {
-            Object left = one == null ? null : one.get(key);
-            if (!Objects.equals(left, other == null ? null : other.get(key))) {
-                return false;
-            }
-        }
-        return true;
+        return keys.stream().allMatch(key -> Objects.equals(one.get(key), other.get(key)));
     }
 
     static List<String> keys(String words) {

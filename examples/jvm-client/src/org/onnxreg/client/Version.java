@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.math.BigInteger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -13,12 +14,14 @@ final class Version implements Comparable<Version> {
     private static final Pattern DIGITS = Pattern.compile("[0-9]+");
 
     final String text;
-    private final String[] numbers;
+    private final BigInteger[] numbers = new BigInteger[3];
     private final String[] pre;
 
     private Version(String text, Matcher match) {
         this.text = text;
-        numbers = new String[] {match.group(1), match.group(2), match.group(3)};
+        for (int i = 0; i < numbers.length; i++) {
+            numbers[i] = new BigInteger(match.group(i + 1));
+        }
         pre = match.group(4) == null ? new String[0] : match.group(4).split("\\.");
     }
 
@@ -30,7 +33,7 @@ final class Version implements Comparable<Version> {
         String text = Values.text(value);
         Matcher match = SEMVER.matcher(text);
         if (text.length() > 128 || !match.matches()) {
-            throw new InputException("not a version: " + Values.brief(text));
+            throw RegException.input("not a version: " + Values.brief(text));
         }
         return new Version(text, match);
     }
@@ -42,7 +45,7 @@ final class Version implements Comparable<Version> {
     @Override
     public int compareTo(Version other) {
         for (int i = 0; i < numbers.length; i++) {
-            int order = compareDigits(numbers[i], other.numbers[i]);
+            int order = numbers[i].compareTo(other.numbers[i]);
             if (order != 0) {
                 return order;
             }
@@ -59,30 +62,12 @@ final class Version implements Comparable<Version> {
         return pre.length - other.pre.length;
     }
 
-    @Override
-    public boolean equals(Object other) {
-        return other instanceof Version && text.equals(((Version) other).text);
-    }
-
-    @Override
-    public int hashCode() {
-        return text.hashCode();
-    }
-
-    /** Compare numbers of any length without leading zeros. */
-    private static int compareDigits(String one, String other) {
-        return one.length() == other.length() ? one.compareTo(other) : one.length() - other.length();
-    }
-
     private static int compareIdentifiers(String one, String other) {
         boolean isNumber = DIGITS.matcher(one).matches();
         boolean isOtherNumber = DIGITS.matcher(other).matches();
         if (isNumber && isOtherNumber) {
-            return compareDigits(one, other);
+            return new BigInteger(one).compareTo(new BigInteger(other));
         }
-        if (isNumber != isOtherNumber) {
-            return isNumber ? -1 : 1;
-        }
-        return one.compareTo(other);
+        return isNumber ? -1 : isOtherNumber ? 1 : one.compareTo(other);
     }
 }

@@ -37,20 +37,14 @@ final class VersionReader {
     Release release(State state, String version, String path) {
         String digest = Values.digest(state.version(version).get("manifest"));
         Map<String, Object> manifest = IndexFile.document(documents.read(digest));
-        try {
-            return Release.of(state.name, version, digest, manifest, path);
-        } catch (InputException error) {
-            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
-        }
+        return RegException.reading("the manifest " + digest,
+                () -> Release.of(state.name, version, digest, manifest, path));
     }
 
     private Map<String, Object> summary(Map<String, Object> entry) {
         String digest = Values.digest(entry.get("manifest"));
-        try {
-            Map<String, Object> manifest = IndexFile.document(documents.read(digest));
-            return Summary.of(manifest, digest, Values.count(entry.get("size")));
-        } catch (InputException error) {
-            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
-        }
+        Map<String, Object> manifest = IndexFile.document(documents.read(digest));
+        return RegException.reading("the manifest " + digest,
+                () -> Summary.of(manifest, digest, Values.count(entry.get("size"))));
     }
 }

@@ -11,7 +11,7 @@ import java.util.Map;
  * a release, and none stays on it: docs/resolve.md, "On a device".
  */
 final class Withdrawals {
-    static final Withdrawals NONE = new Withdrawals(new ArrayList<List<String>>());
+    static final Withdrawals NONE = new Withdrawals(new ArrayList<>());
 
     /** How, and the manifest; a manifest that was yanked twice is here twice. */
     private final List<List<String>> entries;
@@ -21,37 +21,28 @@ final class Withdrawals {
     }
 
     static Withdrawals read(Object value) {
-        List<List<String>> entries = new ArrayList<List<String>>();
-        for (Object entry : Values.list(value)) {
-            entries.add(Values.texts(entry));
-        }
-        return new Withdrawals(entries);
+        return new Withdrawals(Values.each(value, Values::texts));
     }
 
     Object toJson() {
-        return new ArrayList<Object>(entries);
+        return new ArrayList<>(entries);
     }
 
     /** Return how a release was withdrawn; null if it is offered. */
     String of(Release release) {
-        for (List<String> entry : entries) {
-            if (entry.get(1).equals(release.manifest)) {
-                return entry.get(0);
-            }
-        }
-        return null;
+        return entries.stream().filter(entry -> entry.get(1).equals(release.manifest))
+                .map(entry -> entry.get(0)).findFirst().orElse(null);
     }
 
     /** Return what is withdrawn after some more lines of the log. */
     Withdrawals after(State seen, List<LogLine> lines) {
-        List<List<String>> now = new ArrayList<List<String>>(entries);
-        Map<String, String> rollouts = new HashMap<String, String>();
-        for (Map.Entry<String, Object> rollout : seen.rollouts().entrySet()) {
-            rollouts.put(rollout.getKey(), Values.text(Values.mapping(rollout.getValue()).get("manifest")));
-        }
+        List<List<String>> now = new ArrayList<>(entries);
+        Map<String, String> rollouts = new HashMap<>();
+        seen.rollouts().forEach((tag, rollout) ->
+                rollouts.put(tag, Values.text(Values.mapping(rollout).get("manifest"))));
         for (LogLine line : lines) {
             String manifest = line.text("manifest");
-            switch (line.kind()) {
+            switch (line.kind) {
                 case "yank":
                     now.add(Arrays.asList("yanked", manifest));
                     break;

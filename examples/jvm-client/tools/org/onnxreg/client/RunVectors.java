@@ -93,7 +93,7 @@ public final class RunVectors {
     private void rollouts() throws IOException {
         Map<String, Object> document = load("rollout.json");
         for (Map<String, Object> vector : Values.mappings(document.get("admissions"))) {
-            boolean isIn = Rollout.read(vector).admits((String) vector.get("seed"), null);
+            boolean isIn = new Rollout(vector).admits((String) vector.get("seed"), null);
             check("admission: " + vector, vector.get("in"), isIn);
         }
         String seed = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -104,7 +104,7 @@ public final class RunVectors {
             Object expected = vector.get("error") == null ? vector.get("in") : vector.get("error");
             Object actual;
             try {
-                actual = Rollout.read(rollout).admits(seed, vector.get("device"));
+                actual = new Rollout(rollout).admits(seed, vector.get("device"));
             } catch (RegException error) {
                 actual = family(error);
             }
@@ -119,11 +119,10 @@ public final class RunVectors {
                 Values.mapping(Values.mapping(document.get("states")).get(vector.get("state")));
         Map<String, Object> outcome = new LinkedHashMap<>();
         try {
-            OperatorSets operatorSets = digest -> Operator.readSet(sets.get(digest));
             String seed = (String) vector.get("seed");
             Resolver resolver = new Resolver(
                     new State(state), vector.get("query"), vector.get("device"), seed,
-                    Values.textsOrEmpty(vector.get("failed")), operatorSets);
+                    Values.textsOrEmpty(vector.get("failed")), sets::get);
             Answer answer = resolver.resolve((String) vector.get("tag"));
             List<Object> rejected = new ArrayList<>();
             for (Rejection rejection : answer.rejected) {
@@ -169,14 +168,14 @@ public final class RunVectors {
     }
 
     private static Expression parse(String expression) {
-        return Expression.parse(expression, Vocabulary.CANDIDATE);
+        return Expression.ofCandidate(expression);
     }
 
     private static List<Object> span(String expression) {
         try {
             parse(expression);
             return null;
-        } catch (ExpressionException error) {
+        } catch (Expression.Malformed error) {
             return Arrays.<Object>asList((long) error.start, (long) error.end);
         }
     }
@@ -238,20 +237,11 @@ public final class RunVectors {
         Map<String, Object> question = Values.mapping(vector.get("question"));
         Slot slot = slot(vector);
         String tag = (String) question.get("tag");
-        Decision decision = Decision.of("acme/pii", slot, tag, new Decision.Asker() {
-            @Override
-            public Answer ask(String asked, boolean isOther) {
-                String seed = isOther ? null : (String) question.get("seed");
-                OperatorSets none = digest -> null;
-                return new Resolver(state, question.get("query"), null, seed, slot.refused, none)
-                        .resolve(asked);
-            }
-
-            @Override
-            public Withdrawals withdrawals() {
-                return Withdrawals.read(vector.get("withdrawn"));
-            }
-        });
+        Decision decision = Decision.of("acme/pii", slot, tag, (asked, isOther) -> {
+            String seed = isOther ? null : (String) question.get("seed");
+            return new Resolver(state, question.get("query"), null, seed, slot.refused, digest -> null)
+                    .resolve(asked);
+        }, () -> Withdrawals.read(vector.get("withdrawn")));
         Map<String, Object> actual = new HashMap<>();
         if (decision.answer != null) {
             actual.put("version", decision.answer.version);
@@ -293,7 +283,8 @@ public final class RunVectors {
             Object actual;
             try {
                 actual = applied(vector);
-            } catch (IntegrityException error) {
+            } catch (RegException error) {
+                check(vector.get("name") + " is an error of integrity", "integrity", family(error));
                 actual = null;
             }
             check("delta: " + vector.get("name"), vector.get("new"), actual);
@@ -336,7 +327,7 @@ public final class RunVectors {
             }
         }
         if (!Sha256.of(Base64.getDecoder().decode(whole)).equals(target)) {
-            throw new IntegrityException("a delta makes other bytes");
+            throw RegException.integrity("a delta makes other bytes");
         }
         return whole;
     }
@@ -365,7 +356,7 @@ public final class RunVectors {
                 sizes.put(entry.getKey(), Values.count(entry.getValue()));
             }
             Map<String, Object> actual = new HashMap<>();
-            Offers.choose(Delta.readAll(vector.get("deltas")), sizes,
+            Delta.choose(Delta.readAll(vector.get("deltas")), sizes,
                     new HashSet<>(Values.texts(vector.get("present"))))
                     .forEach((file, delta) -> actual.put(file, delta.digest));
             check("choose: " + vector.get("name"), vector.get("chosen"), actual);

@@ -1,8 +1,0 @@
-package org.onnxreg.client;
-
-import java.util.List;
-
-/** Reads the operator set with a digest. */
-interface OperatorSets {
-    List<Operator> read(String digest);
-}
