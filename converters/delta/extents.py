@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import RegError
 

@@ -17,12 +17,12 @@ from onnxreg.converters.importers.survey import (
     Model,
     Survey,
     compare,
+    compare_weights,
     external_data,
     files_below,
     named_file,
     read_graph,
 )
-from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.source.scrub import read_json, scrub
@@ -243,7 +243,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
     """Raise InputError if two model files cannot come from one export.
 
     All must have the inputs and outputs of the base, in name, type and static axes, and its weights, within the tolerances
-    of `weight_compare`. Returns the paths of files whose weights have no counterpart by name and shape, so that nothing
+    of `compare_weights`. Returns the paths of files whose weights have no counterpart by name and shape, so that nothing
     could be compared: for an .ort file the optimizer may explain that; for a float ONNX file it is refused.
     """
     expected = models[base]

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxreg.converters.importers.intake import Found, Intake
-from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort, read_weights, weight_type
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
+from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.location import check_inside
@@ -32,6 +32,14 @@ from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternat
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
+FLOAT_TOLERANCE = 1e-6
+"""Relative: what constant folding may change in a float32 tensor that keeps its name."""
+HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
+"""Of float16: two roundings (relative), the smallest difference (absolute), and where values are clipped."""
+BLOCK_ELEMENTS = 2**20
+"""Elements that are compared at once."""
+MAX_QUANTIZATION_STEPS = 1.001
+"""A dequantized weight `(q - zero point) * scale` is within so many scales of its parent: one, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
 GRAPHS = (".onnx", ".ort")
@@ -475,3 +483,72 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value for key, value in statements.items() if isinstance(value, str) and 0 < len(value) <= 200
     }
+
+
+def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
+    """Count the weights of `child` that have a counterpart in `parent`, up to what a conversion changes; all must agree.
+
+    Counterparts have one name (`<name>_quantized` with its scale and zero point for a quantized one) and one shape.
+    Both map names to arrays or tensors, which are read one after the other. Raises InputError, naming the tensor, if one
+    differs by more than the tolerances of this module.
+    """
+    import numpy as np
+
+    compared = 0
+    for name in child:
+        stem = name.removesuffix("_quantized")
+        if stem not in parent or (stem != name and f"{stem}_scale" not in child):
+            continue
+        reference, value = np.asarray(parent[stem]), np.asarray(child[name])
+        if reference.shape != value.shape or reference.dtype.name not in FLOATS or not value.size:
+            continue
+        if stem != name:
+            zero = child.get(f"{stem}_zero_point", 0)
+            agree = _quantized_agree(reference, value, *map(np.asarray, (child[f"{stem}_scale"], zero)))
+        elif value.dtype.name in FLOATS:
+            agree = _floats_agree(reference.reshape(-1), value.reshape(-1))
+        else:
+            continue
+        if not agree:
+            raise InputError(
+                f"{path} is not a conversion of {parent_path}: their weights differ in {stem}",
+                "the directory mixes files of two exports; export again into an empty directory",
+            )
+        compared += reference.ndim >= 2
+    return compared
+
+
+def _floats_agree(reference: Any, value: Any) -> bool:
+    """True if each element of two flat arrays is within the tolerance of the narrower type; read in blocks."""
+    import numpy as np
+
+    half = "float16" in (reference.dtype.name, value.dtype.name)
+    wide = np.float64 if "float64" in (reference.dtype.name, value.dtype.name) else np.float32
+    relative, absolute = (HALF_TOLERANCE, HALF_TINY) if half else (FLOAT_TOLERANCE, 0.0)
+    for start in range(0, reference.size, BLOCK_ELEMENTS):
+        sides = [array[start : start + BLOCK_ELEMENTS].astype(wide) for array in (value, reference)]
+        if half:
+            sides = [np.clip(side, -HALF_MAX, HALF_MAX) for side in sides]
+        if not np.allclose(sides[0], sides[1], relative, absolute, equal_nan=True):
+            return False
+    return True
+
+
+def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
+    """True if each dequantized element is near its parent, with a scale for the tensor or along an axis of their number."""
+    import numpy as np
+
+    if zero_point.size not in (1, scale.size):
+        return False
+    axes = [None] if scale.size == 1 else [at for at in range(value.ndim) if value.shape[at] == scale.size]
+    for axis in axes:
+        shape = [scale.size if at == axis else 1 for at in range(value.ndim)]
+        steps = scale.astype(np.float32).reshape(shape)
+        distance = value.astype(np.float32)
+        distance -= zero_point.astype(np.float32).reshape(shape if zero_point.size > 1 else ())
+        distance *= steps
+        distance -= reference
+        np.abs(distance, out=distance)
+        if np.all(distance <= MAX_QUANTIZATION_STEPS * np.abs(steps)):
+            return True
+    return False

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
@@ -23,7 +22,7 @@ from onnxreg.converters.onnx.graph_operators import (
     qualified_name,
 )
 from onnxreg.converters.onnx.semantic import free_inputs, semantic_digest, stored_tensors
-from onnxreg.converters.onnx.tensors import Arrays, dims_of
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, QUANTIZED, dims_of, is_numeric
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
 from onnxreg.schema.core.errors import about
@@ -132,9 +131,10 @@ def inspect_ort(path: Path) -> GraphFacts:
     return _facts(path, model, list(model.graph.all_nodes()), set(), ())
 
 
-def read_weights(path: Path) -> Arrays:
+def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
     """The numeric initializers of an ONNX or ORT-format file's main graph, by name."""
-    return Arrays(stored_tensors(onnx_graph.read_model(path).graph))
+    stored = stored_tensors(onnx_graph.read_model(path).graph)
+    return {name: tensor for name, tensor in stored.items() if is_numeric(tensor)}
 
 
 def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS, Element
+from onnxreg.converters.onnx.tensors import ELEMENTS, Element
 from onnxreg.schema.manifest.parts import Operator
 from onnxreg.schema.query import runtimes
 

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.converters.onnx import ort_file
-from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, opening, tensors
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, attributes, containers, within
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.onnx.tensors import map_external
-from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.onnx.tensors import map_external, tensor_bytes, without_weights
 from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 

@@ -12,9 +12,8 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.external_data import opening
-from onnxreg.converters.onnx.tensors import tensor_of
+from onnxreg.converters.onnx.tensors import ELEMENTS, tensor_of
 from onnxreg.schema.core.errors import InputError, missing_extra, unreadable
 from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 

@@ -1,28 +1,76 @@
-"""Tensors of a model (`onnx_ir.TensorProtocol`): element type, shape, digest, values.
+"""Tensors: their element types, digests and bytes, and a model without the large ones.
 
-Bytes are little-endian and as dense as `TensorProto.raw_data`, wherever they are stored. Texts are each preceded by their
-length (8 bytes).
+ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number element types alike; contracts are written
+with numpy's names, operator configs with the C++ names of ONNX Runtime. Bytes are little-endian and as dense as
+`TensorProto.raw_data`, wherever they are stored; texts are each preceded by their length (8 bytes).
 """
 
 import hashlib
-from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Collection
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+
+class Element(NamedTuple):
+    """`name` is numpy's (ml_dtypes' beyond numpy), `cpp` ONNX Runtime's, `bits` the size of one element (0: none)."""
+
+    name: str
+    cpp: str
+    bits: int
+
+
+ELEMENTS = {
+    1: Element("float32", "float", 32),
+    2: Element("uint8", "uint8_t", 8),
+    3: Element("int8", "int8_t", 8),
+    4: Element("uint16", "uint16_t", 16),
+    5: Element("int16", "int16_t", 16),
+    6: Element("int32", "int32_t", 32),
+    7: Element("int64", "int64_t", 64),
+    8: Element("str", "std::string", 0),
+    9: Element("bool", "bool", 8),
+    10: Element("float16", "MLFloat16", 16),
+    11: Element("float64", "double", 64),
+    12: Element("uint32", "uint32_t", 32),
+    13: Element("uint64", "uint64_t", 64),
+    14: Element("complex64", "std::complex<float>", 64),
+    15: Element("complex128", "std::complex<double>", 128),
+    16: Element("bfloat16", "BFloat16", 16),
+    17: Element("float8_e4m3fn", "Float8E4M3FN", 8),
+    18: Element("float8_e4m3fnuz", "Float8E4M3FNUZ", 8),
+    19: Element("float8_e5m2", "Float8E5M2", 8),
+    20: Element("float8_e5m2fnuz", "Float8E5M2FNUZ", 8),
+    21: Element("uint4", "UInt4x2", 4),
+    22: Element("int4", "Int4x2", 4),
+    23: Element("float4_e2m1fn", "Float4E2M1x2", 4),
+    24: Element("float8_e8m0fnu", "Float8E8M0", 8),
+    25: Element("uint2", "UInt2x4", 2),
+    26: Element("int2", "Int2x4", 2),
+}
+"""Every element type that ONNX 1.23 names, by its number."""
+
+FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
+QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
+MAX_SMALL_ELEMENTS = 1024
+"""Initializers of up to this many elements take part in inference by value, larger ones by type only."""
 BLOCK_BYTES = 2**20
 """Bytes of a file that are read at once: pages that are mapped would stay in memory."""
 _NUMPY = frozenset(
     {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 )
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """The bytes that the elements of a tensor (`onnx.TensorProto`) take; of strings, none."""
+    element = ELEMENTS.get(tensor.data_type)
+    return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
 
 
 def type_of(tensor: "ir.TensorProtocol") -> str:
@@ -97,11 +145,54 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
     return mapped
 
 
-class Arrays(UserDict[str, Any]):
-    """The numeric ones of some tensors as numpy arrays, each read on access."""
+def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
+    """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type replace large initializers.
 
-    def __init__(self, tensors: Mapping[str, "ir.TensorProtocol"]) -> None:
-        super().__init__({name: tensor for name, tensor in tensors.items() if is_numeric(tensor)})
+    Those named in `keep` stay. No weight is copied besides, so the copy costs milliseconds whatever the size.
+    """
+    import onnx
 
-    def __getitem__(self, name: str) -> Any:
-        return super().__getitem__(name).numpy()
+    light = onnx.ModelProto()
+    copy_but(model, light, "graph")
+    copy_but(model.graph, light.graph, "initializer")
+    inputs = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS or tensor.name in keep:
+            light.graph.initializer.add().CopyFrom(tensor)
+        elif tensor.name not in inputs:
+            value = light.graph.input.add(name=tensor.name)
+            value.type.tensor_type.elem_type = tensor.data_type
+            value.type.tensor_type.shape.SetInParent()
+            for dim in tensor.dims:
+                value.type.tensor_type.shape.dim.add(dim_value=dim)
+    return light
+
+
+def copy_but(source: Any, target: Any, left_out: str) -> None:
+    """Copy every field of a protobuf that is set but one."""
+    for field, value in source.ListFields():
+        if field.name == left_out:
+            continue
+        if isinstance(value, str | bytes | int | float):
+            setattr(target, field.name, value)
+        else:
+            getattr(target, field.name).MergeFrom(value)
+
+
+def replace_but_weights(model: Any, light: Any) -> None:
+    """Make `model`, in place, what a tool made of `without_weights(model)`; no large weight is moved or copied."""
+    public = {value.name for value in model.graph.input}
+    large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
+    for message, keep in ((model, "graph"), (model.graph, "initializer")):
+        for field, _ in message.ListFields():
+            if field.name != keep:
+                message.ClearField(field.name)
+    for index in reversed(range(len(model.graph.initializer))):
+        if model.graph.initializer[index].name not in large:
+            del model.graph.initializer[index]
+    copy_but(light, model, "graph")
+    copy_but(light.graph, model.graph, "initializer")
+    model.graph.initializer.extend(one for one in light.graph.initializer if one.name not in large)
+    kept_inputs = [value for value in light.graph.input if value.name in public or value.name not in large]
+    del model.graph.input[:]
+    model.graph.input.extend(kept_inputs)

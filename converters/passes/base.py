@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
-from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.document import InvalidValueError

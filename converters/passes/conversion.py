@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from onnxreg.converters.onnx.quiet import quiet, quiet_logger
-from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.runtime.sessions import one_torch_thread

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.graph_operators import within
-from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed

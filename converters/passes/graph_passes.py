@@ -5,10 +5,9 @@ from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import within
 from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN, RUNTIME_OPERATORS, check_light, graph_inputs
-from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.converters.onnx.tensors import ELEMENTS, replace_but_weights, without_weights
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError

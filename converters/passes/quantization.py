@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError

@@ -8,8 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from onnxreg.converters.onnx.elements import FLOATS
-from onnxreg.converters.onnx.tensors import digest_of, dims_of, type_of
+from onnxreg.converters.onnx.tensors import FLOATS, digest_of, dims_of, type_of
 from onnxreg.converters.prove.formula import (
     StoredValue,
     UnprovableError,

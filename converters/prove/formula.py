@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxreg.converters.onnx.elements import FLOATS
-from onnxreg.converters.onnx.tensors import dims_of, is_numeric, type_of
+from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
 """Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
+from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.converters.prove.formula import Formula
 
 CONTRIB = "com.microsoft"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.elements import FLOATS
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
+from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.prove.comparison import compare_constants
 from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
 from onnxreg.converters.prove.operators import is_random

@@ -19,8 +19,8 @@ from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.metric import EvaluationError
-from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.tools.graph import factors
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.tasks.task import ExportSubject

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import containers, subgraphs, within
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.converters.onnx.tensors import replace_but_weights, without_weights
 from onnxreg.converters.runtime.sessions import silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why

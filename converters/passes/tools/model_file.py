@@ -11,11 +11,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
-from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
+from onnxreg.converters.onnx.tensors import MAX_SMALL_ELEMENTS, copy_but, tensor_bytes
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub
 

@@ -21,8 +21,7 @@ from support.registries.drafts import manifest_of
 from support.sampling import sampled
 
 from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
-from onnxreg.converters.importers.survey import Difference
-from onnxreg.converters.importers.weight_compare import compare_weights
+from onnxreg.converters.importers.survey import Difference, compare_weights
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.vocabulary import FILENAME

@@ -25,8 +25,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_nodes
+from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.schema.query.runtimes import DOMAIN
 from support.contrib.graphs import cases
 
