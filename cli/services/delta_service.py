@@ -146,8 +146,7 @@ def _model_files(
 
     Small files count too: an ONNX file may locate its tensors in a large one.
     """
-    from onnxreg.converters.delta.extents import read_extents
-    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths: dict[str, Path] = {}
     for file in files.values():

@@ -1,17 +1,22 @@
-"""Makes a delta: pairs the tensors of two files, cuts the new one into sections, and encodes them block by block."""
+"""Makes a delta: finds the tensors of two files, pairs them, cuts the new file into sections, and encodes these block by block."""
 
 import hashlib
+import json
+import mmap
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from math import prod
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from onnxreg.converters.delta.extents import TensorExtent, map_file
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, dims_of, type_of
+from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.digest import Descriptor
 from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.delta.delta_format import (
@@ -27,6 +32,17 @@ from onnxreg.schema.delta.delta_format import (
 )
 from onnxreg.schema.delta.difference import encode, planes
 
+MIN_TENSOR_BYTES = 256
+"""Smaller tensors are treated as the text around them."""
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+"""The numbers of fields in onnx.proto: of ModelProto, GraphProto and TensorProto."""
+# fmt: off
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+}
+# fmt: on
+_WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL = 5
 """zlib's level for bytes that can be compressed: 6 saves 0.6 % more and takes 1.7 times as long."""
 NOISE_BITS = 7.9
@@ -39,6 +55,28 @@ MAX_CANDIDATES = 32
 """Old tensors of one type and shape that a tensor without a namesake is compared with."""
 MIN_COPY_BYTES = 48
 """Shorter runs of equal bytes are not worth a span."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorExtent:
+    """The bytes `start` to `start + length` of a file: a tensor of numpy's `dtype` and shape `dims`."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    start: int
+    length: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element; 1 if elements share bytes."""
+        width = _WIDTHS.get(self.dtype, 1)
+        return width if self.length % width == 0 else 1
+
+    @property
+    def kind(self) -> tuple[str, tuple[int, ...], int]:
+        """Two tensors are comparable if this is equal."""
+        return (self.dtype, self.dims, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +192,24 @@ def _deflate(parts: Sequence[Any]) -> bytes:
 
 
 def _is_noise(part: Any) -> bool:
-    counts = np.bincount(part, minlength=256)
-    shares = counts[counts > 0] / part.size
-    return float(-(shares * np.log2(shares)).sum()) > NOISE_BITS
+    return _entropy(part)[0] > NOISE_BITS
 
 
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
     """The spans with copies that follow each other joined."""
     last: Span | None = None
     for span in spans:
-        if last is not None:
-            if (
-                last.op == span.op == COPY
-                and last.offset + last.length == span.offset
-                and last.length < MAX_COPY_BYTES
-            ):
-                last = last._replace(length=last.length + span.length)
-                continue
+        if last is None:
+            last = span
+        elif (
+            last.op == span.op == COPY
+            and last.offset + last.length == span.offset
+            and last.length < MAX_COPY_BYTES
+        ):
+            last = last._replace(length=last.length + span.length)
+        else:
             yield last
-        last = span
+            last = span
     if last is not None:
         yield last
 
@@ -192,19 +229,17 @@ def sections(old: FileView, new: FileView) -> Iterator[Section]:
 
 def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
     """The old tensor for each new one (by its offset) that has one: by name, then by bytes, then by likeness."""
+
+    def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
+        return tensor.length, hashlib.sha256(view.bytes(tensor)).digest()
+
     by_name = {(tensor.name, tensor.kind): tensor for tensor in old.tensors}
-    partners = {
-        tensor.start: by_name[tensor.name, tensor.kind]
-        for tensor in new.tensors
-        if (tensor.name, tensor.kind) in by_name
-    }
+    found = {tensor.start: by_name.get((tensor.name, tensor.kind)) for tensor in new.tensors}
+    unpaired = [tensor for tensor in new.tensors if found[tensor.start] is None]
+    same_bytes = {content(old, tensor): tensor for tensor in old.tensors} if unpaired else {}
+    found |= {tensor.start: same_bytes.get(content(new, tensor)) for tensor in unpaired}
+    partners = {start: partner for start, partner in found.items() if partner is not None}
     used = {partner.start for partner in partners.values()}
-    unpaired = [tensor for tensor in new.tensors if tensor.start not in partners]
-    same_bytes = {_content(old, tensor): tensor for tensor in old.tensors} if unpaired else {}
-    for tensor in unpaired:
-        if (equal := same_bytes.get(_content(new, tensor))) is not None:
-            partners[tensor.start] = equal
-            used.add(equal.start)
     spare: dict[Any, list[TensorExtent]] = defaultdict(list)
     for tensor in old.tensors:
         if tensor.start not in used:
@@ -218,44 +253,30 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
     return partners
 
 
-def _content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
-    return tensor.length, hashlib.sha256(view.bytes(tensor)).digest()
-
-
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """The section of a tensor: the difference to its partner, unless its bytes alone are smaller."""
-    if partner is None:
-        return Section(tensor.start, tensor.length)
-    bits, mode = _choose_mode(old, new, tensor, partner)
-    if bits >= _literal_bits(new, tensor):
-        return Section(tensor.start, tensor.length)
-    return Section(tensor.start, tensor.length, partner.start, tensor.width, mode)
+    """The section of a tensor: the difference to its partner, unless its bytes alone are smaller, by a sample of both."""
+    if partner is not None:
+        bits, mode = _choose_mode(old, new, tensor, partner)
+        if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
+            return Section(tensor.start, tensor.length, partner.start, tensor.width, mode)
+    return Section(tensor.start, tensor.length)
 
 
 def _choose_mode(
     old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """The bits that a sample of the difference takes in its best mode, and that mode."""
-    modes = (0, SPARSE, FLOAT, FLOAT | SPARSE) if tensor.is_float and tensor.width > 1 else (0, SPARSE)
-    pairs = [
-        (
-            new.array(tensor.start + at, size, tensor.width),
-            old.array(partner.start + at, size, tensor.width),
-        )
-        for at, size in _slices(tensor)
-    ]
-    costs = [(sum(_bits(*pair, mode) for pair in pairs), mode) for mode in modes]
-    return min(costs)
+    """The bits that a sample of the difference takes in its best mode, and that mode.
 
-
-def _bits(new: Any, old: Any, mode: int) -> int:
-    """An estimate of the bits of a deflated difference; it follows from the bytes alone, not from a zlib build."""
-    return sum(_entropy(plane) for plane in planes(encode(new, old, mode), new.nbytes, new.itemsize, mode))
-
-
-def _literal_bits(new: FileView, tensor: TensorExtent) -> int:
-    """The bits that the same sample takes by itself."""
-    return sum(_entropy(new.array(tensor.start + at, size)) for at, size in _slices(tensor))
+    They follow from the bytes alone, not from a build of zlib.
+    """
+    width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
+    if tensor.dtype in FLOATS and width > 1:
+        costs |= dict.fromkeys((FLOAT, FLOAT | SPARSE), 0)
+    for at, size in _slices(tensor):
+        sides = new.array(tensor.start + at, size, width), old.array(partner.start + at, size, width)
+        for mode in costs:
+            costs[mode] += sum(map(_bits, planes(encode(*sides, mode), size // width * width, width, mode)))
+    return min((bits, mode) for mode, bits in costs.items())
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
@@ -266,14 +287,17 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
     return [(index * step, SAMPLE_BYTES) for index in range(SAMPLES)]
 
 
-def _entropy(data: Any) -> int:
-    """The bits of some bytes at their entropy (of order 0); a prefix code spends a bit on the commonest one."""
-    if not data.size:
-        return 0
+def _bits(data: Any) -> int:
+    """The bits of some bytes at their entropy; a prefix code spends a bit on the commonest one."""
+    bits, most = _entropy(data) if data.size else (0.0, 0.0)
+    return int(data.size * (bits * 1.25 if most > 0.5 else bits))
+
+
+def _entropy(data: Any) -> tuple[float, float]:
+    """The entropy (of order 0) in bits a byte, and the share of the commonest byte."""
     counts = np.bincount(data, minlength=256)
     shares = counts[counts > 0] / data.size
-    bits = float(-(shares * np.log2(shares)).sum())
-    return int(data.size * (bits * 1.25 if shares.max() > 0.5 else bits))
+    return float(-(shares * np.log2(shares)).sum()), float(shares.max())
 
 
 def _gap(
@@ -300,3 +324,122 @@ def _common(left: Any, right: Any) -> int:
     size = min(left.size, right.size)
     different = np.flatnonzero(left[:size] != right[:size])
     return int(different[0]) if different.size else size
+
+
+@contextmanager
+def map_file(path: Path) -> Iterator[Any]:
+    """The bytes of a file, mapped into memory; empty bytes for an empty file."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
+    """The tensors in each of some files of one version, by path, in the order of their bytes.
+
+    `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, has
+    none: its delta is then made of copies and literals. Small, overlapping and impossible tensors are left out.
+    """
+    readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
+    found: dict[str, list[TensorExtent]] = {path: [] for path in files}
+    for path, file in files.items():
+        reader = readers.get(PurePosixPath(path).suffix)
+        try:
+            for target, extent in reader(path, file) if reader else ():
+                found.get(target, []).append(extent)
+        except Exception:  # noqa: BLE001 - whatever a parser says of a file that it cannot read
+            found[path] = []
+    disjoint: dict[str, list[TensorExtent]] = {path: [] for path in files}
+    for path, extents in found.items():
+        end, size = 0, files[path].stat().st_size
+        for extent in sorted(extents, key=lambda item: (item.start, item.name)):
+            stop = extent.start + extent.length
+            if extent.length >= MIN_TENSOR_BYTES and end <= extent.start and stop <= size:
+                disjoint[path].append(extent)
+                end = stop
+    return disjoint
+
+
+def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
+    """The initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
+
+    onnx gives no offsets and holds all that it parses, so the fields of the file are walked; onnx reads each tensor
+    without its bytes. An external tensor need not state its length.
+    """
+    import onnx
+
+    with map_file(file) as data:
+        graphs = [place[1:] for number, *place in _fields(data, 0, len(data)) if number == GRAPH]
+        stored = [
+            place[1:] for graph in graphs for number, *place in _fields(data, *graph) if number == INITIALIZER
+        ]
+        for start, stop in stored:
+            raw = [place for number, *place in _fields(data, start, stop) if number == RAW_DATA]
+            key, first, last = raw[0] if raw else (stop, stop, stop)
+            tensor = onnx.TensorProto.FromString(data[start:key] + data[last:stop])
+            element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+            location, size = path, last - first
+            if tensor.data_location == tensor.EXTERNAL:
+                entries = {entry.key: entry.value for entry in tensor.external_data}
+                first, size = (int(entries.get(key) or 0) for key in ("offset", "length"))
+                location = str(PurePosixPath(path).parent / entries.get("location", ""))
+                size = size or (prod(dims) * (element.bits if element else 0) + 7) // 8
+            yield (
+                location,
+                TensorExtent(tensor.name, element.name if element else "unknown", dims, first, size),
+            )
+
+
+def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a protobuf message: the number of each, where it begins, and the begin and end of its value.
+
+    ValueError for a field that ends after the message, or of a wire type that onnx does not use.
+    """
+
+    def number(at: int) -> tuple[int, int]:
+        last = next(last for last in range(at, at + 10) if data[last] < 0x80)
+        return sum((data[place] & 0x7F) << 7 * (place - at) for place in range(at, last + 1)), last + 1
+
+    while at < end:
+        key, start = number(at)
+        if key & 7 == 0:
+            stop = number(start)[1]
+        elif key & 7 == 2:
+            size, start = number(start)
+            stop = start + size
+        else:
+            stop = start + {1: 8, 5: 4}[key & 7]
+        if stop > end:
+            raise ValueError("a field ends after its message")
+        yield key >> 3, at, start, stop
+        at = stop
+
+
+def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
+    """The tensors of an ORT-format file: the bindings give arrays over the mapped file."""
+    from onnxreg.converters.onnx.ort_file import read_ort
+    from onnxreg.converters.onnx.semantic import stored_tensors
+
+    for name, tensor in stored_tensors(read_ort(file).graph).items():
+        array = tensor.numpy_packed() if hasattr(tensor, "numpy_packed") else tensor.numpy()
+        if array.size and type_of(tensor) != "str":
+            owner: Any = array.base
+            while not isinstance(owner, mmap.mmap | bytes):
+                owner = owner.obj if isinstance(owner, memoryview) else owner.base
+            start = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+            yield path, TensorExtent(name, type_of(tensor), dims_of(tensor), start, array.nbytes)
+
+
+def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
+    """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
+    with map_file(file) as data:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(bytes(data[8 : 8 + size]))
+    header.pop("__metadata__", None)
+    for name, item in header.items():
+        start, stop = convert(item["data_offsets"], tuple[Count, Count])
+        dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), convert(item["shape"], tuple[Count, ...])
+        yield path, TensorExtent(name, dtype, dims, 8 + size + start, stop - start)

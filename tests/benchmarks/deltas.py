@@ -81,8 +81,7 @@ def _both_versions(checkpoints: Path, kind: str) -> list[Path]:
 
 def model_files(directory: Path) -> dict[str, Any]:
     """The files of an export with their tensors."""
-    from onnxreg.converters.delta.extents import read_extents
-    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.converters.delta.make import ModelFile, read_extents
     from onnxreg.schema.core.digest import Descriptor, Digest
 
     paths = {path.name: path for path in directory.iterdir() if path.suffix in (".onnx", ".ort")}
@@ -260,8 +259,7 @@ def _size(path: Path) -> int:
 
 def _with_tensors(path: Path) -> Any:
     """A file with its tensors, which the model beside it may describe."""
-    from onnxreg.converters.delta.extents import read_extents
-    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.converters.delta.make import ModelFile, read_extents
     from onnxreg.schema.core.digest import Descriptor, Digest
 
     extents = read_extents({item.name: item for item in path.parent.iterdir() if item.is_file()})
@@ -411,8 +409,7 @@ def _large(folder: Path, mebibytes: int) -> tuple[Any, Any]:
     """Two safetensors files of so many MiB in tensors of 16 MiB: of float16, a fine-tune apart."""
     import json
 
-    from onnxreg.converters.delta.extents import read_extents
-    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.converters.delta.make import ModelFile, read_extents
     from onnxreg.schema.core.digest import Descriptor, Digest
 
     count, size = mebibytes // 16, 16 * 2**20

@@ -15,8 +15,7 @@ from onnx import numpy_helper
 from safetensors.numpy import save_file
 from support.registries import retrained
 
-from onnxreg.converters.delta.extents import read_extents
-from onnxreg.converters.delta.make import ModelFile, make_delta
+from onnxreg.converters.delta.make import ModelFile, make_delta, read_extents
 from onnxreg.registry.delta import apply
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.delta.delta_format import BLOCK_BYTES, COPY, DIFFERENCE, DeltaHeader, Span, read_spans
