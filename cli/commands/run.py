@@ -112,7 +112,7 @@ def _unpacked(session: Session, reader: Any, answer: Resolution) -> "Iterator[Un
     from onnxreg.registry.transfer.export_files import unpacked
 
     with needs("onnx", "reg run"):
-        from onnxreg.converters.runtime.run import runtime_version
+        from onnxreg.converters.runtime.golden import runtime_version
 
         runtime_version()
     with ExitStack() as stack:
@@ -122,14 +122,14 @@ def _unpacked(session: Session, reader: Any, answer: Resolution) -> "Iterator[Un
 
 
 def _identity(answer: Resolution) -> dict[str, Any]:
-    from onnxreg.converters.runtime.run import runtime_version
+    from onnxreg.converters.runtime.golden import runtime_version
 
     version, path = str(answer.located.version), answer.artifact.path
     return {"name": answer.located.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
 def _self_test(files: "UnpackedArtifact") -> "Answer":
-    from onnxreg.converters.runtime import golden, run
+    from onnxreg.converters.runtime import golden
 
     vectors = files.sidecar(golden.ROLE)
     if vectors is None:
@@ -137,7 +137,7 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
             f"{files.artifact.path} has no golden vectors",
             "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
-    compared = run.self_test(files.main, vectors.read_bytes(), vectors.name)
+    compared = golden.self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
     rows = [
         (
@@ -146,7 +146,9 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
         )
         for item in compared
     ]
-    verdict = f"{files.artifact.path} in ONNX Runtime {run.runtime_version()}: {'pass' if passed else 'fail'}"
+    verdict = (
+        f"{files.artifact.path} in ONNX Runtime {golden.runtime_version()}: {'pass' if passed else 'fail'}"
+    )
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
     return document, [*output.table(header, rows), "", verdict]
@@ -180,7 +182,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     from onnxreg.cli.reports.text_report import first_values
-    from onnxreg.converters.runtime.run import Runnable, to_json
+    from onnxreg.converters.runtime.golden import Runnable, to_json
 
     graph = Runnable(files.main)
     outputs = to_json(graph.run(graph.read(feeds)))

@@ -21,8 +21,8 @@ from onnxreg.converters.families.backbone import INPUT
 from onnxreg.converters.families.heads import BATCH, Values, make_graph
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import digest
-from onnxreg.converters.runtime import npz
-from onnxreg.converters.runtime.npz import check_finite
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.runtime.golden import check_finite
 from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
@@ -84,7 +84,7 @@ class Embedder:
         """
         import numpy as np
 
-        arrays, name = npz.read_rows(self._directory / path), Path(path).name
+        arrays, name = golden.read_rows(self._directory / path), Path(path).name
         dataset = str(digest([arrays]))
         if "embedding" in arrays and not images:
             shapes = {item.name: item.shape for item in self._session.get_outputs()}

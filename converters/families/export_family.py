@@ -31,7 +31,7 @@ from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime import npz
+from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
@@ -221,7 +221,7 @@ def make_family(
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
     """The first held-out images, float32."""
     path = plan.directory / str(plan.document.evaluation)
-    arrays = npz.read_rows(path)
+    arrays = golden.read_rows(path)
     if INPUT not in arrays:
         raise InputError(f"{path.name} has no array called {INPUT}", f"it has {', '.join(sorted(arrays))}")
     return as_float32(arrays[INPUT], backbone.shape, f"{path.name}: {INPUT}")[:COMPARED_IMAGES]

@@ -9,7 +9,7 @@ from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families.heads import head_files
 from onnxreg.converters.passes.tools.samples import digest
-from onnxreg.converters.runtime.npz import read_rows
+from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import CONFIG, digest_file, weight_files
 from onnxreg.converters.source.toolchain import require

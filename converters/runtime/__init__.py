@@ -1,7 +1,7 @@
 """Running artifacts on this machine, repeatably.
 
-`sessions` opens ONNX Runtime with one thread and no output, `golden` makes and checks golden vectors, `run`
-is `reg run`, `npz` reads arrays without pickles.
+`sessions` opens ONNX Runtime with one thread and no output, `first_load` survives a crash of it, `golden` runs graphs on
+arrays in files and makes and checks golden vectors.
 
 Start with `sessions.py`.
 """

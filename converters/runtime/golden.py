@@ -1,4 +1,6 @@
-"""Golden vectors: small inputs of a graph, the outputs it gave where it was made, and how far others may be from these.
+"""Arrays in files, and a graph that runs on them: golden vectors, and inputs that a person hands in.
+
+Golden vectors are small inputs of a graph, the outputs it gave where it was made, and how far others may be from these:
 
     {"format": "onnxreg-golden", "format_version": 1, "cases": [{"name", "inputs": {name: tensor}, "outputs": {name: tensor}}]}
     tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
@@ -8,15 +10,27 @@ passes if it differs from the expected one by at most `atol + rtol * |expected|`
 """
 
 import math
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
+from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, with_reason
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import (
+    ConversionError,
+    HostError,
+    InputError,
+    NotFoundError,
+    about,
+    unreadable,
+)
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content, read_given
 
 ROLE = "golden"
 FORMAT = "onnxreg-golden"
@@ -26,7 +40,8 @@ MAX_ROW_TOKENS = 16
 MAX_VALUES = 4_500
 """The most values of all outputs together: a file stays below 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
-MAX_ELEMENTS = 2**24
+MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
+INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 Tensors = Mapping[str, Any]
 """numpy arrays by the names that the graph has for them."""
@@ -96,10 +111,6 @@ def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> To
 
 def encode(cases: Sequence[GoldenCase]) -> bytes:
     """Canonical JSON (RFC 8785). Expected values are rounded to a hundredth of `atol`, which takes nothing from a test."""
-
-    def tensor(array: Any, data: list[Any]) -> dict[str, Any]:
-        return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
-
     values = []
     for case in cases:
         outputs = {}
@@ -107,8 +118,8 @@ def encode(cases: Sequence[GoldenCase]) -> bytes:
             tolerance = case.tolerances[name]
             digits = 2 - math.floor(math.log10(tolerance.atol))
             rounded = [round(float(value), digits) for value in array.reshape(-1)]
-            outputs[name] = {**tensor(array, rounded), **asdict(tolerance)}
-        inputs = {name: tensor(array, array.reshape(-1).tolist()) for name, array in case.inputs.items()}
+            outputs[name] = {**_tensor_json(array), "data": rounded, **asdict(tolerance)}
+        inputs = {name: _tensor_json(array) for name, array in case.inputs.items()}
         values.append({"name": case.name, "inputs": inputs, "outputs": outputs})
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, "cases": values}
     return canonical.encode(document, "golden vectors")
@@ -162,9 +173,8 @@ class _Case(msgspec.Struct):
     outputs: dict[str, _Tensor]
 
 
-def read_tensor(value: Any) -> Any:
-    """`{"dtype", "shape", "data"}` as a numpy array; InputError if the three do not fit."""
-    return convert(value, _Tensor, "a tensor").array()
+def _tensor_json(array: Any) -> dict[str, Any]:
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "data": array.reshape(-1).tolist()}
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
@@ -182,3 +192,150 @@ def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
             beyond = int((error > tolerance.atol + tolerance.rtol * np.abs(expected)).sum())
         comparisons.append(GoldenComparison(case.name, name, expected.size, largest, tolerance, beyond))
     return comparisons
+
+
+class Runnable:
+    """An ONNX or ORT-format file in ONNX Runtime on the CPU.
+
+    Raise HostError if this machine's cannot load it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._session = load_session(path)
+        except ConversionError as error:
+            hint = (
+                f"ONNX Runtime here is {runtime_version()}: `reg resolve --device` finds what a release loads"
+            )
+            raise HostError(error.message, hint) from error
+        self._name = path.name
+        self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
+
+    def run(self, feeds: Tensors) -> dict[str, Any]:
+        """The outputs by name. Raise InputError if the graph takes other inputs, or does not run on these."""
+        self._check_names(feeds)
+        try:
+            return run_session(self._session, feeds)
+        except Exception as error:
+            raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
+
+        Raises NotFoundError if there is none, InputError if it is neither, or of another graph's inputs.
+        """
+        import numpy as np
+
+        values = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
+        self._check_names(values)
+        arrays = {}
+        for name, value in values.items():
+            if isinstance(value, dict):
+                arrays[name] = convert(value, _Tensor, "a tensor").array()
+                continue
+            try:
+                arrays[name] = np.asarray(value, dtype=self._inputs[name])
+            except (ValueError, TypeError, OverflowError) as error:
+                raise InputError(f"{name} is not an array of {self._inputs[name]}") from error
+        return arrays
+
+    def _check_names(self, feeds: Mapping[str, Any]) -> None:
+        if feeds.keys() != self._inputs.keys():
+            raise InputError(
+                f"{self._name} takes {', '.join(self._inputs)}; given were {', '.join(feeds) or 'none'}"
+            )
+
+
+def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
+    """Run a graph on its golden vectors and compare. Raise InputError if these are malformed.
+
+    A graph that does not run on a case gave none of its outputs.
+    """
+    graph, comparisons = Runnable(path), []
+    for case in decode(vectors, label):
+        outputs: Tensors = {}
+        with suppress(InputError):
+            outputs = graph.run(case.inputs)
+        comparisons += compare(case, outputs)
+    return comparisons
+
+
+def runtime_version() -> str:
+    """The release of ONNX Runtime that is installed."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = canonical.decode(
+            read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8), "it", MAX_INPUT_BYTES
+        )
+    except InputError as error:
+        raise InputError(
+            f"{path} is not an .npz file, and cannot be read as JSON: {error.message}", INPUTS
+        ) from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object of inputs by name", INPUTS)
+    return value
+
+
+def to_json(outputs: Tensors) -> dict[str, Any]:
+    """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
+
+    def plain(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    values = {name: _tensor_json(array) for name, array in outputs.items()}
+    for value in values.values():
+        value["data"] = list(map(plain, value["data"]))
+    return values
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of an `.npz` file by name, whatever their shapes.
+
+    Raises NotFoundError if there is no file, HostError if it cannot be read, InputError if it holds anything
+    but plain arrays.
+    """
+    import numpy as np
+
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path.name}")
+    try:
+        with path.open("rb") as file:
+            check_content(file.read(HEAD_BYTES), path.name)
+            file.seek(0)
+            members = np.load(file, allow_pickle=False)
+            arrays = {name: members[name] for name in members.files}
+        for array in arrays.values():  # of a member that is no array, numpy gives the bytes
+            if isinstance(array, bytes) or array.dtype.names is not None:
+                raise TypeError("no array")
+        return arrays
+    except MemoryError as error:
+        raise InputError(f"{path.name} says that it holds more than there is memory for") from error
+    except InputError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise unreadable(path.name, error) from error
+        raise InputError(
+            f"{path.name} is not an .npz file of plain arrays", "a pickle is never read"
+        ) from error
+
+
+def read_rows(path: Path) -> dict[str, Any]:
+    """The same, of arrays with equally many rows along the first axis; InputError if they are not."""
+    arrays = read_arrays(path)
+    if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
+        raise InputError(f"{path.name}: its arrays do not have the same number of rows")
+    return arrays
+
+
+def check_finite(array: Any, label: str) -> None:
+    """Raise InputError, naming `label`, if an array of floats holds NaN or infinity."""
+    import numpy as np
+
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise InputError(f"{label} holds NaN or infinity")

@@ -18,7 +18,7 @@ from support.servers.nginx import nginx
 from support.servers.regserve import running, wait
 from support.servers.web_client import Call
 
-from onnxreg.converters.runtime.run import self_test
+from onnxreg.converters.runtime.golden import self_test
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry

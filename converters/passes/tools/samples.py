@@ -13,7 +13,7 @@ from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.tools.graph import has_size
-from onnxreg.converters.runtime.npz import read_rows
+from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
 from onnxreg.schema.core.digest import Digest

@@ -79,7 +79,7 @@ def test_the_self_test_passes_here(reg: Reg) -> None:
 
 
 def test_a_runtime_that_computes_something_else(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxreg.converters.runtime.run import Runnable
+    from onnxreg.converters.runtime.golden import Runnable
 
     right = Runnable.run
 

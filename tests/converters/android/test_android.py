@@ -19,7 +19,7 @@ from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime.run import self_test
+from onnxreg.converters.runtime.golden import self_test
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import TOKENS
 from onnxreg.converters.tasks.task import Sample

@@ -14,7 +14,7 @@ from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
 from onnxreg.converters.passes import file_passes, float16
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.runtime.run import Runnable
+from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from support.registries.drafts import manifest_of
 
 from onnxreg.converters.importers.adopt import adopt_files
-from onnxreg.converters.runtime import run
+from onnxreg.converters.runtime import golden
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
@@ -323,7 +323,7 @@ def test_golden_vectors_belong_to_their_model(folder: Path, workspace: Path) -> 
     assert [(file.role, file.path) for file in artifact.sidecars] == [("golden", "model.onnx.golden.json")]
     assert draft.companions == ()
     vectors = (workspace / "model.onnx.golden.json").read_bytes()
-    assert all(each.passed for each in run.self_test(workspace / "model.onnx", vectors, "vectors"))
+    assert all(each.passed for each in golden.self_test(workspace / "model.onnx", vectors, "vectors"))
 
 
 def test_golden_vectors_of_no_model_are_a_companion(folder: Path, workspace: Path) -> None:

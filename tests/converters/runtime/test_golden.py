@@ -12,8 +12,7 @@ import pytest
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.runtime.golden import GoldenCase, Tolerance
-from onnxreg.converters.runtime.run import Runnable, self_test
+from onnxreg.converters.runtime.golden import GoldenCase, Runnable, Tolerance, self_test
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
 LABELS = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.converters.evaluation.suite import read_bytes
-from onnxreg.converters.runtime.npz import read_arrays
+from onnxreg.converters.runtime.golden import read_arrays
 from onnxreg.converters.tasks.checkpoint import TOKENS, find_checkpoint
 from onnxreg.schema.core.errors import InputError
 
