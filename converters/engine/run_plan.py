@@ -19,7 +19,7 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.runtime.first_load import FirstLoader
+from onnxreg.converters.runtime.sessions import FirstLoad, first_loader
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject
@@ -122,11 +122,11 @@ class _Execution:
     def run(self) -> dict[str, StepResult]:
         """Make and measure every step."""
         measured: dict[str, Future[None]] = {}
-        with FirstLoader() as loader, ThreadPoolExecutor(1) as executor:
+        with first_loader() as load, ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
                 result, key = self._make(node)
                 self._results[name] = result
-                measured[name] = executor.submit(self._measure, result, key, loader)
+                measured[name] = executor.submit(self._measure, result, key, load)
             self._progress.step("measuring what was made")
             for future in measured.values():
                 future.result()
@@ -182,10 +182,10 @@ class _Execution:
         step = base.skip(node.name, node.make(), node.step.input or "", reason)
         return StepResult(node, self._directory / node.name, step, (), True, ancestors, self.source)
 
-    def _measure(self, result: StepResult, key: Key | None, loader: FirstLoader) -> None:
+    def _measure(self, result: StepResult, key: Key | None, load: FirstLoad) -> None:
         name = result.node.name
         if key is not None and result.files and result.node.kind.takes != "checkpoint":
-            loader.load(result.main, f"{result.main.name}, which {result.node.kind.id} made", CRASHED)
+            load(result.main, f"{result.main.name}, which {result.node.kind.id} made", CRASHED)
         result.compare(name not in self._unbounded)
         if key is not None and self._cache is not None:
             note: dict[str, Any] = {"step": result.step.to_json(), "files": list(result.files)}

@@ -1,6 +1,6 @@
 """Running artifacts on this machine, repeatably.
 
-`sessions` opens ONNX Runtime with one thread and no output, `first_load` survives a crash of it, `golden` runs graphs on
+`sessions` opens ONNX Runtime with one thread and no output, and survives a crash of it; `golden` runs graphs on
 arrays in files and makes and checks golden vectors.
 
 Start with `sessions.py`.

@@ -1,9 +1,13 @@
 """The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
 
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from onnxreg.converters.source.scrub import scrub
@@ -139,6 +143,59 @@ def _widen(value: Any) -> Any:
     return bits.view(np.float32).reshape(shape)
 
 
+FirstLoad = Callable[[Path, str, str], None]
+"""Loads a file where a crash can be survived; the error calls it by the second argument, and its hint is the third."""
+
+
+@contextmanager
+def first_loader() -> Iterator[FirstLoad]:
+    """Load files in a process of its own, started with the first one and ended with the block; any thread may use it.
+
+    ONNX Runtime's optimizers are native code: an error there is a signal, which ends the process that it happens in.
+    Loading raises ConversionError if that process dies; any other error is raised when the file is loaded here.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    lock = Lock()
+
+    def load(path: Path, label: str, hint: str) -> None:
+        nonlocal process
+        with lock:
+            if process is None:
+                command = [sys.executable, "-P", "-m", __name__]
+                pipe = subprocess.PIPE
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+            assert process.stdin is not None and process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(os.fsencode(path) + b"\0")
+                process.stdin.flush()
+            if process.stdout.read(1):
+                return
+            process.communicate()
+            status, process = process.returncode, None
+        raise ConversionError(f"ONNX Runtime crashed (status {status}) while it loaded {label}", hint)
+
+    try:
+        yield load
+    finally:
+        if process is not None:
+            process.communicate()
+
+
+def main() -> None:
+    """Load each path of standard input, which a null byte ends, and answer with a byte."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # output of a library does not count as an answer
+    path = b""
+    while byte := sys.stdin.buffer.read(1):
+        if byte != b"\0":
+            path += byte
+            continue
+        with suppress(Exception):
+            load_session(Path(os.fsdecode(path)))
+        os.write(answers, b".")
+        path = b""
+
+
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
     """torch computes on one thread until the exit; its thread count, a setting of the process, is put back."""
@@ -182,3 +239,7 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
         if len(line) <= MAX_MESSAGE_CHARS
         else f"{line[: MAX_MESSAGE_CHARS // 2]} ... {line[-MAX_MESSAGE_CHARS // 2 :]}"
     )
+
+
+if __name__ == "__main__":
+    main()

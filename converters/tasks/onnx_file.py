@@ -8,9 +8,8 @@ from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime.first_load import FirstLoader
 from onnxreg.converters.runtime.golden import DTYPES
-from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.runtime.sessions import first_loader, load_session
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.scrub import copy_scrubbed
 from onnxreg.converters.source.source_files import digest_files, role_of, row_files
@@ -71,8 +70,8 @@ class OnnxFile(Task):
         path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
-        with FirstLoader() as loader:
-            loader.load(path, path.name, "make the file in float32, or by another exporter, and export that")
+        with first_loader() as load:
+            load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
         except ConversionError as error:  # the request's fault: nothing was converted yet
