@@ -129,15 +129,15 @@ def _identity(answer: Resolution) -> dict[str, Any]:
 
 
 def _self_test(files: "UnpackedArtifact") -> "Answer":
-    from onnxreg.converters.runtime import golden
+    from onnxreg.converters.runtime.golden import ROLE, runtime_version, self_test
 
-    vectors = files.sidecar(golden.ROLE)
+    vectors = files.sidecar(ROLE)
     if vectors is None:
         raise NotFoundError(
             f"{files.artifact.path} has no golden vectors",
             "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
-    compared = golden.self_test(files.main, vectors.read_bytes(), vectors.name)
+    compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)
     rows = [
         (
@@ -146,9 +146,7 @@ def _self_test(files: "UnpackedArtifact") -> "Answer":
         )
         for item in compared
     ]
-    verdict = (
-        f"{files.artifact.path} in ONNX Runtime {golden.runtime_version()}: {'pass' if passed else 'fail'}"
-    )
+    verdict = f"{files.artifact.path} in ONNX Runtime {runtime_version()}: {'pass' if passed else 'fail'}"
     header = ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT")
     document = {"passed": passed, "cases": [item.to_json() for item in compared]}
     return document, [*output.table(header, rows), "", verdict]
