@@ -234,11 +234,11 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
         return tensor.length, hashlib.sha256(view.bytes(tensor)).digest()
 
     by_name = {(tensor.name, tensor.kind): tensor for tensor in old.tensors}
-    found = {tensor.start: by_name.get((tensor.name, tensor.kind)) for tensor in new.tensors}
-    unpaired = [tensor for tensor in new.tensors if found[tensor.start] is None]
+    matches = {tensor.start: by_name.get((tensor.name, tensor.kind)) for tensor in new.tensors}
+    unpaired = [tensor for tensor in new.tensors if matches[tensor.start] is None]
     same_bytes = {content(old, tensor): tensor for tensor in old.tensors} if unpaired else {}
-    found |= {tensor.start: same_bytes.get(content(new, tensor)) for tensor in unpaired}
-    partners = {start: partner for start, partner in found.items() if partner is not None}
+    matches |= {tensor.start: same_bytes.get(content(new, tensor)) for tensor in unpaired}
+    partners = {start: partner for start, partner in matches.items() if partner is not None}
     used = {partner.start for partner in partners.values()}
     spare: dict[Any, list[TensorExtent]] = defaultdict(list)
     for tensor in old.tensors:
@@ -344,16 +344,16 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     none: its delta is then made of copies and literals. Small, overlapping and impossible tensors are left out.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
-    found: dict[str, list[TensorExtent]] = {path: [] for path in files}
+    extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
     for path, file in files.items():
         reader = readers.get(PurePosixPath(path).suffix)
         try:
             for target, extent in reader(path, file) if reader else ():
-                found.get(target, []).append(extent)
+                extents_of.get(target, []).append(extent)
         except Exception:  # noqa: BLE001 - whatever a parser says of a file that it cannot read
-            found[path] = []
+            extents_of[path] = []
     disjoint: dict[str, list[TensorExtent]] = {path: [] for path in files}
-    for path, extents in found.items():
+    for path, extents in extents_of.items():
         end, size = 0, files[path].stat().st_size
         for extent in sorted(extents, key=lambda item: (item.start, item.name)):
             stop = extent.start + extent.length
