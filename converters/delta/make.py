@@ -372,12 +372,15 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     import onnx
 
     with map_file(file) as data:
-        graphs = [place[1:] for number, *place in _fields(data, 0, len(data)) if number == GRAPH]
+        graphs = [extent[1:] for number, *extent in _fields(data, 0, len(data)) if number == GRAPH]
         stored = [
-            place[1:] for graph in graphs for number, *place in _fields(data, *graph) if number == INITIALIZER
+            extent[1:]
+            for graph in graphs
+            for number, *extent in _fields(data, *graph)
+            if number == INITIALIZER
         ]
         for start, stop in stored:
-            raw = [place for number, *place in _fields(data, start, stop) if number == RAW_DATA]
+            raw = [extent for number, *extent in _fields(data, start, stop) if number == RAW_DATA]
             key, first, last = raw[0] if raw else (stop, stop, stop)
             tensor = onnx.TensorProto.FromString(data[start:key] + data[last:stop])
             element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
@@ -401,7 +404,7 @@ def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
 
     def number(at: int) -> tuple[int, int]:
         last = next(last for last in range(at, at + 10) if data[last] < 0x80)
-        return sum((data[place] & 0x7F) << 7 * (place - at) for place in range(at, last + 1)), last + 1
+        return sum((data[byte] & 0x7F) << 7 * (byte - at) for byte in range(at, last + 1)), last + 1
 
     while at < end:
         key, start = number(at)
