@@ -372,16 +372,9 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     import onnx
 
     with map_file(file) as data:
-        graphs = [extent[1:] for number, *extent in _fields(data, 0, len(data)) if number == GRAPH]
-        stored = [
-            extent[1:]
-            for graph in graphs
-            for number, *extent in _fields(data, *graph)
-            if number == INITIALIZER
-        ]
-        for start, stop in stored:
-            raw = [extent for number, *extent in _fields(data, start, stop) if number == RAW_DATA]
-            key, first, last = raw[0] if raw else (stop, stop, stop)
+        graphs = [extent[1:] for extent in _fields(data, 0, len(data), GRAPH)]
+        for _, start, stop in (extent for graph in graphs for extent in _fields(data, *graph, INITIALIZER)):
+            key, first, last = next(_fields(data, start, stop, RAW_DATA), (stop, stop, stop))
             tensor = onnx.TensorProto.FromString(data[start:key] + data[last:stop])
             element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
             location, size = path, last - first
@@ -390,34 +383,33 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
                 first, size = (int(entries.get(key) or 0) for key in ("offset", "length"))
                 location = str(PurePosixPath(path).parent / entries.get("location", ""))
                 size = size or (prod(dims) * (element.bits if element else 0) + 7) // 8
-            yield (
-                location,
-                TensorExtent(tensor.name, element.name if element else "unknown", dims, first, size),
-            )
+            dtype = element.name if element else "unknown"
+            yield location, TensorExtent(tensor.name, dtype, dims, first, size)
 
 
-def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a protobuf message: the number of each, where it begins, and the begin and end of its value.
+def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of a protobuf message with a number: where each begins, and the begin and end of its value.
 
     ValueError for a field that ends after the message, or of a wire type that onnx does not use.
     """
 
-    def number(at: int) -> tuple[int, int]:
+    def varint(at: int) -> tuple[int, int]:
         last = next(last for last in range(at, at + 10) if data[last] < 0x80)
         return sum((data[byte] & 0x7F) << 7 * (byte - at) for byte in range(at, last + 1)), last + 1
 
     while at < end:
-        key, start = number(at)
+        key, start = varint(at)
         if key & 7 == 0:
-            stop = number(start)[1]
+            stop = varint(start)[1]
         elif key & 7 == 2:
-            size, start = number(start)
+            size, start = varint(start)
             stop = start + size
         else:
             stop = start + {1: 8, 5: 4}[key & 7]
         if stop > end:
             raise ValueError("a field ends after its message")
-        yield key >> 3, at, start, stop
+        if key >> 3 == number:
+            yield at, start, stop
         at = stop
 
 
