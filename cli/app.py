@@ -12,7 +12,7 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import join_words
+from onnxreg.cli.options import flag, option
 from onnxreg.registry import support
 from onnxreg.schema.core.errors import InputError, nearest
 
@@ -124,7 +124,6 @@ GROUPS: dict[str, dict[str, Verb]] = {
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
-Json = Annotated[bool, typer.Option(JSON, help="Print JSON; a failure is JSON on stderr.")]
 KINDS = {
     "bool": "",
     "boolean": "",
@@ -167,7 +166,8 @@ def run_app(words: list[str]) -> None:
             print(group_help(group))
             return
         words = [*words[1:], "--help"]
-    verb = next(iter(_from_verb(join_words() if completes else words)), None)
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    verb = next(iter(_from_verb(typed.split()[1:] if completes else words)), None)
     command: Any = typer.main.get_command(build(verb))
     if completes:
         command(words, prog_name="reg")
@@ -231,8 +231,12 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter("context", kind, annotation=typer.Context)]
     if "With --json" in (verb.__doc__ or ""):
-        added.append(inspect.Parameter("as_json", kind, default=False, annotation=Json))
+        json = flag("Print JSON; a failure is JSON on stderr.", JSON)
+        added.append(inspect.Parameter("as_json", kind, default=json, annotation=bool))
     parameters = [item.replace(kind=kind) for item in (added[0], *parameters, *added[1:])]
+    for item in parameters:
+        if item.annotation is bool and not item.default.param_decls:
+            item.default.param_decls = (f"--{item.name.replace('_', '-')}",)  # else there is a --no- too
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {item.name: item.annotation for item in parameters}
     return run
@@ -246,16 +250,11 @@ def _version(value: bool) -> None:
 
 def _globals(
     context: typer.Context,
-    registry: Annotated[
-        Path | None,
-        typer.Option(help="The registry's directory; default: REG_HOME, else the user's data directory."),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print only errors, and the output of --json.")
-    ] = False,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
-    ] = False,
+    registry: Path | None = option(
+        "The registry's directory; default: REG_HOME, else the user's data directory."
+    ),
+    quiet: bool = flag("Print only errors, and the output of --json.", "--quiet"),
+    version: bool = flag("Print the version.", "--version", callback=_version, is_eager=True),
 ) -> None:
     session = Session(registry, quiet, as_json=context.obj is JSON)
     context.obj, support.tell = session, session.warn

@@ -15,7 +15,6 @@ from onnxreg.cli.batch import worker
 from onnxreg.cli.batch.jobs import Job, read_jobs
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
-from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError
 from onnxreg.schema.core.progress import count_cores
@@ -56,7 +55,6 @@ def run(session: Session, batch: Batch) -> None:
     """
     from onnxreg.cli.render.progress import counted
 
-    wants_deltas()
     with needs("export", "reg export"):
         jobs = read_jobs(batch.file, batch.trust_remote_code, batch.allow_code)
         _check(batch, jobs)
@@ -102,7 +100,7 @@ def run(session: Session, batch: Batch) -> None:
 def _check(batch: Batch, jobs: Sequence[Job]) -> None:
     """Raise InputError for all jobs that are certain to fail, and for two that would be one version."""
     if batch.scheduler is not None and batch.to is None:
-        raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
+        raise InputError("--scheduler needs --push", "the workers meet in a remote: --push REMOTE")
     errors, rows = dict[int, RegError](), dict[str, dict[str | None, int]]()
     for job in jobs:
         try:

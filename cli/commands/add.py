@@ -6,15 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import DescriptionOption, License, NewName, NewVersion, wants_deltas
+from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
-from onnxreg.cli.services.export_service import offer_deltas_of
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
@@ -49,41 +46,27 @@ def _task(text: str) -> str:
 
 def add(
     session: Session,
-    name: NewName,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Models (.onnx, .ort) and their companions."),
-    ] = None,
-    members: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--member",
-            "--role",
-            help="A model that works together with others, under this name; may be repeated.",
-            metavar="NAME=FILE",
-        ),
-    ] = None,
-    version: NewVersion = None,
-    format: Annotated[
-        str | None, typer.Option(help="The format's name, if not the one read from the file.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="The precision, if the weights do not show it.")
-    ] = None,
-    parent: Annotated[
-        Path | None,
-        typer.Option(help="The file among these that the other models were made from; they are proven."),
-    ] = None,
-    license: License = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model is for, such as token-classification; default: as config.json says.",
-            parser=_task,
-            metavar="TASK",
-        ),
-    ] = None,
-    description: DescriptionOption = None,
+    name: str = option("The model's name: NAME or ORG/NAME.", default=...),
+    files: list[Path] | None = argument("Models (.onnx, .ort) and their companions.", "[FILE]..."),
+    members: list[str] | None = option(
+        "A model that works together with others, under this name; may be repeated.",
+        "--member",
+        "--role",
+        metavar="NAME=FILE",
+    ),
+    version: str | None = VERSION,
+    format: str | None = option("The format's name, if not the one read from the file."),
+    precision: str | None = option("The precision, if the weights do not show it."),
+    parent: Path | None = option(
+        "The file among these that the other models were made from; they are proven."
+    ),
+    license: str | None = LICENSE,
+    task: str | None = option(
+        "What the model is for, such as token-classification; default: as config.json says.",
+        parser=_task,
+        metavar="TASK",
+    ),
+    description: str | None = DESCRIPTION,
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
 
@@ -101,7 +84,6 @@ def add(
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
     new_version = None if version is None else Version.parse(version)
-    deltas = wants_deltas()
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -123,7 +105,6 @@ def add(
     proofs = [] if parent is None else prove_added(session, registry, published)
     more: dict[str, Any] = {} if parent is None else {"proofs": proofs}
     report_published(session, published, remarks=proof_lines(proofs), **more)
-    offer_deltas_of(session, registry, published, deltas)
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:
@@ -141,24 +122,16 @@ def _members(texts: Sequence[str]) -> dict[Path, str]:
 
 def import_(
     session: Session,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A directory: of OpenMed, of --output or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
-        ),
-    ],
-    name: Annotated[
-        str | None, typer.Option(help="The model's name: NAME or ORG/NAME; required unless from oci://.")
-    ] = None,
-    version: NewVersion = None,
-    statements: Annotated[
-        bool | None,
-        typer.Option(
-            help="From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
-            "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither."
-        ),
-    ] = None,
+    source: str = argument(
+        "A directory: of OpenMed, of --output or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
+        "SOURCE",
+    ),
+    name: str | None = option("The model's name: NAME or ORG/NAME; required unless from oci://."),
+    version: str | None = VERSION,
+    statements: bool | None = option(
+        "From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
+        "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither."
+    ),
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
@@ -173,7 +146,6 @@ def import_(
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
     """
     new_version = None if version is None else Version.parse(version)
-    deltas = wants_deltas()
     if source.startswith("oci://"):
         from onnxreg.registry.oci.versions import fetch_version
 
@@ -181,7 +153,6 @@ def import_(
             registry = session.open(create=None)
             published = fetch_version(registry.publisher(new_version), source, name, moving, statements)
         report_published(session, published, differences=[])
-        offer_deltas_of(session, registry, published, deltas)
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
@@ -198,7 +169,6 @@ def import_(
     claims = ["", "what was claimed otherwise:", *table(("FIELD", "CLAIMED", "FOUND"), rows)] if rows else []
     remarks = [*proof_lines(proofs), *claims]
     report_published(session, published, remarks=remarks, differences=documents, proofs=proofs)
-    offer_deltas_of(session, registry, published, deltas)
 
 
 def _short(value: Any) -> str:

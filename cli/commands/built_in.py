@@ -1,12 +1,11 @@
 """`reg builtin`: passes, profiles, devices and schemas, which come with the program."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.cli.options import argument
 from onnxreg.cli.render import output, parameter_table
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
@@ -26,9 +25,7 @@ EXAMPLES = (
 
 def passes(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One pass; default: all of them.")
-    ] = None,
+    name: str | None = argument("One pass; default: all of them.", "[NAME]"),
 ) -> None:
     """List all passes, including those of other packages, or the parameters of one, with their defaults.
 
@@ -52,9 +49,7 @@ def passes(
 
 def profiles(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The profile; default: list all.")
-    ] = None,
+    name: str | None = argument("The profile; default: list all.", "[NAME]"),
 ) -> None:
     """List all profiles, or show the recipe of one, to start your own from; comments list further parameters.
 
@@ -134,9 +129,7 @@ def devices(session: Session) -> None:
 
 def schemas(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The document; default: list all.")
-    ] = None,
+    name: str | None = argument("The document; default: list all.", "[NAME]"),
 ) -> None:
     """Print the JSON Schema of a document, or the names of the documents that have one."""
     from onnxreg.schema.formats import json_schema

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import (
-    ChannelArgument,
-    NameArgument,
-    Reason,
-    RefArgument,
-    RemoteOption,
-    TargetRemote,
-    check_channel_last,
+from onnxreg.cli.options import (
+    CHANNEL,
+    NAME,
+    READ_REMOTE,
+    REASON,
+    REF,
+    WORK_REMOTE,
+    argument,
+    flag,
+    option,
 )
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError
@@ -45,8 +45,8 @@ EXAMPLES = (
 
 def show_policy(
     session: Session,
-    every: Annotated[bool, typer.Option("--all", help="Show every policy, oldest first.")] = False,
-    remote: RemoteOption = None,
+    every: bool = flag("Show every policy, oldest first.", "--all"),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Show the policy in force, when it was set, and by whom.
 
@@ -120,10 +120,10 @@ def _toml(value: object) -> str:
 
 def set_policy(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
-    remote: TargetRemote = None,
-    reason: Reason = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Set it.")] = False,
+    file: Path = argument("The policy: TOML, see docs/gates.md.", "FILE"),
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
+    yes: bool = flag("Set it."),
 ) -> None:
     """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
@@ -177,11 +177,11 @@ def set_policy(
 
 def promote(
     session: Session,
-    ref: RefArgument,
-    channel: ChannelArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    ref: str = REF,
+    channel: str = CHANNEL,
+    dry_run: bool = flag("Show the findings, and move nothing."),
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
 
@@ -192,7 +192,6 @@ def promote(
     """
     from onnxreg.registry.gates.promotion import promote as move_channel
 
-    check_channel_last("promote", ref, channel)
     registry, store = session.with_remote(remote)
     target, is_remote = store or registry.store, store is not None
     promotion = move_channel(
@@ -222,25 +221,20 @@ def promote(
         raise judged.refusal()
 
 
-Channel = Annotated[str, typer.Option("--channel", help="The channel, such as stable.")]
-Percent = Annotated[
-    float, typer.Option("--percent", help="The share of the devices, from 0.01 to 100.", metavar="SHARE")
-]
+ONE_CHANNEL = option("The channel, such as stable.", "--channel", default=...)
+PERCENT = option("The share of the devices, from 0.01 to 100.", default=..., metavar="SHARE")
 
 
 def start(
     session: Session,
-    ref: RefArgument,
-    channel: Channel,
-    percent: Percent,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            help="Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
-        ),
-    ] = None,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    ref: str = REF,
+    channel: str = ONE_CHANNEL,
+    percent: float = PERCENT,
+    where: str | None = option(
+        "Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
+    ),
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Give a version to a share of a channel's devices; the others keep what the channel holds.
 
@@ -256,11 +250,11 @@ def start(
 
 def advance(
     session: Session,
-    name: NameArgument,
-    channel: Channel,
-    percent: Percent,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    name: str = NAME,
+    channel: str = ONE_CHANNEL,
+    percent: float = PERCENT,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Give the version to more devices; those that have it keep it. The policy is checked again.
 
@@ -270,7 +264,11 @@ def advance(
 
 
 def halt(
-    session: Session, name: NameArgument, channel: Channel, remote: TargetRemote = None, reason: Reason = None
+    session: Session,
+    name: str = NAME,
+    channel: str = ONE_CHANNEL,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Stop a rollout: every device gets what the channel holds, also those that had the new version.
 
@@ -280,7 +278,11 @@ def halt(
 
 
 def finish(
-    session: Session, name: NameArgument, channel: Channel, remote: TargetRemote = None, reason: Reason = None
+    session: Session,
+    name: str = NAME,
+    channel: str = ONE_CHANNEL,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Move the channel to the version that is rolled out. The policy is checked again.
 
@@ -289,7 +291,7 @@ def finish(
     _tell(session, channel, _rollouts(session, remote).finish(name, channel, reason))
 
 
-def status(session: Session, name: NameArgument, remote: RemoteOption = None) -> None:
+def status(session: Session, name: str = NAME, remote: str | None = READ_REMOTE) -> None:
     """List the rollouts of a model.
 
     With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,

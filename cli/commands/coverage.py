@@ -1,12 +1,7 @@
 """`reg coverage`: which artifact each device of a fleet gets."""
 
-from typing import Annotated
-
-import typer
-
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import RefArgument, RemoteOption
+from onnxreg.cli.options import ANYTHING, READ_REMOTE, REF, option, read_devices, takes_query
 from onnxreg.cli.render import output
 from onnxreg.registry.resolution import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
@@ -18,18 +13,16 @@ EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-
 COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
-@query_options.takes_query
+@takes_query
 def command(
     session: Session,
-    ref: RefArgument,
-    devices: Annotated[
-        list[str],
-        typer.Option(
-            help="A preset (see `reg builtin devices`) or a JSON file of one device or an array; may be repeated."
-        ),
-    ],
-    query: Query = query_options.ANYTHING,
-    remote: RemoteOption = None,
+    ref: str = REF,
+    devices: list[str] = option(
+        "A preset (see `reg builtin devices`) or a JSON file of one device or an array; may be repeated.",
+        default=...,
+    ),
+    query: Query = ANYTHING,
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
@@ -38,7 +31,7 @@ def command(
     With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
     stranded is a count; the rest is as in `reg resolve --json`.
     """
-    fleet = [device for word in devices for device in query_options.read_devices(word)]
+    fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:
         raise InputError(
             "no device is described", "name presets (see `reg builtin devices`) or files with devices"

@@ -1,19 +1,10 @@
 """`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decisions about versions, each one event of the log."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import (
-    ChannelArgument,
-    ExactRefArgument,
-    Reason,
-    RefArgument,
-    TargetRemote,
-    check_channel_last,
-)
+from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, WORK_REMOTE, flag, option
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -44,20 +35,21 @@ EXAMPLES = (
 
 def tag(
     session: Session,
-    ref: RefArgument,
-    channel: ChannelArgument,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    ref: str = REF,
+    channel: str = CHANNEL,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Move a channel to a version; the log records the move."""
-    check_channel_last("tag", ref, channel)
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
     name, version = f"{result.target.name}:{channel}", result.target.version
     _report(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)
 
 
-def untag(session: Session, ref: RefArgument, remote: TargetRemote = None, reason: Reason = None) -> None:
+def untag(
+    session: Session, ref: str = REF, remote: str | None = WORK_REMOTE, reason: str | None = REASON
+) -> None:
     """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
     parsed = Ref.parse(ref)
     if parsed.tag is None:
@@ -69,10 +61,10 @@ def untag(session: Session, ref: RefArgument, remote: TargetRemote = None, reaso
 
 def pin(
     session: Session,
-    ref: ExactRefArgument,
-    remote: TargetRemote = None,
-    reason: Reason = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
+    ref: str = EXACT_REF,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
+    undo: bool = flag("Take the pin back."),
 ) -> None:
     """Keep a version forever: `reg gc` does not let it expire."""
     registry, store = session.with_remote(remote)
@@ -83,10 +75,10 @@ def pin(
 
 def yank(
     session: Session,
-    ref: ExactRefArgument,
-    remote: TargetRemote = None,
-    reason: Reason = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the yank back.")] = False,
+    ref: str = EXACT_REF,
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
+    undo: bool = flag("Take the yank back."),
 ) -> None:
     """Stop a version from being resolved, except by its digest.
 
@@ -109,7 +101,7 @@ def yank(
         session.say(f"the same holds for {versions}, with the same manifest")
 
 
-def drop(session: Session, ref: ExactRefArgument, reason: Reason = None) -> None:
+def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
     """Take back a version that was never pushed nor pulled; its number is free again.
 
     The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
@@ -124,18 +116,13 @@ def drop(session: Session, ref: ExactRefArgument, reason: Reason = None) -> None
 
 def sign(
     session: Session,
-    ref: RefArgument,
-    key: Annotated[
-        str | None, typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key.")
-    ] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a bundle for model_signing to this file, or to model.sig in this directory."
-        ),
-    ] = None,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    ref: str = REF,
+    key: str | None = option("One of your keys; default: REG_SIGNING_KEY, else your only key."),
+    bundle: Path | None = option(
+        "Write a bundle for model_signing to this file, or to model.sig in this directory."
+    ),
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
 

@@ -1,12 +1,10 @@
 """`reg delta`: make deltas of a version, and list those that it offers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import RefArgument, RemoteOption, TargetRemote
+from onnxreg.cli.options import READ_REMOTE, REF, WORK_REMOTE, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version
@@ -25,16 +23,13 @@ EXAMPLES = (
 
 def make(
     session: Session,
-    ref: RefArgument,
-    since: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            help="An old version; may be repeated; default: the release before, and versions of channels.",
-            metavar="VERSION",
-        ),
-    ] = None,
-    remote: TargetRemote = None,
+    ref: str = REF,
+    since: list[str] | None = option(
+        "An old version; may be repeated; default: the release before, and versions of channels.",
+        "--from",
+        metavar="VERSION",
+    ),
+    remote: str | None = WORK_REMOTE,
 ) -> None:
     """Make differences between a version's files and older ones, so that an update is a fraction of a file.
 
@@ -59,7 +54,7 @@ def make(
     )
 
 
-def ls(session: Session, ref: RefArgument, remote: RemoteOption = None) -> None:
+def ls(session: Session, ref: str = REF, remote: str | None = READ_REMOTE) -> None:
     """List the deltas that a version offers.
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.

@@ -3,14 +3,11 @@
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import RemoteOption
+from onnxreg.cli.options import READ_REMOTE, argument, complete_ref, flag, option
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import diff_report
 from onnxreg.schema.compare.manifests import ManifestDiff
@@ -35,25 +32,14 @@ NAMED = 3
 
 def command(
     session: Session,
-    old: Annotated[
-        str, typer.Argument(help="The version before.", metavar="OLD", autocompletion=complete_ref)
-    ],
-    new: Annotated[
-        str, typer.Argument(help="The version after.", metavar="NEW", autocompletion=complete_ref)
-    ],
-    full: Annotated[bool, typer.Option("--full", help="List every change below the screen.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")
-    ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    fail_on: Annotated[
-        str | None, typer.Option(help=f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}.")
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="The registry of OLD, if not that of NEW: a name, path or URL."),
-    ] = None,
-    remote: RemoteOption = None,
+    old: str = argument("The version before.", "OLD", complete_ref),
+    new: str = argument("The version after.", "NEW", complete_ref),
+    full: bool = flag("List every change below the screen."),
+    html: Path | None = option("Write one self-contained page to this file; - is stdout."),
+    as_markdown: bool = flag("Print Markdown.", "--markdown"),
+    fail_on: str | None = option(f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
+    source: str | None = option("The registry of OLD, if not that of NEW: a name, path or URL.", "--from"),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
 

@@ -4,12 +4,9 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import RefArgument, RemoteOption
+from onnxreg.cli.options import READ_REMOTE, REF, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -28,19 +25,13 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 def sbom(
     session: Session,
-    ref: RefArgument,
-    remote: RemoteOption = None,
-    out: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option(help="The bill's time, such as 2026-01-31T12:00:00Z; default: none.")
-    ] = None,
-    proofs: Annotated[
-        bool,
-        typer.Option(
-            "--proofs",
-            help="Add the verdicts of the proofs on record (`reg prove --attest`), each with who signed it.",
-        ),
-    ] = False,
+    ref: str = REF,
+    remote: str | None = READ_REMOTE,
+    out: Path | None = option("Write to this file.", "--output"),
+    timestamp: str | None = option("The bill's time, such as 2026-01-31T12:00:00Z; default: none."),
+    proofs: bool = flag(
+        "Add the verdicts of the proofs on record (`reg prove --attest`), each with who signed it."
+    ),
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
@@ -74,15 +65,15 @@ def sbom(
 
 def dossier(
     session: Session,
-    ref: RefArgument,
-    directory: Annotated[
-        Path, typer.Option("--output", help="A new directory, or that of an earlier dossier.", metavar="DIR")
-    ],
-    profile: Annotated[
-        str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
-    ] = "plain",
-    facts: Annotated[Path | None, typer.Option(help="What only a person can state, a YAML file.")] = None,
-    remote: RemoteOption = None,
+    ref: str = REF,
+    directory: Path = option(
+        "A new directory, or that of an earlier dossier.", "--output", default=..., metavar="DIR"
+    ),
+    profile: str = option(
+        "plain, eu-annex-iv, or a .yaml file: the table of sections and fields.", default="plain"
+    ),
+    facts: Path | None = option("What only a person can state, a YAML file."),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Write the dossier of a version: a page to print, and the same as JSON.
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import Reason, RefArgument, RemoteOption, TargetRemote
+from onnxreg.cli.options import READ_REMOTE, REASON, REF, WORK_REMOTE, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -36,13 +34,13 @@ EXAMPLES = (
 
 def attest(
     session: Session,
-    ref: RefArgument,
-    report: Annotated[
-        Path, typer.Option(help="A certificate of an export, or the document that docs/gates.md describes.")
-    ],
-    key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
-    remote: TargetRemote = None,
-    reason: Reason = None,
+    ref: str = REF,
+    report: Path = option(
+        "A certificate of an export, or the document that docs/gates.md describes.", default=...
+    ),
+    key: str | None = option("Sign with this key of yours."),
+    remote: str | None = WORK_REMOTE,
+    reason: str | None = REASON,
 ) -> None:
     """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
 
@@ -80,22 +78,13 @@ def attest(
 
 def prove(
     session: Session,
-    ref: RefArgument,
-    artifact: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this artifact, by its path; may be repeated.", metavar="PATH"),
-    ] = None,
-    parent: Annotated[
-        Path | None, typer.Option(help="Compare with this file, not with the recorded parent.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 8 unless every verdict is proven.")
-    ] = False,
-    attest: Annotated[
-        bool, typer.Option("--attest", help="Log the reports, so that a policy can demand them.")
-    ] = False,
-    key: Annotated[str | None, typer.Option(help="Sign the logged reports with this key of yours.")] = None,
-    remote: RemoteOption = None,
+    ref: str = REF,
+    artifact: list[str] | None = option("Only this artifact, by its path; may be repeated.", metavar="PATH"),
+    parent: Path | None = option("Compare with this file, not with the recorded parent."),
+    strict: bool = flag("Exit with status 8 unless every verdict is proven."),
+    attest: bool = flag("Log the reports, so that a policy can demand them."),
+    key: str | None = option("Sign the logged reports with this key of yours."),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
@@ -174,11 +163,9 @@ Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 def certificates(
     session: Session,
-    ref: RefArgument,
-    remote: RemoteOption = None,
-    recompute: Annotated[
-        bool, typer.Option("--recompute", help="Derive every verdict again from the published item scores.")
-    ] = False,
+    ref: str = REF,
+    remote: str | None = READ_REMOTE,
+    recompute: bool = flag("Derive every verdict again from the published item scores."),
 ) -> None:
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
 

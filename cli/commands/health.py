@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import TargetRemote
+from onnxreg.cli.options import WORK_REMOTE, argument, complete_ref, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -37,22 +34,13 @@ EXAMPLES = (
 
 def verify(
     session: Session,
-    ref: Annotated[
-        str | None,
-        typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_ref),
-    ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Replace damaged files by good copies.")] = False,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="The registry with good copies; default: the only remote, or the one named origin."
-        ),
-    ] = None,
-    remote: TargetRemote = None,
-    signatures: Annotated[
-        bool,
-        typer.Option("--signatures", help="Only list and check the signatures on versions and evaluations."),
-    ] = False,
+    ref: str | None = argument("Only this model or version.", "[REF]", complete_ref),
+    repair: bool = flag("Replace damaged files by good copies."),
+    source: str | None = option(
+        "The registry with good copies; default: the only remote, or the one named origin.", "--from"
+    ),
+    remote: str | None = WORK_REMOTE,
+    signatures: bool = flag("Only list and check the signatures on versions and evaluations."),
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
@@ -245,16 +233,11 @@ WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
 
 def doctor(
     session: Session,
-    remote: Annotated[
-        str | None, typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]")
-    ] = None,
-    clear: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Delete exactly this file, which a finding named; for a note, you state that its owner is dead.",
-            metavar="PATH",
-        ),
-    ] = None,
+    remote: str | None = argument("Check this remote (a name, path or URL).", "[REMOTE]"),
+    clear: list[str] | None = option(
+        "Delete exactly this file, which a finding named; for a note, you state that its owner is dead.",
+        metavar="PATH",
+    ),
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 

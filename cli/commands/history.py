@@ -1,12 +1,10 @@
 """`reg log`, `history`: the events of a model, and how its versions developed."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import MaxAge, NameArgument, Offline, Precision, RemoteOption
+from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, READ_REMOTE, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish
@@ -27,10 +25,10 @@ EXAMPLES = (
 
 def log(
     session: Session,
-    name: NameArgument,
-    remote: RemoteOption = None,
-    offline: Offline = False,
-    max_age: MaxAge = None,
+    name: str = NAME,
+    remote: str | None = READ_REMOTE,
+    offline: bool = OFFLINE,
+    max_age: str | None = MAX_AGE,
 ) -> None:
     """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
 
@@ -130,19 +128,14 @@ PLOT_COLUMNS = 12
 
 def history(
     session: Session,
-    name: NameArgument,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="The figure: the name of a check, or its end, such as a label; default: the loss of recall."
-        ),
-    ] = None,
-    format_name: Annotated[
-        str | None, typer.Option("--format", help="Only artifacts of this format.")
-    ] = None,
-    precision: Precision = None,
-    last: Annotated[int, typer.Option(min=1, max=1000, help="The number of versions.")] = LIMIT,
-    remote: RemoteOption = None,
+    name: str = NAME,
+    metric: str | None = option(
+        "The figure: the name of a check, or its end, such as a label; default: the loss of recall."
+    ),
+    format_name: str | None = option("Only artifacts of this format.", "--format"),
+    precision: str | None = PRECISION,
+    last: int = option("The number of versions.", default=LIMIT, min=1, max=1000),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Show how size, a figure and the verdict moved from version to version, newest first.
 

@@ -3,14 +3,20 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import join
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import query_options
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import RemoteOption
+from onnxreg.cli.options import (
+    ANYTHING,
+    DEVICE,
+    READ_REMOTE,
+    argument,
+    complete_ref,
+    flag,
+    option,
+    read_one_device,
+    takes_query,
+)
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.lookup import open_log
@@ -30,28 +36,20 @@ EXAMPLES = (
 )
 
 
-@query_options.takes_query
+@takes_query
 def command(
     session: Session,
-    refs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="NAME[:TAG][@sha256:...]: lock these models; by default, resolve those in the file again.",
-            metavar="[REF]...",
-            autocompletion=complete_ref,
-        ),
-    ] = None,
-    query: Query = query_options.ANYTHING,
-    device: query_options.OneDevice = None,
-    remote: RemoteOption = None,
-    path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
-    update: Annotated[
-        list[str] | None,
-        typer.Option("--update", help="Resolve only this model again; may be repeated.", metavar="NAME"),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit status 8 if the file would change.")
-    ] = False,
+    refs: list[str] | None = argument(
+        "NAME[:TAG][@sha256:...]: lock these models; by default, resolve those in the file again.",
+        "[REF]...",
+        complete_ref,
+    ),
+    query: Query = ANYTHING,
+    device: str | None = DEVICE,
+    remote: str | None = READ_REMOTE,
+    path: Path = option("The lock file.", "--output", default=Path(FILENAME)),
+    update: list[str] | None = option("Resolve only this model again; may be repeated.", metavar="NAME"),
+    check: bool = flag("Write nothing; exit status 8 if the file would change."),
 ) -> None:
     """Resolve models and write down the matching artifacts, file by file, for `reg pull --locked`.
 
@@ -63,7 +61,7 @@ def command(
     before and after are its entries or null. If a locked channel is being rolled out, also rollouts: [{ref,
     to, manifest, percent, salt, seq, where?}]; the lock has the release before.
     """
-    target_device = query_options.read_one_device(device)
+    target_device = read_one_device(device)
     if not refs and (query.to_json() or target_device):
         raise InputError(
             "the options say what a REF must be, and none is named", "name a REF, or leave them out"
@@ -109,8 +107,8 @@ def command(
 def _again(session: Session, path: Path, remote: str | None, update: Sequence[str]) -> str:
     """The command that writes what a check of the whole file missed."""
     words = ["reg", *(("--registry", str(session.registry)) if session.registry else ()), "lock"]
-    for option, value in (("--remote", remote), *(("--update", name) for name in update)):
-        words += [option, value] if value else []
+    for word, value in (("--remote", remote), *(("--update", name) for name in update)):
+        words += [word, value] if value else []
     return join([*words, *(("--output", str(path)) if path != Path(FILENAME) else ())])
 
 

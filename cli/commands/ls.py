@@ -2,13 +2,19 @@
 
 from collections.abc import Collection, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import FormatsOnly, MaxAge, Offline, Precision, RemoteOption
+from onnxreg.cli.options import (
+    FORMATS,
+    MAX_AGE,
+    OFFLINE,
+    PRECISION,
+    READ_REMOTE,
+    argument,
+    complete_name,
+    flag,
+)
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
@@ -32,20 +38,17 @@ ARTIFACT_KEYS = ("format", "precision", "path", "digest", "size", "download_size
 
 def command(
     session: Session,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
-            autocompletion=complete_name,
-        ),
-    ] = None,
-    formats: FormatsOnly = None,
-    precision: Precision = None,
-    certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
-    remote: RemoteOption = None,
-    offline: Offline = False,
-    max_age: MaxAge = None,
+    name: str | None = argument(
+        "List the versions of this model, or the models that a pattern such as 'acme/*' names.",
+        "[NAME]",
+        complete_name,
+    ),
+    formats: list[str] | None = FORMATS,
+    precision: str | None = PRECISION,
+    certified: bool = flag("Only certified artifacts."),
+    remote: str | None = READ_REMOTE,
+    offline: bool = OFFLINE,
+    max_age: str | None = MAX_AGE,
 ) -> None:
     """List the models of the registry, or the versions of one of them, newest first.
 

@@ -1,11 +1,8 @@
 """`reg mirror`: a whole registry into another place."""
 
-from typing import Annotated
-
-import typer
-
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
+from onnxreg.cli.options import argument, flag
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch
 
@@ -17,16 +14,10 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    source: Annotated[str, typer.Argument(help="A remote's name, a path or a URL.", metavar="SRC")],
-    destination: Annotated[
-        str, typer.Argument(help="A remote's name, a path or a URL; created if missing.", metavar="DST")
-    ],
-    new_id: Annotated[
-        bool, typer.Option("--new-id", help="Make DST a separate registry, which can be written.")
-    ] = False,
-    channels: Annotated[
-        bool, typer.Option("--channels", help="Move DST's channels to SRC's versions; DST's log records it.")
-    ] = False,
+    source: str = argument("A remote's name, a path or a URL.", "SRC"),
+    destination: str = argument("A remote's name, a path or a URL; created if missing.", "DST"),
+    new_id: bool = flag("Make DST a separate registry, which can be written."),
+    channels: bool = flag("Move DST's channels to SRC's versions; DST's log records it."),
 ) -> None:
     """Copy everything from one registry to another. What is there already is not sent again.
 

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import FormatsOnly, Precision, RefArgument, RemoteOption
+from onnxreg.cli.options import FORMATS, PRECISION, READ_REMOTE, REF, argument, complete_ref, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
@@ -27,19 +24,12 @@ EXAMPLES = (
 
 def create(
     session: Session,
-    file: Annotated[Path, typer.Argument(help="The file to write, usually NAME.onnxreg.", metavar="FILE")],
-    refs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The versions to carry; with --all names or quoted globs of models.",
-            metavar="[REF]...",
-            autocompletion=complete_ref,
-        ),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every version, of all models or of those named.")
-    ] = False,
-    remote: RemoteOption = None,
+    file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
+    refs: list[str] | None = argument(
+        "The versions to carry; with --all names or quoted globs of models.", "[REF]...", complete_ref
+    ),
+    every: bool = flag("Every version, of all models or of those named.", "--all"),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 
@@ -70,11 +60,10 @@ def create(
 
 def verify(
     session: Session,
-    file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
-    trust: Annotated[
-        Path | None,
-        typer.Option(help="Verify by this file of trusted keys instead of your own; see docs/signing.md."),
-    ] = None,
+    file: Path = argument("The archive.", "FILE"),
+    trust: Path | None = option(
+        "Verify by this file of trusted keys instead of your own; see docs/signing.md."
+    ),
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
@@ -119,12 +108,10 @@ def _carried(carried: "Carried") -> Iterator[str]:
 
 def package(
     session: Session,
-    ref: RefArgument,
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="A new directory, or an earlier package.")
-    ],
-    formats: FormatsOnly = None,
-    precision: Precision = None,
+    ref: str = REF,
+    directory: Path = argument("A new directory, or an earlier package.", "DIRECTORY"),
+    formats: list[str] | None = FORMATS,
+    precision: str | None = PRECISION,
 ) -> None:
     """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
 

@@ -1,24 +1,24 @@
 """`reg pull`: a version from another registry, and out of it as files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import (
-    MaxAge,
-    Output,
-    Precision,
-    RemoteArgument,
-    SameRemote,
-    check_model_first,
+from onnxreg.cli.options import (
+    FROM_OR_TO,
+    MAX_AGE,
+    OUTPUT,
+    PRECISION,
+    SAME_REMOTE,
+    argument,
+    complete_ref,
+    flag,
     one_remote,
+    option,
 )
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, arrival_to_json, report_transfer
+from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_lines, report_transfer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
@@ -35,7 +35,6 @@ EXAMPLES = (
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
     "reg pull acme/crops origin --member backbone --member head:tomato --format onnx-int8",
-    "reg pull acme/pii-small origin --explain",
     "reg pull --locked app/onnxreg.lock origin --output ./app/models",
     "reg pull acme/pii-small:stable https://mirror.example --max-age 1d",
 )
@@ -43,50 +42,26 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    ref: Annotated[
-        str | None,
-        typer.Argument(
-            help="NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
-            metavar="REF",
-            autocompletion=complete_ref,
-        ),
-    ] = None,
-    remote: RemoteArgument = None,
-    named: SameRemote = None,
-    formats: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format", help="Only artifacts of this format, and the files that all share; may be repeated."
-        ),
-    ] = None,
-    precision: Precision = None,
-    members: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--member", help="Only this member of a model family, such as head:tomato; may be repeated."
-        ),
-    ] = None,
-    output: Output = None,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Bring back a version that expired here.")
-    ] = False,
-    tags: Annotated[
-        list[str] | None,
-        typer.Option("--tag", help="Move this channel here to its version there; may be repeated."),
-    ] = None,
-    locked: Annotated[
-        bool,
-        typer.Option(
-            "--locked", help="Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."
-        ),
-    ] = False,
-    no_deltas: Annotated[
-        bool, typer.Option("--no-deltas", help="Fetch whole files, no differences from files that are here.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say how each file arrived, and why: whole, or by a delta.")
-    ] = False,
-    max_age: MaxAge = None,
+    ref: str | None = argument(
+        "NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
+        "[REF]",
+        complete_ref,
+    ),
+    remote: str | None = FROM_OR_TO,
+    named: str | None = SAME_REMOTE,
+    formats: list[str] | None = option(
+        "Only artifacts of this format, and the files that all share; may be repeated.", "--format"
+    ),
+    precision: str | None = PRECISION,
+    members: list[str] | None = option(
+        "Only this member of a model family, such as head:tomato; may be repeated.", "--member"
+    ),
+    output: Path | None = OUTPUT,
+    restore: bool = flag("Bring back a version that expired here."),
+    tags: list[str] | None = option("Move this channel here to its version there; may be repeated.", "--tag"),
+    locked: bool = flag("Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."),
+    no_deltas: bool = flag("Fetch whole files, no differences from files that are here."),
+    max_age: str | None = MAX_AGE,
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
@@ -98,9 +73,8 @@ def command(
     yanked since.
 
     With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; held has the paths of the artifacts
-    that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --explain also
-    {files: [{path, digest, size, moved, deltas, from, reason}]}. With --locked: {remote, output, models: [{name,
-    version, path, yanked, blobs, bytes, files?}]}.
+    that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked:
+    {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
     session, remote = session.limited(max_age), one_remote(remote, named)
     if locked:
@@ -109,7 +83,7 @@ def command(
                 "a lock says which artifacts",
                 "leave --format, --precision, --member, --tag and --restore out",
             )
-        run(session, ref, remote, output, not no_deltas, explain)
+        run(session, ref, remote, output, not no_deltas)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
@@ -118,7 +92,6 @@ def command(
     if output is not None:
         output = session.check_target(output)
     registry = session.open(create=None)
-    check_model_first("pull", ref, remote, registry)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}") as progress:
@@ -128,14 +101,11 @@ def command(
     held_paths = result.artifacts[result.versions[0]]
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
-    more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
-    remarks = list(arrival_lines(result.arrivals, explain))
+    remarks = list(arrival_lines(result.arrivals))
     if paths is not None:
         hint = "a pull without --format and --member fetches the rest"
         remarks.append(f"held here: {', '.join(paths)}; {hint}")
-    report_transfer(
-        session, "pulled", result, url, watch, channels, output, remarks=remarks, held=paths, **more
-    )
+    report_transfer(session, "pulled", result, url, watch, channels, output, remarks=remarks, held=paths)
 
 
 def _write_out(
@@ -148,9 +118,7 @@ def _write_out(
         registry.write_out(ref, output, progress)
 
 
-def run(
-    session: Session, file: str | None, remote: str | None, out: Path | None, deltas: bool, explain: bool
-) -> None:
+def run(session: Session, file: str | None, remote: str | None, out: Path | None, deltas: bool) -> None:
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
 
@@ -173,19 +141,18 @@ def run(
     ]
     yanked = [item.entry for item in entries if item.yanked]
     session.show(
-        {"remote": url, "output": out and str(out), "models": [_to_json(item, explain) for item in entries]},
+        {"remote": url, "output": out and str(out), "models": [_to_json(item) for item in entries]},
         output.table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
         "",
         f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here",
         [f"{item.name}:{item.version} is yanked since: `reg log {item.name}` says why" for item in yanked],
         [] if out is None else [f"written to {out}"],
-        arrival_lines([item for entry in entries for item in entry.result.arrivals], explain),
+        arrival_lines([item for entry in entries for item in entry.result.arrivals]),
     )
 
 
-def _to_json(item: "FetchedEntry", explain: bool) -> dict[str, object]:
+def _to_json(item: "FetchedEntry") -> dict[str, object]:
     entry = item.entry
-    files = {"files": list(map(arrival_to_json, item.result.arrivals))} if explain else {}
     return {
         "name": entry.name,
         "version": str(entry.version),
@@ -193,5 +160,4 @@ def _to_json(item: "FetchedEntry", explain: bool) -> dict[str, object]:
         "yanked": item.yanked,
         "blobs": item.result.blobs,
         "bytes": item.result.size,
-        **files,
     }

@@ -1,20 +1,18 @@
 """`reg push`: versions to another registry."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import (
-    Deltas,
-    RemoteArgument,
-    SameRemote,
-    check_model_first,
+from onnxreg.cli.options import (
+    FROM_OR_TO,
+    SAME_REMOTE,
+    argument,
+    complete_ref,
+    flag,
     one_remote,
-    wants_deltas,
+    option,
 )
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import (
@@ -44,41 +42,21 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    ref: Annotated[
-        str | None,
-        typer.Argument(
-            help="NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
-            metavar="[REF]",
-            autocompletion=complete_ref,
-        ),
-    ] = None,
-    remote: RemoteArgument = None,
-    named: SameRemote = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every version: of all models, or of those that match.")
-    ] = False,
-    tags: Annotated[
-        list[str] | None,
-        typer.Option("--tag", help="Move this channel there to its version here; may be repeated."),
-    ] = None,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Bring back a version that expired there.")
-    ] = False,
-    heal: Annotated[
-        bool,
-        typer.Option(
-            "--heal", help="Check that every file exists there, without reading it; send lost files again."
-        ),
-    ] = False,
-    layout: Annotated[
-        str | None,
-        typer.Option(
-            "--layout",
-            metavar="hub",
-            help="On the Hub, also write the usual files of the model's newest release.",
-        ),
-    ] = None,
-    deltas: Deltas = False,
+    ref: str | None = argument(
+        "NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
+        "[REF]",
+        complete_ref,
+    ),
+    remote: str | None = FROM_OR_TO,
+    named: str | None = SAME_REMOTE,
+    every: bool = flag("Every version: of all models, or of those that match.", "--all"),
+    tags: list[str] | None = option("Move this channel there to its version here; may be repeated.", "--tag"),
+    restore: bool = flag("Bring back a version that expired there."),
+    heal: bool = flag("Check that every file exists there, without reading it; send lost files again."),
+    layout: str | None = option(
+        "On the Hub, also write the usual files of the model's newest release.", metavar="hub"
+    ),
+    deltas: bool = flag("After the push, make deltas there from older versions."),
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
 
@@ -101,7 +79,7 @@ def command(
     destination = one_remote(remote, named)
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    channels, deltas = tags or [], wants_deltas(deltas)
+    channels = tags or []
     if destination is not None and destination.startswith("oci://"):
         if ref is None or every or channels or restore or heal or layout or deltas:
             raise InputError("an OCI registry takes one version", f"reg push REF {destination}")
@@ -113,7 +91,6 @@ def command(
         _push_many(session, ref, destination, every, channels, restore, heal, deltas)
         return
     registry, watch = session.open(), Stopwatch()
-    check_model_first("push", ref, remote, registry)
     with resumable(), session.progress(f"pushing {ref}") as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, layout)
     url = registry.remotes.url_of(destination)

@@ -2,13 +2,10 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import MaxAge, RemoteOption
+from onnxreg.cli.options import MAX_AGE, READ_REMOTE, argument, complete_name, option
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log import lookup
@@ -39,23 +36,14 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    expression: Annotated[
-        str | None, typer.Argument(help="A condition on artifacts; see docs/query.md.", metavar="[EXPR]")
-    ] = None,
-    names: Annotated[
-        str,
-        typer.Argument(
-            help="Only models whose name matches this pattern.",
-            metavar="[NAME]",
-            autocompletion=complete_name,
-        ),
-    ] = "*",
-    limit: Annotated[int | None, typer.Option(min=1, help="The most artifacts to show.")] = None,
-    export: Annotated[
-        Path | None, typer.Option(help="Write them to this file: .parquet, .jsonl or .csv, one row for each.")
-    ] = None,
-    remote: RemoteOption = None,
-    max_age: MaxAge = None,
+    expression: str | None = argument("A condition on artifacts; see docs/query.md.", "[EXPR]"),
+    names: str = argument(
+        "Only models whose name matches this pattern.", "[NAME]", complete_name, default="*"
+    ),
+    limit: int | None = option("The most artifacts to show.", min=1),
+    export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
+    remote: str | None = READ_REMOTE,
+    max_age: str | None = MAX_AGE,
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
 

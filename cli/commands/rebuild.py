@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options.shared import AllowCode, RefArgument
+from onnxreg.cli.options import ALLOW_CODE, REF, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 
@@ -28,30 +26,16 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    ref: RefArgument,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            help="The directory of checkpoint and code, a file, or a family's document; default: the hub, if it came from there."
-        ),
-    ] = None,
-    eval_suite: Annotated[
-        Path | None, typer.Option(help="The golden fixtures, if the version was evaluated.")
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Data that the recipe names by digest: of a step, or options.KEY of the task.",
-            metavar="NAME=PATH",
-        ),
-    ] = None,
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code", help="Run the code of a transformers checkpoint, if the recipe did."
-        ),
-    ] = False,
-    allow_code: AllowCode = None,
+    ref: str = REF,
+    source: str | None = option(
+        "The directory of checkpoint and code, a file, or a family's document; default: the hub, if it came from there."
+    ),
+    eval_suite: Path | None = option("The golden fixtures, if the version was evaluated."),
+    data: list[str] | None = option(
+        "Data that the recipe names by digest: of a step, or options.KEY of the task.", metavar="NAME=PATH"
+    ),
+    trust_remote_code: bool = flag("Run the code of a transformers checkpoint, if the recipe did."),
+    allow_code: list[str] | None = ALLOW_CODE,
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
 

@@ -1,11 +1,9 @@
 """`reg remote`, `index`: registries elsewhere, their catalogs and index files."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import RemoteOption
+from onnxreg.cli.options import READ_REMOTE, argument, option
 from onnxreg.cli.render import output
 from onnxreg.cli.render.output import counted, size, table
 from onnxreg.cli.reports.search_report import fail, reading_steps
@@ -25,13 +23,13 @@ EXAMPLES = (
 )
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The remote's name.")]
+NAME = argument("The remote's name.", "NAME")
 
 
 def add(
     session: Session,
-    name: Name,
-    url: Annotated[str, typer.Argument(metavar="PATH|URL", help="A path or URL.")],
+    name: str = NAME,
+    url: str = argument("A path or URL.", "PATH|URL"),
 ) -> None:
     """Give a registry elsewhere a name. It is yours: other users of this registry do not see it."""
     session.open(create=True).remotes.add(name, url)
@@ -53,7 +51,7 @@ def list_remotes(session: Session) -> None:
     )
 
 
-def remove(session: Session, name: Name) -> None:
+def remove(session: Session, name: str = NAME) -> None:
     """Forget a remote's name; nothing at the remote changes."""
     session.open().remotes.remove(name)
     session.say(f"remote {name} removed")
@@ -61,9 +59,7 @@ def remove(session: Session, name: Name) -> None:
 
 def publish(
     session: Session,
-    remote: Annotated[
-        str | None, typer.Option(help="The remote's name, a path or a URL; default: the registry here.")
-    ] = None,
+    remote: str | None = option("The remote's name, a path or a URL; default: the registry here."),
 ) -> None:
     """Publish the catalog of a registry: a line for each model, and every artifact of every version whose files are there.
 
@@ -100,11 +96,8 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
 
 def fetch_index(
     session: Session,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Models, or patterns such as 'acme/*'; default: all."),
-    ] = None,
-    remote: RemoteOption = None,
+    names: list[str] | None = argument("Models, or patterns such as 'acme/*'; default: all.", "[NAME]..."),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
 

@@ -1,13 +1,20 @@
 """`reg resolve`: which file an app should load."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
-
-import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import MaxAge, Offline, RefArgument, RemoteOption
+from onnxreg.cli.options import (
+    ANYTHING,
+    DEVICE,
+    MAX_AGE,
+    OFFLINE,
+    READ_REMOTE,
+    REF,
+    flag,
+    option,
+    read_one_device,
+    takes_query,
+)
 from onnxreg.cli.render import output
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
@@ -26,28 +33,21 @@ MAX_REJECTIONS = 10
 """Rejections that are shown without `--explain`."""
 
 
-@query_options.takes_query
+@takes_query
 def command(
     session: Session,
-    ref: RefArgument,
-    query: Query = query_options.ANYTHING,
-    device: query_options.OneDevice = None,
-    remote: RemoteOption = None,
-    offline: Offline = False,
-    max_age: MaxAge = None,
-    seed: Annotated[
-        str | None,
-        typer.Option(
-            help="Answer as for the device with this seed (64 hex digits), which takes part in rollouts.",
-            metavar="HEX",
-        ),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read the manifest too, and compare the index with it.")
-    ] = False,
+    ref: str = REF,
+    query: Query = ANYTHING,
+    device: str | None = DEVICE,
+    remote: str | None = READ_REMOTE,
+    offline: bool = OFFLINE,
+    max_age: str | None = MAX_AGE,
+    seed: str | None = option(
+        "Answer as for the device with this seed (64 hex digits), which takes part in rollouts.",
+        metavar="HEX",
+    ),
+    explain: bool = flag("List every artifact that was not chosen, and why."),
+    verify: bool = flag("Read the manifest too, and compare the index with it."),
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
@@ -62,7 +62,7 @@ def command(
     Also deltas: [{new, old, delta, size, url, from?}] if there are any, and during a rollout {to, manifest, percent,
     salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
     """
-    target_device = query_options.read_one_device(device)
+    target_device = read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
     try:
         resolution = resolve(reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed)

@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import query_options
-from onnxreg.cli.options.shared import RefArgument, RemoteOption
+from onnxreg.cli.options import ANYTHING, DEVICE, READ_REMOTE, REF, flag, option, read_one_device, takes_query
 from onnxreg.cli.render import output
 from onnxreg.registry.resolution import Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -37,37 +34,24 @@ MAX_NEW_TOKENS = 32
 """Tokens that text generation adds, unless another number is given."""
 
 
-@query_options.takes_query
+@takes_query
 def command(
     session: Session,
-    ref: RefArgument,
-    self_test: Annotated[
-        bool, typer.Option("--self-test", help="Compare with the golden vectors of the artifact.")
-    ] = False,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Run it on this text, as its task says; for embeddings it may be repeated, to compare."
-        ),
-    ] = None,
-    passage: Annotated[
-        str | None,
-        typer.Option(
-            "--context",
-            help="The text that a question is about, or the second text of a pair.",
-            metavar="TEXT",
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="The most tokens that text generation adds.")
-    ] = MAX_NEW_TOKENS,
-    feeds: Annotated[
-        Path | None,
-        typer.Option("--input", help="Run on these tensors: .npz, or JSON of nested lists by input name."),
-    ] = None,
-    query: Query = query_options.ANYTHING,
-    device: query_options.OneDevice = None,
-    remote: RemoteOption = None,
+    ref: str = REF,
+    self_test: bool = flag("Compare with the golden vectors of the artifact."),
+    text: list[str] | None = option(
+        "Run it on this text, as its task says; for embeddings it may be repeated, to compare."
+    ),
+    passage: str | None = option(
+        "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
+    ),
+    max_tokens: int = option("The most tokens that text generation adds.", default=MAX_NEW_TOKENS, min=1),
+    feeds: Path | None = option(
+        "Run on these tensors: .npz, or JSON of nested lists by input name.", "--input"
+    ),
+    query: Query = ANYTHING,
+    device: str | None = DEVICE,
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 
@@ -89,7 +73,7 @@ def command(
     if feeds is not None:
         check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     reader = session.reader(remote)
-    answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
+    answer = resolve(reader, Ref.parse(ref), query, read_one_device(device))
     for warning in answer.warnings:
         session.warn(warning)
     with _unpacked(session, reader, answer) as files:

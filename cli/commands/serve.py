@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.cli.options import flag, option
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.given_file import read_given
@@ -23,32 +23,19 @@ VARIABLE = "REG_SERVE_TOKEN"
 
 def command(
     session: Session,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)
-    ] = 8080,
-    url: Annotated[
-        str | None, typer.Option(help="The server's URL for clients, if their Host header differs.")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"Only clients with this token may read; default: {VARIABLE}, otherwise everyone may."
-        ),
-    ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="A web site whose scripts may read, or *; may be repeated.")
-    ] = None,
-    drain: Annotated[int, typer.Option(help="Seconds for downloads to end at SIGTERM.", min=0)] = 30,
-    behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front limits slow clients: allow any --host.")
-    ] = False,
-    workers: Annotated[
-        int, typer.Option(help="Processes that answer, for example one for each core.", min=1, max=64)
-    ] = 1,
-    access_log: Annotated[
-        bool, typer.Option("--access-log/--no-access-log", help="One line of JSON per request on stderr.")
-    ] = True,
+    host: str = option("The address to listen on.", default="127.0.0.1"),
+    port: int = option("The port to listen on; 0 takes a free one.", default=8080, min=0, max=65535),
+    url: str | None = option("The server's URL for clients, if their Host header differs."),
+    token_file: Path | None = option(
+        f"Only clients with this token may read; default: {VARIABLE}, otherwise everyone may."
+    ),
+    cors: list[str] | None = option("A web site whose scripts may read, or *; may be repeated."),
+    drain: int = option("Seconds for downloads to end at SIGTERM.", default=30, min=0),
+    behind_proxy: bool = flag("A proxy in front limits slow clients: allow any --host."),
+    workers: int = option("Processes that answer, for example one for each core.", default=1, min=1, max=64),
+    access_log: bool = option(
+        "One line of JSON per request on stderr.", "--access-log/--no-access-log", default=True
+    ),
 ) -> None:
     """Serve the registry over HTTP, read-only: answers for apps, and the tree as a remote at this URL.
 

@@ -1,12 +1,10 @@
 """`reg show`: one version, as its manifest tells it, or how fast it ran."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import RefArgument, RemoteOption
+from onnxreg.cli.options import READ_REMOTE, REF, flag
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import version_screen
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
@@ -27,14 +25,10 @@ EXAMPLES = (
 
 def command(
     session: Session,
-    ref: RefArgument,
-    remote: RemoteOption = None,
-    benchmark: Annotated[
-        bool, typer.Option("--benchmark", help="How fast it ran, if that was attested.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also the recipe, remarks, every check and every file.")
-    ] = False,
+    ref: str = REF,
+    remote: str | None = READ_REMOTE,
+    benchmark: bool = flag("How fast it ran, if that was attested."),
+    full: bool = flag("Also the recipe, remarks, every check and every file."),
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 

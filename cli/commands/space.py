@@ -1,13 +1,9 @@
 """`reg gc`, `purge`, `du`: where the space goes, and how it is freed."""
 
 from dataclasses import asdict
-from typing import Annotated
-
-import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.completion import complete_name, complete_ref
-from onnxreg.cli.options.shared import RemoteOption, TargetRemote
+from onnxreg.cli.options import READ_REMOTE, WORK_REMOTE, argument, complete_name, complete_ref, flag, option
 from onnxreg.cli.render.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -26,13 +22,9 @@ EXAMPLES = (
 
 def gc(
     session: Session,
-    keep_versions: Annotated[
-        int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
-    ] = False,
-    remote: TargetRemote = None,
+    keep_versions: int | None = option("Give up the files of all but the newest N releases of each model."),
+    dry_run: bool = flag("Show what would be deleted; change nothing."),
+    remote: str | None = WORK_REMOTE,
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
@@ -70,16 +62,11 @@ def gc(
 
 def purge(
     session: Session,
-    refs: Annotated[
-        list[str],
-        typer.Argument(
-            help="NAME:TAG or NAME@sha256:...; a name alone is refused.",
-            metavar="REF...",
-            autocompletion=complete_ref,
-        ),
-    ],
-    reason: Annotated[str, typer.Option(help="The reason, for the log.")],
-    remote: TargetRemote = None,
+    refs: list[str] = argument(
+        "NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF...", complete_ref
+    ),
+    reason: str = option("The reason, for the log.", default=...),
+    remote: str | None = WORK_REMOTE,
 ) -> None:
     """Take versions down and delete their bytes at once: they can never come back into these models.
 
@@ -113,11 +100,8 @@ def purge(
 
 def du(
     session: Session,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
-    ] = None,
-    remote: RemoteOption = None,
+    names: list[str] | None = argument("Only these models.", "[NAME]...", complete_name),
+    remote: str | None = READ_REMOTE,
 ) -> None:
     """Show the space of each model: its own, and shared with other models; the largest own space first.
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
+from onnxreg.cli.options import argument, flag, option
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConflictError, InputError
 
@@ -29,7 +28,7 @@ EXAMPLES = (
 )
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Your name for the key.")]
+NAME = argument("Your name for the key.", "NAME")
 
 
 def show(session: Session) -> None:
@@ -70,21 +69,13 @@ def show(session: Session) -> None:
 
 def add(
     session: Session,
-    name: Name,
-    key: Annotated[
-        str | None, typer.Argument(help="The public key, as `reg key show` prints it.", metavar="[KEY]")
-    ] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="Only for models of this name or pattern; may be repeated."),
-    ] = None,
-    rotation: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-rotation",
-            help="Trust the key that `reg key rotate` made, by this statement of the key that it replaces.",
-        ),
-    ] = None,
+    name: str = NAME,
+    key: str | None = argument("The public key, as `reg key show` prints it.", "[KEY]"),
+    models: list[str] | None = option("Only for models of this name or pattern; may be repeated.", "--model"),
+    rotation: Path | None = option(
+        "Trust the key that `reg key rotate` made, by this statement of the key that it replaces.",
+        "--from-rotation",
+    ),
 ) -> None:
     """Trust a key: its signatures count from now on. Confirm through another channel who owns it.
 
@@ -109,10 +100,8 @@ def add(
 
 def reset(
     session: Session,
-    registry: Annotated[
-        str, typer.Argument(help="A remote (name, path or URL) or a registry id.", metavar="REMOTE|ID")
-    ],
-    name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
+    registry: str = argument("A remote (name, path or URL) or a registry id.", "REMOTE|ID"),
+    name: str | None = argument("Only this model.", "[NAME]"),
 ) -> None:
     """Forget what was seen of a registry, for example after a backup was restored; without a NAME also its place.
 
@@ -131,15 +120,13 @@ def reset(
         session.say("nothing was known of it")
 
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
+KEY = argument("The key's name.", "NAME")
 
 
 def new(
     session: Session,
-    name: KeyName,
-    kind: Annotated[
-        str, typer.Option(help="ed25519, or ecdsa-p256 for bundles that model_signing verifies.")
-    ] = "ed25519",
+    name: str = KEY,
+    kind: str = option("ed25519, or ecdsa-p256 for bundles that model_signing verifies.", default="ed25519"),
 ) -> None:
     """Create a key, encrypted with a passphrase, and print its public half for others to trust.
 
@@ -155,12 +142,9 @@ def new(
 
 def rotate(
     session: Session,
-    old: Annotated[str, typer.Argument(help="The key that is replaced.", metavar="OLD")],
-    name: Annotated[str, typer.Argument(help="The name of the new key, which is made.", metavar="NEW")],
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", help="Write the statement to this file; default: NEW.rotation.json."),
-    ] = None,
+    old: str = argument("The key that is replaced.", "OLD"),
+    name: str = argument("The name of the new key, which is made.", "NEW"),
+    file: Path | None = option("Write the statement to this file; default: NEW.rotation.json.", "--output"),
 ) -> None:
     """Make a key of the same kind, and a statement by the old key that the new one replaces it.
 
@@ -203,8 +187,8 @@ def list_keys(session: Session) -> None:
 
 def show_key(
     session: Session,
-    name: KeyName,
-    pem: Annotated[bool, typer.Option("--pem", help="Print PEM, for other tools.")] = False,
+    name: str = KEY,
+    pem: bool = flag("Print PEM, for other tools."),
 ) -> None:
     """Print the public half of a key.
 

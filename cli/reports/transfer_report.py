@@ -69,34 +69,12 @@ def warn_of_yanks(session: Session, result: "TransferResult") -> None:
         session.warn(f"warning: {result.name}:{version} is yanked there: {yank.words}")
 
 
-def arrival_lines(arrivals: "Collection[Arrival]", explain: bool) -> Iterator[str]:
-    """The bytes that deltas saved, and with `explain` the arrival of each file; also why one could not arrive by deltas."""
-    rows = [
-        (
-            *(item.path, f"by a delta from {item.since}" if item.since else "whole"),
-            *(output.size(item.moved), output.size(item.size), item.reason),
-        )
-        for item in arrivals
-    ]
-    if explain:
-        yield from output.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
+def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
+    """The bytes that deltas saved, and why one could not arrive by deltas."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         total = output.size(sum(item.size for item in arrivals))
         yield f"deltas saved {output.size(saved)} of {total}"
     yield from (f"note: {reason}" for reason in sorted({item.reason for item in arrivals if item.is_doubt}))
-
-
-def arrival_to_json(item: "Arrival") -> dict[str, Any]:
-    """The arrival of a file, as `{path, digest, size, moved, deltas, from, reason}`."""
-    return {
-        "path": item.path,
-        "digest": str(item.digest),
-        "size": item.size,
-        "moved": item.moved,
-        "deltas": int(item.since is not None),
-        "from": item.since and str(item.since),
-        "reason": item.reason,
-    }
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options.shared import wants_deltas
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
@@ -67,10 +66,10 @@ def publish(
 
 
 def report_and_push(session: Session, ref: Ref, remote: str | None, report: Callable[..., None]) -> None:
-    """Call `report`, and push the version if a remote is named; then make its deltas there.
+    """Call `report`, and push the version if a remote is named.
 
     With --json the push comes first, and the report has the key `pushed`: what `reg push --json` prints, or null if the
-    push failed. Raises what push and deltas raise.
+    push failed. Raises what push raises.
     """
     if remote is None:
         report()
@@ -96,19 +95,6 @@ def report_and_push(session: Session, ref: Ref, remote: str | None, report: Call
     if not session.as_json:
         session.say("")
         transfer_report.report_transfer(session, "pushed", result, url, watch)
-    if wants_deltas():
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        refs = [Ref(result.name, str(version)) for version in result.versions]
-        offer_deltas(session, registry, refs, registry.remotes.open(remote))
-
-
-def offer_deltas_of(session: Session, registry: "Registry", release: "Release", deltas: bool) -> None:
-    """Make the deltas of a new version if the user asks for them."""
-    if deltas and release.new:
-        from onnxreg.cli.services.delta_service import offer_deltas
-
-        offer_deltas(session, registry, [release.ref])
 
 
 def step_cache() -> "StepCache":

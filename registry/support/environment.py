@@ -10,7 +10,6 @@ VARIABLES = {
     "REG_HOME": "The default registry's directory.",
     "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: user@host.",
     "REG_MAX_AGE": "The greatest age of a remote's answer: 12h, 7d.",
-    "REG_DELTAS": "1: make deltas from older versions whenever a version is published or pushed.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
     "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0: no limit.",
     "REG_CACHE_SIZE": "The size limit of the cache of export steps: 20GB.",

@@ -32,7 +32,7 @@ def _measure(root: Path, jobs: Path) -> Iterator[Row]:
     reg = Path(sys.executable).with_name("reg")
     with dask_cluster.running(env, root / "cluster", WORKERS) as cluster:
         before, all_before = processor_seconds(cluster), all_processor_seconds()
-        words = ["--batch", jobs, "--scheduler", cluster.address, "--to", root / "share", "--json"]
+        words = ["--batch", jobs, "--scheduler", cluster.address, "--push", root / "share", "--json"]
         client = run([reg, "export", *words], env)
         used = client.cpu + processor_seconds(cluster) - before
         others = all_processor_seconds() - all_before - used

@@ -16,7 +16,7 @@ from onnxreg.schema.manifest.draft import Draft
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No registry, colour or width of the machine's user; a working directory of the test's own."""
-    own = "REG_HOME", "REG_DELTAS", "REG_MAX_AGE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "_REG_COMPLETE"
+    own = "REG_HOME", "REG_MAX_AGE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "_REG_COMPLETE"
     for name in own:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

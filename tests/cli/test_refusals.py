@@ -44,8 +44,6 @@ REFUSED = """
 2 | diff acme/pii:0.1.0 | write reg diff OLD NEW; see `reg diff --help`
 3 | diff acme/pii:0.1.0 0.2.0 | a version follows its model: NAME:0.2.0
 2 | --quiet tag tiny | write reg tag REF CHANNEL; see `reg tag --help`
-2 | tag stable acme/pii:0.1.0 | the version comes first: reg tag acme/pii:0.1.0 stable
-2 | promote stable acme/pii | the version comes first: reg promote acme/pii stable
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel
 2 | untag acme/pii:1.0.0 | 1.0.0 is a version, not a channel
 2 | yank acme/pii:0.1.0 --reason " " | --reason
@@ -79,7 +77,6 @@ REFUSED = """
 3 | remote remove origin | origin
 2 | push | what to push is missing
 2 | push acme/pii | remote
-2 | push ./share acme/pii | the model comes first: reg push acme/pii ./share
 2 | push acme/pii ./a --remote ./b | two remotes are named
 2 | push --all s3://bucket | a remote is named with --remote
 2 | push acme/pii:0.1.0 --all --remote ./a | not a model's name or a glob
@@ -187,7 +184,6 @@ REFUSED = """
 2 | export x --profile android --output file/below | file
 9 | export x --profile android --output /proc/out | /proc/out
 2 | export x --profile android --jobs 2 | --jobs goes with --batch
-2 | export x --profile android --to ./t | --to goes with --batch
 2 | export x --profile android --scheduler tcp://h:1 | --scheduler goes with --batch
 2 | export --recipe r.yaml --name x | there is nothing to export
 3 | export m.onnx --recipe r.yaml --name x --push nowhere | there is no remote nowhere
@@ -399,18 +395,6 @@ def test_nothing_is_written_beside_other_things(
     before = sorted(tmp_path.rglob("*"))
     assert reg("--registry", place, *words, home).status == status
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("verb", ["push", "pull"])
-def test_the_name_of_a_remote_before_the_model(verb: str, reg: Reg, here: Registry, tmp_path: Path) -> None:
-    assert reg("remote", "add", "origin", tmp_path / "shared").status == 0
-    done = reg(verb, "origin", "acme/pii:0.1.0")
-    assert done.ended(2, f"hint: the model comes first: reg {verb} acme/pii:0.1.0 origin\n")
-    if verb == "push":
-        assert reg("push", "--all", "origin").ended(
-            2, "name it with --remote: reg push --all --remote origin"
-        )
-        assert reg("push", "--all", "--remote", "origin").status == 0
 
 
 def run(*words: str, **options: object) -> "subprocess.CompletedProcess[str]":

@@ -156,7 +156,7 @@ def test_a_dask_cluster_exports_each_job_once(
     jobs.write_text(
         f"{jobs.read_text()}\n- {{source: {broken}, name: acme/broken, version: 1.0.0, profile: android}}\n"
     )
-    words = ("export", "--batch", jobs, "--to", "./share", "--json", "--scheduler")
+    words = ("export", "--batch", jobs, "--push", "./share", "--json", "--scheduler")
     with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
         done = reg(*words, dask.address, code=2)
     found = json.loads(done.stdout)["jobs"]
@@ -231,7 +231,7 @@ def test_a_killed_worker_of_a_cluster_costs_one_export(
     noted = environment | {"PYTHONPATH": str(tmp_path / "first"), "NOTES": str(notes)}
     with (
         cluster(noted, tmp_path / "cluster", home, workers=4) as dask,
-        started(environment, tmp_path, jobs, "--scheduler", dask.address, "--to", "./share") as process,
+        started(environment, tmp_path, jobs, "--scheduler", dask.address, "--push", "./share") as process,
     ):
         victim = wait_until(lambda: stop_a_busy_worker(home))
         os.kill(victim, signal.SIGKILL)
@@ -260,7 +260,7 @@ def test_a_cluster_that_writes_to_a_bucket(
     environment.update(ministack.environment)
     url = ministack.fresh()
     with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
-        done = reg("export", "--batch", jobs, "--scheduler", dask.address, "--to", url, "--json")
+        done = reg("export", "--batch", jobs, "--scheduler", dask.address, "--push", url, "--json")
     assert statuses(done) == ["published"] * 3
     reg("verify", "--remote", url)
     reg("pull", "acme/m1:1.0.0", url)

@@ -71,7 +71,7 @@ def exported(
 
 
 def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dict[str, Any]) -> None:
-    done = reg(*RUN, given(*ROWS), "--to", "./share")
+    done = reg(*RUN, given(*ROWS), "--push", "./share")
     assert done.status == 0, done.err
     assert [line.split()[:2] for line in done.err.splitlines()] == [
         [f"acme/m{number}:0.1.0:", "published"] for number in (3, 2, 1)
@@ -82,7 +82,7 @@ def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, exported: dic
         [str(n), f"acme/m{n}", "published", f"acme/m{n}:0.1.0", "yes"] for n in (1, 2, 3)
     ]
     assert Registry("share", create=False).names() == Registry("r", create=False).names()
-    again = reg(*RUN, given(*ROWS), "--to", "./share", "--json").json
+    again = reg(*RUN, given(*ROWS), "--push", "./share", "--json").json
     assert [job["status"] for job in again["jobs"]] == ["current"] * 3
 
 
@@ -133,7 +133,7 @@ def test_a_version_published_but_not_pushed_is_pushed_the_next_time(
 ) -> None:
     first = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
     assert (first["status"], first["ref"], first["pushed"]) == ("published", "acme/m1:0.1.0", False)
-    job = reg(*RUN, given(ROWS[0]), "--to", "./share", "--json").json["jobs"][0]
+    job = reg(*RUN, given(ROWS[0]), "--push", "./share", "--json").json["jobs"][0]
     assert (job["status"], job["pushed"]) == ("published", True)
 
 
@@ -143,9 +143,9 @@ def test_the_outcome_says_that_the_bytes_are_yanked(reg: Reg, given: Given, expo
     job = reg(*RUN, given(ROWS[0]), "--json").json["jobs"][0]
     assert (job["status"], job["ref"]) == ("current", "acme/m1:0.1.0")
     assert job["note"] == "0.1.0 is yanked: leaks names"
-    reg(*RUN, given(ROWS[1]), "--to", "./share")
+    reg(*RUN, given(ROWS[1]), "--push", "./share")
     Registry("share").yank("acme/m2:0.1.0")
-    job = reg(*RUN, given(ROWS[1]), "--to", "./share", "--json").json["jobs"][0]
+    job = reg(*RUN, given(ROWS[1]), "--push", "./share", "--json").json["jobs"][0]
     assert (job["pushed"], job["note"]) == (True, "0.1.0 is yanked")
 
 
@@ -276,8 +276,8 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
         (["--name", "x"], "--batch and --name contradict each other"),
         (["--output", "out"], "--batch and --output contradict each other"),
         (["--no-rewrite"], "--batch and --no-rewrite contradict each other"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --to"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1: there is no version"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --push"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--push", "./t"], "jobs.yaml: row 1: there is no version"),
     ],
 )
 def test_options_that_contradict_are_refused(words: list[str], fragment: str, reg: Reg, given: Given) -> None:
@@ -286,7 +286,7 @@ def test_options_that_contradict_are_refused(words: list[str], fragment: str, re
     assert fragment in done.err
 
 
-@pytest.mark.parametrize("words", [["--jobs", 2], ["--to", "./t"], ["--scheduler", "tcp://127.0.0.1:1"]])
+@pytest.mark.parametrize("words", [["--jobs", 2], ["--scheduler", "tcp://127.0.0.1:1"]])
 def test_options_of_batches_need_batch(words: list[Any], reg: Reg) -> None:
     done = reg("--registry", "r", "export", "s", "--profile", "android", *words)
     assert done.status == 2
@@ -296,7 +296,14 @@ def test_options_of_batches_need_batch(words: list[Any], reg: Reg) -> None:
 def test_no_scheduler_answers_or_dask_is_missing(
     reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (*RUN, given({**ROWS[0], "version": "1.0.0"}), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    words = (
+        *RUN,
+        given({**ROWS[0], "version": "1.0.0"}),
+        "--scheduler",
+        "tcp://127.0.0.1:1",
+        "--push",
+        "./t",
+    )
     monkeypatch.setattr(run_batch, "SCHEDULER_PATIENCE", "200ms")
     done = reg(*words)
     assert done.status == 6
@@ -349,7 +356,7 @@ def test_real_jobs_are_published_once(
         {"source": str(broken), "name": "acme/b"},
         {"source": str(other), "name": "acme/c", "options": {"int8": False}},
     ]
-    words = (*RUN, given(*rows), "--jobs", 2, "--to", "./share", "--json")
+    words = (*RUN, given(*rows), "--jobs", 2, "--push", "./share", "--json")
     first = reg(*words)
     assert (first.status, first.error["family"]) == (2, "input")
     jobs = first.json["jobs"]
@@ -365,7 +372,7 @@ def test_real_jobs_are_published_once(
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison" / "torch.py").write_text("raise RuntimeError('torch was imported')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "poison"), *sys.path]))
-    again = reg(*RUN, given(rows[0], rows[2]), "--jobs", 2, "--to", "./share", "--json").json["jobs"]
+    again = reg(*RUN, given(rows[0], rows[2]), "--jobs", 2, "--push", "./share", "--json").json["jobs"]
     assert [job["status"] for job in again] == ["current", "current"]
     assert [job["digest"] for job in again] == [job["digest"] for job in jobs if job["digest"]]
     with pytest.raises(SystemExit):

@@ -81,33 +81,15 @@ def test_a_file_that_was_small(tmp_path: Path, capsys: Run) -> None:
 
 
 @pytest.mark.usefixtures("reader_in_process")
-def test_external_data_of_a_small_model_file(
-    tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_external_data_of_a_small_model_file(tmp_path: Path, capsys: Run) -> None:
     """The model file is smaller than any file that is worth a delta; it says where the tensors are."""
-    monkeypatch.setenv("REG_DELTAS", "1")
     for step in range(2):
         (tmp_path / str(step)).mkdir()
         path = tmp_path / str(step) / "m.onnx"
         onnx.save(retrained.model(step), path, save_as_external_data=True, location="m.data")
         assert main(["add", str(path), str(path.with_name("m.data")), "--name", "acme/data"]) == 0
-    (row,) = document(capsys, "delta", "ls", "acme/data")["deltas"]  # type: ignore[misc, attr-defined]
+    (row,) = document(capsys, "delta", "make", "acme/data")["deltas"]  # type: ignore[misc, attr-defined]
     assert (row["path"], row["from"]) == ("m.data", "0.1.0") and row["size"] < 0.5 * row["of"]
-
-
-@pytest.mark.usefixtures("reader_in_process")
-@pytest.mark.parametrize("verb", ["add", "import", "export"])
-def test_a_bad_setting_publishes_nothing(
-    tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    monkeypatch.setenv("REG_DELTAS", "many")
-    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
-    onnx.save(retrained.model(0), tmp_path / "model.onnx")
-    source = tmp_path if verb == "import" else tmp_path / "model.onnx"
-    more = ["--task", "token-classification"] if verb == "export" else []
-    assert main([verb, str(source), "--name", "acme/none", *more]) == 2
-    assert "REG_DELTAS is 1 or 0, not many" in capsys.readouterr().err
-    assert not (tmp_path / "home" / "index").exists()
 
 
 @pytest.mark.parametrize(
@@ -147,21 +129,10 @@ def test_a_push_into_a_bucket_makes_them_there(
 ) -> None:
     ministack.enter(monkeypatch)
     bucket_url = ministack.fresh()
-    monkeypatch.setenv("REG_DELTAS", "1")
-    assert main(["push", NAME, "--all", "--remote", bucket_url]) == 0
+    assert main(["push", NAME, "--all", "--remote", bucket_url, "--deltas"]) == 0
     listed = document(capsys, "delta", "ls", f"{NAME}:0.1.1", "--remote", bucket_url)
     assert len(listed["deltas"]) == 3  # type: ignore[arg-type]
     assert main(["verify", "--remote", bucket_url]) == 0
-
-
-@pytest.mark.usefixtures("reader_in_process")
-def test_a_publication_makes_them_here(tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REG_DELTAS", "1")
-    for step in range(2):
-        (tmp_path / str(step)).mkdir()
-        onnx.save(retrained.model(step), tmp_path / str(step) / "model.onnx")
-        assert main(["add", str(tmp_path / str(step) / "model.onnx"), "--name", "acme/added"]) == 0
-    assert "acme/added:0.1.1 offers 1 delta, " in capsys.readouterr().out
 
 
 def test_du_and_archives_know_them(home: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import onnx
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.errors import HostError
 
 Reg = Callable[..., Any]
 MODEL = """
@@ -87,17 +86,6 @@ def test_after_a_failed_push_the_document_says_so(reg: Reg, conflict: Path) -> N
         assert f"reg push acme/x:0.1.0 {conflict}" in done.error["hint"]
 
 
-def test_deltas_that_fail_leave_the_push_in_the_document(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise HostError("the disk is full")
-
-    monkeypatch.setenv("REG_DELTAS", "1")
-    monkeypatch.setattr("onnxreg.cli.services.delta_service.make_deltas", full)
-    done = reg(*WORDS, "--push", "./share", "--json")
-    assert (done.status, done.error["message"]) == (9, "acme/x:0.1.0 is published, but the disk is full")
-    assert done.json["pushed"]["ref"] == "acme/x:0.1.0"
-
-
 def test_a_remote_that_is_not_there_ends_it_before_the_export(reg: Reg) -> None:
     for _ in range(2):
         done = reg(*WORDS, "--push", "nowhere")
@@ -110,7 +98,6 @@ def test_a_batch_has_one_remote(reg: Reg, tmp_path: Path) -> None:
     row = {"source": "m.onnx", "recipe": "fixed.yaml", "name": "acme/x"}
     (tmp_path / "jobs.yaml").write_text(json.dumps([row]))
     words = ("--registry", "r", "export", "--batch", "jobs.yaml", "--jobs", 1, "--push", "./share")
-    assert reg(*words, "--to", "./share").status == 2
     done = reg(*words, "--json")
     assert done.status == 0 and [job["pushed"] for job in done.json["jobs"]] == [True]
     assert versions("share") == ["0.1.0"]

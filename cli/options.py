@@ -1,0 +1,285 @@
+"""Arguments and options: how verbs declare them, those that several verbs share, and the answers to the Tab key."""
+
+import inspect
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, about
+from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import parse_size
+from onnxreg.schema.manifest.vocabulary import check_description, check_license
+from onnxreg.schema.query.requirements import Query, share
+
+if TYPE_CHECKING:
+    from onnxreg.schema.query.device import Device
+
+Complete = Callable[[typer.Context, str], Iterator[str]]
+
+
+def option(help: str, *names: str, default: Any = None, complete: Complete | None = None, **more: Any) -> Any:
+    """An option with a value, called as its parameter if no name is given; `default=...` demands it."""
+    return typer.Option(default, *names, help=help, autocompletion=complete, show_default=False, **more)
+
+
+def flag(help: str, *names: str, **more: Any) -> Any:
+    """An option without a value, called as its parameter if no name is given."""
+    return typer.Option(False, *names, help=help, **more)
+
+
+def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
+    """An argument; one in brackets may be left out."""
+    default = more.pop("default", None if metavar.startswith("[") else ...)
+    return typer.Argument(
+        default, help=help, metavar=metavar, autocompletion=complete, show_default=False, **more
+    )
+
+
+def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The models of the registry."""
+    with suppress(RegError, OSError):
+        names = _session(context).reader(checked=False).names()
+        yield from (name for name in names if name.startswith(incomplete))
+
+
+def complete_ref(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The models of the registry; behind a colon the channels and versions of one."""
+    name, colon, tag = incomplete.partition(":")
+    if not colon:
+        yield from complete_name(context, incomplete)
+        return
+    with suppress(RegError, OSError):
+        state = _state(context, name)
+        tags = [*state.channels, *map(str, sorted(state.versions, reverse=True))]
+        yield from (f"{name}:{item}" for item in tags if item.startswith(tag))
+
+
+def complete_channel(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The channels of the model that the preceding REF names."""
+    with suppress(RegError, OSError):
+        channels = _state(context, str(context.params.get("ref")).partition(":")[0]).channels
+        yield from (channel for channel in channels if channel.startswith(incomplete))
+
+
+def complete_remote(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The names of the configured remotes."""
+    with suppress(RegError, OSError):
+        yield from (name for name in _session(context).remotes().urls if name.startswith(incomplete))
+
+
+def _session(context: typer.Context) -> Session:
+    chosen = context.find_root().params.get("registry")  # a str in some shells
+    return Session(None if chosen is None else Path(chosen))
+
+
+def _state(context: typer.Context, name: str) -> Any:
+    from onnxreg.registry.log.lookup import open_log
+
+    return open_log(_session(context).reader(checked=False), name).state
+
+
+def _not_empty(reason: str | None) -> str | None:
+    if reason is not None and not reason.strip():
+        raise InputError("the reason is empty", "write why, or leave --reason out")
+    return reason
+
+
+REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "REF", complete_ref)
+EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", complete_ref)
+NAME = argument("The model.", "NAME", complete_name)
+CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL", complete_channel)
+FROM_OR_TO = argument(
+    "A remote's name, a path or a URL; default: the only remote, or the one named origin.",
+    "[REMOTE]",
+    complete_remote,
+)
+SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote", complete=complete_remote)
+READ_REMOTE = option("Read this remote (a name, path or URL).", complete=complete_remote)
+WORK_REMOTE = option(
+    "Work on this remote (a name, path or URL), not on the registry here.",
+    "--remote",
+    complete=complete_remote,
+)
+FORMATS = option("Only artifacts of this format; may be repeated.", "--format")
+PRECISION = option("Only artifacts of this precision.")
+OFFLINE = flag("Answer with what was last seen of the remote, without a request; prints its age.")
+MAX_AGE = option(
+    "The greatest age of an answer: 12h, 7d; an older copy is exit status 8, an older catalog is not used; default: REG_MAX_AGE.",
+    metavar="DURATION",
+)
+LICENSE = option(
+    "The licence: an SPDX expression such as Apache-2.0, or a name of the Hub.",
+    parser=check_license,
+    metavar="LICENCE",
+)
+DESCRIPTION = option(
+    "What the model does, in one line of at most 500 characters.", parser=check_description, metavar="TEXT"
+)
+VERSION = option("A SemVer version; default: the next patch, or 0.1.0.")
+OUTPUT = option("Also write the files here: a new directory, or an earlier export.")
+ALLOW_CODE = option(
+    "Run this code, which a recipe names: an installed module:function, file.py:function, or file.py for everything that it defines. Not remembered.",
+    metavar="NAME",
+)
+REASON = option("The reason, for the log.", callback=_not_empty)
+DEVICE = option(
+    "The device it must run on: a preset (see `reg builtin devices`) or a JSON file of one device."
+)
+
+
+def one_remote(remote: str | None, option: str | None) -> str | None:
+    """The remote that is named by the argument or by the option; InputError if both name one."""
+    if None not in (remote, option):
+        raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
+    return remote or option
+
+
+ANYTHING = Query()
+"""Stands for the default of a parameter that `takes_query` replaces."""
+
+
+def query(
+    session: Session,
+    remote: str | None,
+    formats: list[str] | None = option(
+        "An accepted format, the preferred one first; may be repeated.", "--format"
+    ),
+    precision: str | None = option("The precision it must have."),
+    certified: bool = flag("Only certified artifacts."),
+    max_size: str | None = option(
+        "The most bytes to download, with every file it needs: 30MB (10^6), 28MiB (2^20)."
+    ),
+    min_recall: list[str] | None = option(
+        "The least measured recall of a label, such as PHONE=0.95; may be repeated.", metavar="LABEL=SHARE"
+    ),
+    where: str | None = option(
+        "A further condition, such as 'opset <= 18 and not yanked'; see docs/query.md."
+    ),
+    member: str | None = option(
+        "The stage of a pipeline, such as detector, or the member of a family, such as backbone.",
+        metavar="NAME",
+    ),
+    context_tokens: int | None = option(
+        "The tokens that a decoder must keep. With a device's memory, they count instead of its longest context.",
+        metavar="TOKENS",
+        min=0,
+    ),
+    compatible_with: list[str] | None = option(
+        "Only what an app runs that was written for this version: same inputs, outputs, labels and tokenizer. A REF or a contract's digest; may be repeated.",
+        metavar="REF",
+    ),
+) -> Query:
+    """The query of these options. InputError if one of them cannot be read, NotFoundError for an unknown version."""
+    expression = None
+    if where is not None:
+        from onnxreg.schema.query.expression import parse
+
+        expression = parse(where)
+    return Query(
+        tuple(formats or ()),
+        precision,
+        certified,
+        None if max_size is None else parse_size(max_size),
+        dict(map(_recall, min_recall or ())),
+        expression,
+        member,
+        context=context_tokens,
+        contracts=tuple(
+            contract for word in compatible_with or () for contract in _contracts(session, remote, word)
+        ),
+    )
+
+
+def _recall(text: str) -> tuple[str, float]:
+    label, _, least = text.rpartition("=")
+    try:
+        if label:
+            return label, share(float(least))
+    except (ValueError, InputError):
+        pass
+    raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")
+
+
+def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Digest]:
+    if word.startswith("sha256:"):
+        yield Digest.parse(word)
+        return
+    from onnxreg.registry.resolution import contracts_of
+
+    yield from contracts_of(session.reader(remote), Ref.parse(word))
+
+
+def takes_query(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options of `query` in index of its parameter `query`."""
+    _, _, *options = inspect.signature(query).parameters.values()
+
+    @wraps(command)
+    def run(session: Session, **arguments: Any) -> None:
+        values = {item.name: arguments.pop(item.name) for item in options}
+        command(session, query=query(session, arguments["remote"], **values), **arguments)
+
+    declared = inspect.signature(command).parameters.values()
+    parameters = [
+        parameter for item in declared for parameter in (options if item.name == "query" else [item])
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def read_one_device(word: str | None) -> "Device | None":
+    """The device that the option names, if any. InputError if a file has not exactly one."""
+    if word is None:
+        return None
+    devices = read_devices(word)
+    if len(devices) != 1:
+        raise InputError(f"{word} holds {len(devices)} devices", "name a file that holds one")
+    return devices[0]
+
+
+def read_devices(word: str) -> "list[Device]":
+    """The devices that an option names: a preset, or those in a file.
+
+    InputError, naming the file and the device, if one cannot be read; NotFoundError if there is no such file.
+    """
+    from onnxreg.schema.query.device import preset
+
+    path = Path(word)
+    if not path.exists():
+        if path.suffix == ".json" or "/" in word:
+            raise NotFoundError(
+                f"there is no device file {word}",
+                "check the path; `reg builtin devices` lists presets that need none",
+            )
+        return [preset(word)]
+    document = canonical.decode(read_given(path).removeprefix(BOM_UTF8), word)
+    if not isinstance(document, list):
+        return [_device(document, path, "")]
+    return [_device(item, path, f"[{index}]") for index, item in enumerate(document)]
+
+
+def _device(value: Any, path: Path, index: str) -> "Device":
+    """A device of a file. Without a name it is called after the file; `operators_file` names a file beside it."""
+    from onnxreg.schema.query.device import Device
+
+    with about(f"{path}{index}"):
+        if isinstance(value, dict):
+            value = {"name": f"{path.stem}{index}"} | value
+        if isinstance(value, dict) and "operators_file" in value:
+            name = value.pop("operators_file")
+            if not isinstance(name, str) or "\0" in name:
+                raise InputError("operators_file is not a path")
+            try:
+                data = read_given(path.parent / name, "operators_file", "the path starts at the device file")
+                value["operators"] = data.decode()
+            except UnicodeDecodeError as error:
+                raise InputError(f"operators_file: {name} is not text") from error
+        return Device.read(value)
