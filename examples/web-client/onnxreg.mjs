@@ -18,7 +18,7 @@ import { Blobs, piecesOf, sha256 } from './blobs.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
-import { downloadSize, isShared, resolve } from './resolve.mjs'
+import { isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
 import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
@@ -169,43 +169,6 @@ export class Registry {
         return release
       }
     }
-  }
-
-  /**
-   * The models with an artifact for a task that answers the question, the smallest download first.
-   *
-   * `names` are the models to look at. Without them the server is asked, which must be `reg serve`: a static one lists
-   * nothing. A model that this client cannot read is left out.
-   * @param {string} task as `reg show` prints it, such as `token-classification`
-   * @param {Question} [question]
-   * @param {{names?: string[], signal?: AbortSignal}} [options]
-   */
-  async find(task, question = {}, { names, signal } = {}) {
-    const found = []
-    for (const name of names ?? (await this.#names(signal))) {
-      const answer = await this.resolve(name, question, signal).catch((error) => {
-        if (error instanceof NotFoundError || error instanceof IntegrityError) return null
-        throw error
-      })
-      if (!answer?.version || !answer.artifact) continue
-      const { version, artifact, state } = answer
-      const summary = state.summaries[version]
-      if (summary?.task === task) found.push({ name, version, artifact, size: downloadSize(artifact, summary) })
-    }
-    return found.sort((left, right) => left.size - right.size)
-  }
-
-  /** The names of all models, from `reg serve`. @param {AbortSignal} [signal] */
-  async #names(signal) {
-    const names = []
-    for (let after = ''; after !== undefined; ) {
-      const page = await this.#http.document(`v1/models?after=${encodeURIComponent(after)}`, null, signal)
-      const { models, next } = decode(page?.bytes ?? new Uint8Array())
-      names.push(...models.map((/** @type {Json} */ model) => modelName(model.name)))
-      if (next !== undefined && !(next > after)) throw new RemoteError('the list of models does not end', false)
-      after = next
-    }
-    return names
   }
 
   /** Run a new release. Returns the error if it fails; then its artifact is not taken again. @param {Release} release @param {Options['selfTest']} selfTest */

@@ -11,23 +11,18 @@ import { platform } from './platform.mjs'
 const RECALL = 'character_recall/'
 const MAX_METRICS = 32
 const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
-const LATER_KEYS = ['contract', 'contrib', 'kv_cache', 'metrics', 'preferred']
 const ARTIFACT_KEYS = [
   ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
-  ...['providers', 'recall', 'ir_version', 'domains', 'member', ...LATER_KEYS],
+  ...['providers', 'recall', 'ir_version', 'domains', 'member', 'contract', 'contrib', 'kv_cache', 'metrics', 'preferred'],
 ]
 
 /**
- * Whether the index file says of a version what its manifest does. A newer build may write further keys, and an older
- * one did not write the later keys.
+ * Whether the index file says of a version what its manifest does. A newer build may write further keys.
  * @param {Json} summary of the index file
  * @param {Json} derived from the manifest
  */
 export function isSummaryOf(summary, derived) {
-  const artifacts = summary.artifacts.map((/** @type {Json} */ artifact, /** @type {number} */ place) => {
-    const later = picked(derived.artifacts[place] ?? {}, LATER_KEYS)
-    return { ...later, ...picked(artifact, ARTIFACT_KEYS) }
-  })
+  const artifacts = summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT_KEYS))
   return canonical({ ...picked(summary, SUMMARY_KEYS), artifacts }) === canonical(derived)
 }
 

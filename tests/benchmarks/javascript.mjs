@@ -37,7 +37,7 @@ const commands = {
     }
     return times
   },
-  /** Milliseconds from the start of a page's loading to its first spans, in a new profile. */
+  /** Milliseconds from the start of a page's loading to its first answer, in a new profile. */
   async open(executablePath, profile, page) {
     const { chromium } = createRequire(`${place}/`)('playwright-core')
     const quiet = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update']

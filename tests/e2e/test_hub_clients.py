@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from benchmarks.peers import installed
 from e2e.conftest import Export, export_in_process
-from e2e.test_web_client import checkpoint, serving
+from e2e.test_web_client import serving
+from support.e2e.pieces import VOCABULARY, wordpiece
 from support.one_at_a_time import locked
 from support.servers.page_snippets import snippets_of
 from support.servers.regserve import Site, running, wait
@@ -68,6 +69,35 @@ from huggingface_hub import snapshot_download
 root = Path(snapshot_download(sys.argv[1]))
 print(json.dumps(sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())))
 """
+
+
+def checkpoint(directory: Path, seed: int) -> Path:
+    """A tiny BERT token classifier with random weights and a WordPiece tokenizer."""
+    import torch
+    from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
+    torch.manual_seed(seed)
+    labels = dict(enumerate(["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]))
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        id2label=labels,
+        label2id={label: number for number, label in labels.items()},
+    )
+    model = BertForTokenClassification(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.5)
+    model.save_pretrained(directory)
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    PreTrainedTokenizerFast(tokenizer_object=wordpiece(), model_max_length=64, **special).save_pretrained(
+        directory
+    )
+    return directory
 
 
 @pytest.fixture(scope="module")

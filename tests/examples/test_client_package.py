@@ -15,7 +15,6 @@ import pytest
 from support.registries.for_devices import publish
 from support.servers import client_package, static
 from support.servers.client_package import CLIENT, REPOSITORY, TOOLS
-from support.servers.regserve import running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -47,9 +46,8 @@ import { serveTransformers } from '@onnxreg/client/transformers'
 const registry = new Registry('https://models.example', directoryStore('x'), { token: 't' })
 const release: Release = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
 const bytes: Uint8Array = await registry.read(release, release.artifact.path)
-const found: { name: string; size: number }[] = await registry.find('token-classification')
 serveTransformers({}, new Registry('https://models.example', memoryStore()), { query: { certified: true } })
-console.log(bytes.length, found)
+console.log(bytes.length)
 """
 
 
@@ -130,8 +128,8 @@ def test_its_types_hold_in_a_strict_program(app: Path) -> None:
 
 
 def test_the_core_names_nothing_of_a_page() -> None:
-    """Only the store of a browser and the demo page may; the platform is replaceable."""
-    pages = {"demo.mjs", "tagger.mjs", "stores.mjs", "build.mjs", "run-vectors.mjs"}
+    """Only the store of a browser may; the platform is replaceable."""
+    pages = {"stores.mjs", "build.mjs", "run-vectors.mjs"}
     for path in CLIENT.glob("*.mjs"):
         text = re.sub(r"/\*.*?\*/|//.*", "", path.read_text("utf-8"), flags=re.DOTALL)
         names = set(
@@ -157,45 +155,6 @@ def test_presets_are_those_of_reg_devices() -> None:
         for name, preset in presets().items()
     ]
     assert json.loads(run("node", "--input-type=module", "-e", code)) == expected
-
-
-def found(url: str, task: str, names: list[str] | None = None) -> Any:
-    options = "{}" if names is None else json.dumps({"names": names})
-    code = f"""
-    import {{ memoryStore, Registry }} from '{CLIENT}/onnxreg.mjs'
-    const registry = new Registry('{url}', memoryStore())
-    const found = await registry.find('{task}', {{ device: {{ ort: '1.30' }} }}, {options})
-    console.log(JSON.stringify(found.map(({{ name, version, artifact, size }}) => [name, version, artifact.path, size])))
-    """
-    return json.loads(run("node", "--input-type=module", "-e", code))
-
-
-@needs_node
-def test_a_model_is_found_by_its_task(registry: Registry, url: str, tmp_path: Path) -> None:
-    task = "token-classification"
-    publish(registry, tmp_path / "2", "1.1.0", task=task)
-    publish(registry, tmp_path / "3", "1.0.0", name="acme/small", size=1000, task=task)
-    with running(registry.store.root) as site:
-        listed = found(site.url, task)
-    assert [row[:3] for row in listed] == [
-        ["acme/small", "1.0.0", "model_int8.onnx"],
-        ["acme/pii", "1.1.0", "model_int8.onnx"],
-    ]
-    assert listed[0][3] < listed[1][3]
-    assert found(url, task, ["acme/pii", "acme/nothing"]) == listed[1:]
-    assert found(url, "image-classification", ["acme/pii"]) == []
-
-
-@needs_node
-def test_a_list_of_models_that_does_not_end_is_an_error() -> None:
-    code = f"""
-    import {{ memoryStore, Registry }} from '{CLIENT}/onnxreg.mjs'
-    const body = JSON.stringify({{ models: [], next: 'acme/pii' }})
-    const fetch = async () => new Response(body, {{ headers: {{ 'Content-Type': 'application/json' }} }})
-    const registry = new Registry('http://127.0.0.1:1', memoryStore(), {{ fetch }})
-    console.log(await registry.find('x').catch((error) => error.family))
-    """
-    assert run("node", "--input-type=module", "-e", code).strip() == "remote"
 
 
 MAPPED = [
