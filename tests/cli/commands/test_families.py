@@ -1,35 +1,44 @@
-"""A family on the command line: shown by kinds of heads, pulled by member, compared by member."""
+"""A family on the command line: shown, pulled and compared by members, exported, and made again from its document."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from support.command_line import Reg
 from support.families import small
 from support.registries.family_drafts import NAME, write_family
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import DraftArtifact
 
-Reg = Callable[..., Any]
+OTHER = "acme/other"
 
 
 @pytest.fixture
-def crops(tmp_path: Path) -> Path:
+def crops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registry with two versions of a family, one head apart."""
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "crops"))
     registry = Registry(tmp_path / "crops")
     registry.add(write_family(tmp_path / "one", 3), "1.0.0")
     registry.add(write_family(tmp_path / "two", 3, {"species001": "b"}), "1.1.0")
     return tmp_path / "crops"
 
 
-def test_show_counts_members_and_joins_heads(reg: Reg, crops: Path) -> None:
-    shown = reg("--registry", crops, "show", NAME)
-    assert "members  1 backbone, 3 head, 1 metadata" in shown.out
-    assert shown.out.count("3 heads") == 3
+def test_show_counts_members_and_diff_names_the_head_that_changed(reg: Reg, crops: Path) -> None:
+    shown = reg("show", NAME)
+    assert shown.ended(0, "members  1 backbone, 3 head, 1 metadata") and shown.out.count("3 heads") == 3
     assert "species001" not in shown.out
+    found = reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json
+    changed = [change for change in found["changes"] if change["kind"] == "artifact-bytes-changed"]
+    assert changed and all("species001" in change["artifact"] for change in changed)
+    shown = reg("rebuild", NAME, "--source", "family.yaml")
+    assert shown.ended(3, "it does not record the document of its family", "export that document again")
 
 
 def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Path) -> None:
@@ -39,109 +48,129 @@ def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Pa
         return replace(artifact, fields={**artifact.fields, "checks": [found]})
 
     draft = write_family(tmp_path / "one", 2)
-    registry = Registry(tmp_path / "home")
-    registry.add(replace(draft, artifacts=tuple(map(check, draft.artifacts))), "1.0.0")
-    shown = reg("--registry", tmp_path / "home", "show", NAME, "--full").out
-    assert "heads/species001.onnx" in shown
-    assert "heads/species000.onnx" not in shown
-    assert "heads: 5 checks pass, 1 checks unknown" in shown
+    Registry(tmp_path / "home").add(replace(draft, artifacts=tuple(map(check, draft.artifacts))), "1.0.0")
+    shown = reg("--registry", tmp_path / "home", "show", NAME, "--full")
+    assert shown.ended(0, "heads/species001.onnx", "heads: 5 checks pass, 1 checks unknown")
+    assert "heads/species000.onnx" not in shown.out
 
 
-def test_one_member_is_pulled(reg: Reg, crops: Path, tmp_path: Path) -> None:
-    words = ("pull", NAME, crops, "--member", "head:species001", "--format", "onnx-int8", "--json")
-    pulled = reg("--registry", tmp_path / "app", *words)
-    assert pulled.status == 0
-    assert pulled.json["held"] == ["heads/species001-int8.onnx"]
-    assert "1 of 3" in reg("--registry", tmp_path / "app", "show", NAME).out
+def test_one_member_is_pulled(reg: Reg, crops: Path) -> None:
+    app = ("--registry", "app")
+    words = (*app, "pull", NAME, crops, "--format", "onnx-int8", "--json", "--member")
+    assert reg(*words, "head:species001").json["held"] == ["heads/species001-int8.onnx"]
+    assert reg(*app, "show", NAME).ended(0, "1 of 3")
+    refused = reg(*words, "head:species01")
+    assert refused.ended(3, "has no member head:species01", "head:species001")
 
 
-def test_a_member_that_is_not_there_is_named(reg: Reg, crops: Path, tmp_path: Path) -> None:
-    words = ("pull", NAME, crops, "--member", "head:species01", "--json")
-    refused = reg("--registry", tmp_path / "app", *words)
-    assert refused.status == 3
-    assert "has no member head:species01" in refused.error["message"]
-    assert "head:species001" in refused.error["hint"]
-
-
-@pytest.mark.parametrize("member", ["backbone", "head:species001"])
+@pytest.mark.parametrize("member", ["backbone", "head:species001", "head:missing"])
 def test_a_member_is_resolved(reg: Reg, crops: Path, member: str) -> None:
-    words = ("--registry", crops, "resolve", NAME, "--format", "onnx-int8", "--json")
-    found = reg(*words, "--member", member)
-    assert found.status == 0
-    assert found.json["version"] == "1.1.0"
-    assert found.json["artifact"]["member"] == member
-    assert found.json["artifact"]["path"].endswith("-int8.onnx")
-    assert ("species001" in found.json["artifact"]["path"]) == (member != "backbone")
+    found = reg("resolve", NAME, "--format", "onnx-int8", "--member", member, "--json")
+    if member == "head:missing":
+        assert found.ended(3, "is backbone, wanted head:missing")
+        return
+    assert (found.status, found.json["version"], found.json["artifact"]["member"]) == (0, "1.1.0", member)
+    path = "swin-int8.onnx" if member == "backbone" else "heads/species001-int8.onnx"
+    assert found.json["artifact"]["path"] == path
 
 
-def test_a_member_that_no_version_has_is_not_resolved(reg: Reg, crops: Path) -> None:
-    found = reg("--registry", crops, "resolve", NAME, "--member", "head:missing")
-    assert found.status == 3
-    assert "is backbone, wanted head:missing" in found.err
+def test_a_family_says_itself_what_to_export(reg: Reg) -> None:
+    Path("family.yaml").write_text(
+        "{family: 1, name: a/b, backbone: {checkpoint: none}, heads: {folder: heads}}"
+    )
+    for words in (("./checkpoint", "--recipe", "family.yaml"), ("--recipe", "family.yaml", "--no-int8")):
+        assert reg("export", *words).ended(2, "does not go with a family")
+    assert reg("export", "--recipe", "family.yaml").ended(
+        3, "backbone: there is no checkpoint directory none"
+    )
 
 
-def test_a_lock_says_itself_which_artifacts(reg: Reg, tmp_path: Path) -> None:
-    refused = reg("--registry", tmp_path / "app", "pull", "--locked", "--member", "backbone", "--json")
-    assert refused.status == 2
+# A small family, exported and made again
 
 
-def test_a_diff_names_the_head_that_changed(reg: Reg, crops: Path) -> None:
-    found = reg("--registry", crops, "diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json
-    changed = [change for change in found["changes"] if change["kind"] == "artifact-bytes-changed"]
-    assert changed and all("species001" in change["artifact"] for change in changed)
+def write_document(root: Path, **changes: Any) -> Path:
+    value = {**small.DOCUMENT, "variants": {"head": ["int8"], "backbone": []}, **changes}
+    (root / "family.json").write_text(json.dumps(value))
+    return root / "family.json"
 
 
-def test_a_family_says_itself_what_to_export(reg: Reg, tmp_path: Path) -> None:
-    document = tmp_path / "family.yaml"
-    document.write_text("{family: 1, name: a/b, backbone: {checkpoint: none}, heads: {folder: heads}}")
-    for words in (("./checkpoint", "--recipe", document), ("--recipe", document, "--no-int8")):
-        refused = reg("export", *words, "--json")
-        assert refused.status == 2
-        assert "does not go with a family" in refused.error["message"]
-    missing = reg("--registry", tmp_path / "home", "export", "--recipe", document, "--json")
-    assert missing.status == 3
-    assert missing.error["message"] == "backbone: there is no checkpoint directory none"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a small family, with its document."""
+    root = tmp_path_factory.mktemp("family") / "source"
+    root.mkdir()
+    small.write(root)
+    write_document(root)
+    return root
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """The files of a small family, without its document."""
-    (tmp_path / "source").mkdir()
-    small.write(tmp_path / "source")
-    return tmp_path / "source"
+@pytest.fixture(scope="module")
+def home(source: Path) -> Path:
+    """A registry with the family, under another name than its document says."""
+    words = ["--quiet", "--registry", str(source.parent / "home"), "export", "--name", OTHER]
+    assert main([*words, "--recipe", str(source / "family.json")]) == 0
+    return source.parent / "home"
 
 
-def write_document(source: Path, **limits: Any) -> Path:
-    value = {**small.DOCUMENT, "variants": {"head": ["int8"], "backbone": []}}
-    value["limits"] = {**value["limits"], **limits}
-    (source / "family.json").write_text(json.dumps(value))
-    return source / "family.json"
-
-
-def test_a_family_is_exported_and_timed(reg: Reg, source: Path, tmp_path: Path) -> None:
-    words = ("export", "--recipe", write_document(source), "--name", "acme/other", "--json")
-    done = reg("--registry", tmp_path / "home", *words)
-    assert done.status == 0, done.err
-    assert done.json["ref"] == "acme/other:0.1.0"
-    (latency,) = done.json["latency"]
+def test_a_family_is_exported_and_timed(reg: Reg, home: Path, source: Path) -> None:
+    manifest = Registry(home).get(OTHER)
+    assert "p50_ms" not in manifest.data.decode() and manifest.manifest.recipe is not None
+    recorded = manifest.manifest.recipe.to_json()["parameters"]["family"]
+    rows = [recorded["evaluation"], *(recorded["ood"][key] for key in ("fit", "calibrate", "outliers"))]
+    assert all(each.startswith("sha256:") for each in rows), "digests and no paths"
+    assert "checkpoint" not in recorded["backbone"] and "folder" not in recorded["heads"]
+    assert recorded["limits"]["size"]["head"] == {"float32": None, "float16": None, "int8": None}
+    events = len(Registry(home).log(OTHER))
+    words = ("--registry", home, "export", "--recipe", source / "family.json", "--name", OTHER)
+    again = reg(*words)
+    assert again.out.startswith(f"nothing new: this is {OTHER}:0.1.0\nmanifest {manifest.digest}\n")
+    (latency,) = reg(*words, "--json").json["latency"]
     assert latency["graphs"] == ["backbone-fp32.onnx", "heads/apple-fp32.onnx", "ood.onnx"]
     assert 0 < latency["p50_ms"] <= latency["p95_ms"]
-    assert "p50_ms" not in json.dumps(done.json["manifest"])
-    events = len(Registry(tmp_path / "home").log("acme/other"))
-    again = reg("--registry", tmp_path / "home", *words[:-1])
-    assert again.out.startswith(f"nothing new: this is acme/other:0.1.0\nmanifest {done.json['digest']}\n")
     (line,) = (line for line in again.out.splitlines() if line.startswith("latency: p50 "))
     assert line.endswith(f": {' + '.join(latency['graphs'])} (one row, 1 thread)")
-    shown = reg("--registry", tmp_path / "home", "show", "acme/other", "--benchmark", "--json")
-    (on_record,) = shown.json["benchmarks"]
+    (on_record,) = reg("--registry", home, "show", OTHER, "--benchmark", "--json").json["benchmarks"]
     assert on_record["artifacts"][0]["path"] == "backbone-fp32.onnx"
     assert {check["metric"] for check in on_record["artifacts"][0]["checks"]} == {"median_ms", "p95_ms"}
-    assert len(Registry(tmp_path / "home").log("acme/other")) == events
+    assert len(Registry(home).log(OTHER)) == events
 
 
 def test_a_limit_that_does_not_hold_publishes_nothing(reg: Reg, source: Path, tmp_path: Path) -> None:
-    document = write_document(source, size={"head": {"int8": "100B"}})
-    refused = reg("--registry", tmp_path / "home", "export", "--recipe", document, "--json")
-    assert refused.status == 8
-    assert "head:apple (int8): size: bytes is" in refused.error["message"]
-    assert not (tmp_path / "home").exists()
+    root = small.copy(source, tmp_path / "source")
+    limits = {**small.DOCUMENT["limits"], "size": {"head": {"int8": "100B"}}}
+    refused = reg("--registry", "new", "export", "--recipe", write_document(root, limits=limits))
+    assert refused.ended(8, "head:apple (int8): size: bytes is") and not Path("new").exists()
+
+
+def test_a_family_comes_out_again_elsewhere(reg: Reg, home: Path, source: Path, tmp_path: Path) -> None:
+    elsewhere = small.copy(source, tmp_path / "elsewhere")
+    done = reg("--registry", home, "rebuild", OTHER, "--source", elsewhere / "family.json", "--json")
+    assert (done.status, done.json["matches"]) == (0, True), done.err
+    assert {file["state"] for file in done.json["files"]} == {"same"}
+    assert "ood.onnx" in {file["path"] for file in done.json["files"]}
+    assert reg("--registry", home, "rebuild", OTHER).ended(2, "hint: name it: --source family.yaml")
+    Path("rows.npz").touch()
+    data = reg("--registry", home, "rebuild", OTHER, "--data", "fit=rows.npz")
+    assert data.ended(2, "its document names all rows")
+
+
+MADE = f"family.json is not what {OTHER} was made from: "
+LIMITS = {"latency_p95": None, "parity": {"int8": 0.2}}
+OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another limit": (lambda root: write_document(root, limits=LIMITS), f"{MADE}limits.parity.int8 is 0.2, recorded is 0.1"),
+    "other rows": (lambda root: np.savez(root / "calibrate.npz", input=small.images(100, 99)), f"{MADE}ood.calibrate is sha256:"),
+    "another head": (lambda root: small.save_head(root / "heads" / "bean.safetensors", small.CLASSES["bean"], 99), f"the checkpoints of family.json are not those that {OTHER} was made from"),
+    "a recipe of passes": (lambda root: (root / "family.json").write_text('{"recipe": 1, "steps": []}'), "family.json describes no family"),
+    "a head that is gone": (lambda root: shutil.rmtree(root / "heads"), "there is no folder of heads at heads"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_input_is_refused_before_anything_runs(
+    reg: Reg, home: Path, source: Path, tmp_path: Path, what: str
+) -> None:
+    change, message = OTHERS[what]
+    root = small.copy(source, tmp_path / "source")
+    change(root)
+    done = reg("--registry", home, "rebuild", OTHER, "--source", root / "family.json")
+    assert done.ended(3 if "gone" in what else 2, message)
