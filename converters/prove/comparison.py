@@ -1,7 +1,7 @@
 """Compare a constant of the child with that of the parent that has its place: equal, codes, or rounded to float16."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from onnxreg.converters.prove.formula import (
     is_readable,
     read_array,
 )
+from onnxreg.schema.gates.statements import LargestError
 
 HALF_RULES: dict[str, tuple[float, float]] = {
     "nearest": (0.0, float("inf")),
@@ -23,6 +24,8 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..10000": (1e-07, 1e4),
 }
 """The bounds of converters: what is smaller or larger becomes the bound, with its sign. Zero and infinity stay."""
+MAX_CHARACTERS = 1000
+"""Of a reason or a name in a report: those of a hostile file may be longer."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
 """Of a code: quantizers divide, or multiply by a reciprocal, and add in float32. Three roundings, each 2**-24 at most."""
@@ -51,35 +54,27 @@ _LIMITS = {
 """The smallest and the largest code of an element type."""
 
 
-@dataclass(frozen=True)
-class Largest:
-    """The largest error in steps of its scale (or units of the last place), and the tensor and index with it."""
-
-    steps: float = 0.0
-    tensor: str = ""
-    index: tuple[int, ...] = ()
-
-
 @dataclass
 class Comparison:
     """The counts of one proof; `doubts` are the reasons why it is bounded only, in words for people.
 
-    `half_rules` are the rules for float16 that gave every value so far.
+    `largest` is the largest error in steps of its scale (or units of the last place). `half_rules` are the rules for float16
+    that gave every value so far.
     """
 
     tensors: int = 0
     weights: int = 0
     quantized: int = 0
     clipped: int = 0
-    largest: Largest = field(default_factory=Largest)
+    largest: LargestError | None = None
     scales: Counter[str] = field(default_factory=Counter)
     roundings: Counter[str] = field(default_factory=Counter)
     half_rules: list[str] = field(default_factory=lambda: list(HALF_RULES))
     doubts: list[str] = field(default_factory=list)
 
-    def see(self, error: float, tensor: str, index: Iterable[Any]) -> None:
-        if error > self.largest.steps:
-            self.largest = Largest(error, tensor, tuple(int(at) for at in index))
+    def see(self, error: float, tensor: str, index: Sequence[int]) -> None:
+        if error > (self.largest.steps if self.largest else 0):
+            self.largest = LargestError(steps=error, tensor=tensor[:MAX_CHARACTERS], index=tuple(index))
 
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
@@ -142,15 +137,24 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
             raise UnprovableError(f"{name} differs from the parent's")
         return
     stored = read_array(child.tensor)
-    one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
+    for start, left, right in _chunks(child.stored_form(parent.array()), stored):
+        same = left.view(np.uint8) == right.view(np.uint8)
+        if not same.all():
+            at = int(same.argmin()) // left.itemsize
+            index = _index(start + at, stored.shape)
+            raise UnprovableError(f"{name} differs from the parent's at {index}: {right[at]}, not {left[at]}")
+
+
+def _chunks(one: Any, other: Any) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the elements of two arrays of one shape, some at a time, and the place of the first of these."""
+    one, other = one.reshape(-1), other.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
-        left, right = (
-            np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]).view(np.uint8) for side in (one, other)
-        )
-        if not np.array_equal(left, right):
-            at = start + int(np.flatnonzero(left != right)[0]) // one.itemsize
-            index = [int(axis) for axis in np.unravel_index(at, stored.shape)]
-            raise UnprovableError(f"{name} differs from the parent's at {index}: {other[at]}, not {one[at]}")
+        left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))
+        yield start, left, right
+
+
+def _index(place: int, dims: tuple[int, ...]) -> list[int]:
+    return [int(at) for at in np.unravel_index(place, dims)]
 
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
@@ -166,58 +170,50 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with values, a few rows at a time: each must be the nearest, and the scales those of a rule."""
-    quantization, name = child.quantization, child.tensor.name or ""
+    """Compare codes with values, some rows at a time: each must be the nearest, and the scales those of a rule."""
+    quantization, name, count = child.quantization, child.tensor.name or "", child.size
     assert quantization is not None, "callers look"
-    codes, values, inside = read_array(child.tensor), child.stored_form(parent.array()), None
+    codes, values = read_array(child.tensor), child.stored_form(parent.array())
     axis, block, dims = quantization.axis, quantization.block, codes.shape
-    shape: tuple[int, ...] = dims
-    spread = tuple(size if at == axis else 1 for at, size in enumerate(dims))
+    spread = [size if at == axis else 1 for at, size in enumerate(dims)]
     if axis is None and values.flags.c_contiguous:
-        shape, spread = (values.size,), (1,)
-    elif axis is not None and block:
-        shape = (*dims[:axis], dims[axis] // block, block, *dims[axis + 1 :])
-        spread = (*shape[: axis + 1], 1, *shape[axis + 2 :])
-        if child.is_padded:
-            inside = (np.arange(dims[1]) < child.views[0][1]).reshape(1, *shape[1:])
-    values, codes = np.atleast_1d(values.reshape(shape)), np.atleast_1d(codes.reshape(shape))
-    scales, scale_type = read_array(quantization.scale).reshape(spread), type_of(quantization.scale)
-    zeros = np.zeros(1) if quantization.zero is None else read_array(quantization.zero)
-    zeros = zeros.reshape(spread if zeros.size > 1 else (1,) * len(spread))
+        values, codes, spread = values.reshape(-1), codes.reshape(-1), [1]
+    scales, zeros = read_array(quantization.scale), np.zeros(1)
+    scales = scales if block else scales.reshape(spread)
+    if quantization.zero is not None:
+        zeros = read_array(quantization.zero)
+    zeros = np.broadcast_to(zeros if zeros.size == 1 else zeros.reshape(scales.shape), scales.shape)
     limits = _LIMITS.get(type_of(child.tensor), (0, 0))
     if not np.isfinite(scales).all():
         raise UnprovableError(f"{name} has a scale that is not a number")
+    if not count:
+        comparison.scales["empty"] += 1
+        return
+
     low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
-    axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
-    share = ARITHMETIC if scale_type in WIDE else HALF_SCALE
-    far = beyond = clipped = 0
-    worst, row = Largest(), int(np.prod(shape[1:]))
-    step = max(1, CHUNK_ELEMENTS // max(1, row))
-    for start in range(0, len(values), step):
-        span = slice(start, start + step)
-        own, zero_span = (span if a.ndim and a.shape[0] > 1 else slice(None) for a in (scales, zeros))
-        exact, stored = values[span].astype(np.float64), codes[span]
-        steps, middle = scales[own].astype(np.float64), zeros[zero_span].astype(np.float64)
-        low[own] = np.minimum(low[own], exact.min(axis=axes, keepdims=True, initial=np.inf))
-        high[own] = np.maximum(high[own], exact.max(axis=axes, keepdims=True, initial=-np.inf))
+    share = ARITHMETIC if type_of(quantization.scale) in WIDE else HALF_SCALE
+    far = beyond = clipped = place = 0
+    worst, row = 0.0, values[:1].size
+    group = block if block and axis == 0 else 1
+    rows = group * max(1, CHUNK_ELEMENTS // (row * group))
+    for start in range(0, len(values), rows):
+        exact, stored = values[start : start + rows].astype(np.float64), codes[start : start + rows]
+        own = slice(start // group, (start + rows) // group) if len(scales) > 1 else slice(None)
+        steps, middle = scales[own].astype(np.float64), zeros[own].astype(np.float64)
+        low[own] = np.minimum(low[own], _extreme(np.minimum, exact, scales, axis, block))
+        high[own] = np.maximum(high[own], _extreme(np.maximum, exact, scales, axis, block))
+        if block:
+            at = np.arange(exact.shape[axis]) // block
+            steps, middle = steps.take(at, axis), middle.take(at, axis)
         if ((steps == 0) & (exact != 0)).any():
             raise UnprovableError(f"{name} has a scale of zero for weights that are not zero")
-        is_zero = (exact == 0) | (steps == 0)
-        exact = exact / steps
-        np.copyto(exact, 0.0, where=is_zero)
-        errors = exact + middle
-        errors -= stored
-        np.abs(errors, out=errors)
-        if inside is not None:
-            errors *= inside
+        exact = np.where(exact == 0, 0.0, exact / steps)
+        errors = np.abs(exact + middle - stored)
         if not np.isfinite(errors).all():
             raise UnprovableError(f"{name} has values that are not numbers")
-        at = int(errors.argmax()) if errors.size else 0
-        most = float(errors.reshape(-1)[at]) if errors.size else 0.0
-        if most > worst.steps:
-            index = tuple(int(part) for part in np.unravel_index(at + start * row, dims))
-            worst = Largest(most, name, index[::-1] if child.is_padded else index)
-        if most <= HALF_STEP:
+        if errors.max() > worst:
+            worst, place = float(errors.max()), start * row + int(errors.argmax())
+        if errors.max() <= HALF_STEP:
             continue
         wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
         top = (stored == limits[1]) & (exact + middle > limits[1])
@@ -226,20 +222,29 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         wrong &= ~(top | bottom)
         beyond += int(wrong.sum())
         far += int((wrong & (errors > 1)).sum())
-    error, count = f"by up to {worst.steps:.4g} steps at {list(worst.index)}", parent.size
-    if far > MAX_FAR_SHARE * max(count, 1):
+    index = _index(place, dims)
+    error = f"by up to {worst:.4g} steps at {index}"
+    if far > MAX_FAR_SHARE * count:
         raise UnprovableError(
             f"{name} is another tensor: {far} of {count} weights are farther than a step, {error}"
         )
-    comparison.see(worst.steps, name, worst.index)
+    comparison.see(worst, name, index)
     comparison.clipped += clipped
-    rule = _scale_rule(low, high, scales, zeros, limits, scale_type) if count else "empty"
+    rule = _scale_rule(low, high, scales, zeros, limits, type_of(quantization.scale))
     comparison.scales[rule or "other"] += 1
     if beyond:
         comparison.doubts.append(f"{beyond} weights of {name} are not rounded to the nearest code, {error}")
     if not rule:
         note = f"; {clipped} of {count} weights are clipped" if clipped else ""
         comparison.doubts.append(f"no known rule gives the scales of {name}{note}")
+
+
+def _extreme(function: Any, values: Any, scales: Any, axis: int | None, block: int) -> Any:
+    """The smallest or largest values of each scale."""
+    if block:
+        return function.reduceat(values, range(0, values.shape[axis], block), axis)
+    axes = tuple(at for at, size in enumerate(scales.shape) if size == 1)
+    return function.reduce(values, axes, keepdims=True)
 
 
 _NAMES = """
@@ -280,14 +285,12 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 
 
 def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare a float16 or bfloat16 constant with the wider one that it was converted from, in chunks."""
+    """Compare a float16 or bfloat16 constant with the wider one that it was converted from."""
     name, kind, stored = child.tensor.name or "", child.element, read_array(child.tensor)
-    one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
     comparison.roundings[kind] += 1
-    wrong, far, first = 0, 0, -1
+    wrong, far, first = 0, 0, ""
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, one.size, CHUNK_ELEMENTS):
-            wide, narrow = (array[start : start + CHUNK_ELEMENTS] for array in (one, other))
+        for start, wide, narrow in _chunks(child.stored_form(parent.array()), stored):
             nearest = _nearest(wide, kind)
             equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
             equal |= np.isnan(narrow) & np.isnan(nearest)
@@ -296,30 +299,27 @@ def _compare_rounded(comparison: Comparison, parent: StoredValue, child: StoredV
             if equal.all():
                 continue
             places = np.flatnonzero(~equal)
-            first = start + int(places[0]) if first < 0 else first
+            index = _index(start + int(places[0]), stored.shape)
             if kind in WIDE:
-                raise UnprovableError(f"{name} differs from the parent's at {int(places[0]) + start}")
+                raise UnprovableError(f"{name} differs from the parent's at {index}")
+            first = first or f"at {index}: {narrow[places[0]]} for {wide[places[0]]}"
             if kind == "bfloat16":
                 unit = np.maximum(np.abs(wide[places].astype(np.float64)) * 2.0**-8, 2.0**-133)
             else:
-                unit = np.abs(np.spacing(nearest[places].astype(np.float16))).astype(np.float64)
+                unit = np.abs(np.spacing(nearest[places])).astype(np.float64)
             errors = np.abs(narrow[places].astype(np.float64) - wide[places].astype(np.float64)) / unit
             if not np.isfinite(errors).all():
                 raise UnprovableError(f"{name} has values that are not numbers")
             wrong += len(places)
             far += int((errors > 1).sum())
             worst = int(errors.argmax())
-            at = np.unravel_index(start + int(places[worst]), stored.shape)
-            comparison.see(float(errors[worst]), name, at)
-    if far > MAX_FAR_SHARE * max(one.size, 1):
+            comparison.see(float(errors[worst]), name, _index(start + int(places[worst]), stored.shape))
+    if far > MAX_FAR_SHARE * stored.size:
         raise UnprovableError(
-            f"{name} is another tensor: {far} of {one.size} values differ by more than a unit"
+            f"{name} is another tensor: {far} of {stored.size} values differ by more than a unit"
         )
     if wrong:
-        index = [int(at) for at in np.unravel_index(first, stored.shape)]
-        comparison.doubts.append(
-            f"{name} is not the parent's value, rounded, at {index}: {other[first]} for {one[first]}"
-        )
+        comparison.doubts.append(f"{name} is not the parent's value, rounded, {first}")
 
 
 def _by_rules(comparison: Comparison, name: str, wide: Any, narrow: Any, nearest: Any) -> Any:

@@ -3,7 +3,7 @@
 A constant is a stored tensor, as it is or as codes, seen through transpositions and other shapes.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
@@ -18,8 +18,8 @@ INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
 """Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
-NIBBLES = {"int4": True, "uint4": False}
-"""Types of two elements in a byte, the low half first, and whether they have a sign."""
+NIBBLES = {"int4": np.int8, "uint4": np.uint8}
+"""Types of two elements in a byte, and those that hold one of them."""
 
 
 class UnprovableError(Exception):
@@ -42,7 +42,8 @@ class QuantizationParameters:
 
 @dataclass(frozen=True, eq=False)
 class StoredValue:
-    """A constant. `views` lead from the tensor to the constant: `("transpose", axes)`, `("reshape", before, after)`, or `("cut", columns)`.
+    """A constant. `views` lead from the tensor to the constant: each gives the axes of a transposition, or the shapes
+    before and after.
 
     A factor that was computed here may differ from another one by `tolerance`, relative.
     """
@@ -50,7 +51,7 @@ class StoredValue:
     tensor: ir.TensorProtocol
     dims: tuple[int, ...]
     quantization: QuantizationParameters | None = None
-    views: tuple[tuple[Any, ...], ...] = ()
+    views: tuple[tuple[tuple[int, ...], ...], ...] = ()
     tolerance: float = 0.0
 
     @classmethod
@@ -78,34 +79,22 @@ class StoredValue:
         return prod(self.dims)
 
     def transpose(self, axes: tuple[int, ...]) -> "StoredValue":
-        dims = tuple(self.dims[axis] for axis in axes)
-        return replace(self, dims=dims, views=(*self.views, ("transpose", axes)))
+        return replace(self, dims=tuple(self.dims[axis] for axis in axes), views=(*self.views, (axes,)))
 
     def reshape(self, dims: tuple[int, ...]) -> "StoredValue":
-        return replace(self, dims=dims, views=(*self.views, ("reshape", self.dims, dims)))
-
-    @property
-    def is_padded(self) -> bool:
-        """True for the rows of `MatMulNBits`, which end with whole blocks."""
-        return bool(self.views) and self.views[0][0] == "cut"
+        return replace(self, dims=dims, views=(*self.views, (self.dims, dims)))
 
     def array(self) -> Any:
         """The values of an unquantized constant, in its shape. bfloat16 comes as float32."""
         array = read_array(self.tensor)
-        for kind, *shapes in self.views:
-            array = array.transpose(shapes[0]) if kind == "transpose" else array.reshape(shapes[1])
+        for view in self.views:
+            array = array.transpose(view[0]) if len(view) == 1 else array.reshape(view[1])
         return array
 
     def stored_form(self, array: Any) -> Any:
         """An array in the shape of this constant, as the tensor itself stores it."""
-        for kind, *shapes in reversed(self.views):
-            if kind == "transpose":
-                axes = shapes[0]
-                array = array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
-            elif kind == "cut":
-                array = np.pad(array, [(0, 0), (0, dims_of(self.tensor)[1] - shapes[0])])
-            else:
-                array = array.reshape(shapes[0])
+        for view in reversed(self.views):
+            array = array.transpose(np.argsort(view[0])) if len(view) == 1 else array.reshape(view[0])
         return array
 
 
@@ -133,16 +122,10 @@ class Formula:
             self.operands = self.operands[:-1]
         if self.operator in COMMUTATIVE:
             self.operands = tuple(sorted(self.operands, key=lambda one: one.shape_of if one else b""))
-        self.shape_of = self._form()
-
-    def _form(self) -> bytes:
         operands = [one.shape_of if one else b"" for one in self.operands]
-        if self.constant is not None or (
-            operands and self.operator not in (INPUT, ARGUMENT) and not any(operands)
-        ):
-            return b""
         head = repr((self.operator, self.attributes, self.output)).encode()
-        return blake2b(b"\0".join([head, *operands]), digest_size=12).digest()
+        is_stored = self.constant is not None or (operands and not any(operands))
+        self.shape_of = b"" if is_stored else blake2b(b"\0".join([head, *operands]), digest_size=12).digest()
 
     @property
     def is_float(self) -> bool:
@@ -172,37 +155,50 @@ def computed(name: str, array: Any) -> StoredValue:
     return StoredValue.of(ir.Tensor(array, name=name))
 
 
-def nibbles(tensor: ir.TensorProtocol, dims: tuple[int, ...]) -> StoredValue:
-    """A stored uint8 tensor as the 4-bit codes that its bytes hold, in this shape."""
-    packed = tensor.numpy().reshape(-1)
-    return StoredValue.of(ir.PackedTensor(packed, ir.DataType.UINT4, shape=ir.Shape(dims), name=tensor.name))
+def unpacked(
+    tensor: ir.TensorProtocol,
+    bits: int,
+    dims: tuple[int, ...],
+    view: Callable[[Any], Any] = lambda codes: codes,
+) -> StoredValue:
+    """Codes of `bits` bits in the bytes of a tensor, the low half of a byte first, unpacked whenever they are read.
+
+    Args:
+        dims: their shape, in a `view` of the codes in the order of the bytes.
+    """
+
+    def read() -> ir.TensorProtocol:
+        packed = tensor.numpy().reshape(-1)
+        codes = packed if bits == 8 else np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1)
+        return ir.Tensor(view(codes).reshape(dims), kind)
+
+    kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
+    return StoredValue.of(ir.LazyTensor(read, kind, ir.Shape(dims), name=tensor.name))
 
 
 def array_of(formula: Formula | None, most: int = 2**16) -> Any:
-    """The array of a small unquantized constant; None of anything else."""
+    """The array of a small constant that is not quantized, or is one code; None of anything else."""
     value = formula.constant if formula is not None else None
-    if value is None or value.quantization is not None or value.size > most or not is_readable(value.tensor):
+    if value is None or value.size > most or not is_readable(value.tensor):
         return None
-    return value.array()
+    if (codes := value.quantization) is None:
+        return value.array()
+    if value.size != 1 or codes.block:
+        return None
+    scale = read_array(codes.scale).reshape(value.dims)
+    zero = 0 if codes.zero is None else int(read_array(codes.zero).reshape(-1)[0])
+    return ((value.array().astype(np.float64) - zero) * scale).astype(scale.dtype)
 
 
-def is_scalar(formula: Formula | None, expected: float) -> bool:
-    """Return True if a formula is a constant of one element and at most one axis: a number as its element type, or its
-    codes, round it."""
+def is_number(formula: Formula | None, expected: float | None = None) -> bool:
+    """Return True if a formula is a stored number without axes: the expected one, as its element type rounds it."""
     value = formula.constant if formula is not None else None
-    if value is None or value.size != 1 or len(value.dims) > 1 or not is_readable(value.tensor):
+    if value is None or value.dims or expected is None:
+        return value is not None and not value.dims
+    array = array_of(formula)
+    if array is None or array.dtype.kind not in "fiu":
         return False
-    array = read_array(value.tensor).reshape(-1)
-    if array.dtype.kind not in "fiu":
-        return False
-    exact, kind = float(array[0]), array.dtype
-    if (codes := value.quantization) is not None:
-        zero = 0 if codes.zero is None else int(read_array(codes.zero).reshape(-1)[0])
-        scale = read_array(codes.scale).reshape(-1)
-        if scale.size != 1:
-            return False
-        exact, kind = (exact - zero) * float(scale[0]), scale.dtype
-    return bool(np.abs(exact - float(kind.type(expected))) <= abs(expected) * 2.0**-22)
+    return bool(np.abs(float(array) - float(array.dtype.type(expected))) <= abs(expected) * 2.0**-22)
 
 
 def same_arrays(one: Formula | None, other: Formula | None) -> bool:
@@ -210,19 +206,21 @@ def same_arrays(one: Formula | None, other: Formula | None) -> bool:
     if one is other:
         return True
     a, b = array_of(one), array_of(other)
-    if a is None or b is None or a.dtype != b.dtype or a.size != b.size:
+    if a is None or b is None or a.dtype != b.dtype:
         return False
-    return bool((a.reshape(-1) == b.reshape(-1)).all())
+    return bool(np.array_equal(a.reshape(-1), b.reshape(-1)))
 
 
-def split(operands: Iterable["Formula | None"], is_first: Any) -> tuple[Any, Any] | None:
+def split(
+    operands: Iterable["Formula | None"], is_first: Callable[[Formula], bool]
+) -> tuple[Formula, Formula] | None:
     """The operand of two for which `is_first` is true, and the other one; None without one."""
-    pair = tuple(operands)
-    if len(pair) != 2 or pair[0] is None or pair[1] is None:
+    one, other = (*operands, None, None)[:2]
+    if one is None or other is None:
         return None
-    if is_first(pair[0]):
-        return pair
-    return (pair[1], pair[0]) if is_first(pair[1]) else None
+    if is_first(one):
+        return one, other
+    return (other, one) if is_first(other) else None
 
 
 def is_readable(tensor: ir.TensorProtocol) -> bool:
@@ -239,11 +237,6 @@ def read_array(tensor: ir.TensorProtocol) -> Any:
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")
     array = tensor.numpy()
-    if kind == "bfloat16":
-        return array.astype(np.float32)
-    return array.astype(np.int8 if NIBBLES[kind] else np.uint8) if kind in NIBBLES else array
-
-
-def unpack_nibbles(packed: Any) -> Any:
-    """Two codes from each byte along the last axis, the low half first."""
-    return np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+    if is_numeric(tensor) or kind == "bool":
+        return array
+    return array.astype(NIBBLES.get(kind, np.float32), copy=False)

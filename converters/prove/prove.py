@@ -1,24 +1,23 @@
 """Prove that one model file is another one, rounded: from the bytes of both, without running either."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.onnx_graph import InvalidGraphError
 from onnxreg.converters.onnx.tensors import FLOATS
-from onnxreg.converters.prove.comparison import compare_constants
+from onnxreg.converters.prove.comparison import MAX_CHARACTERS, compare_constants
 from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
 from onnxreg.converters.prove.operators import is_random
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
-from onnxreg.converters.prove.shapes import Shapes
+from onnxreg.converters.prove.shapes import REFUSED, Shapes
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, LargestError, RuleCount
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.manifest.parts import TensorSpec
 
-LIKENESS_DEPTH = 7
-"""Operators in a row that decide which operand is which."""
-MAX_COMPARED = 4
-"""Operands of an operator beyond which its likeness to another is not looked into."""
+MAX_NEAR = 100
+"""Operators below an operand that decide which one is which."""
 MAX_FOLDED = 2_000
 """Values that are computed because one side has stored the result."""
 RESHAPES = frozenset({"Reshape", "Expand"})
@@ -38,7 +37,7 @@ class Matcher:
         self.folded = 0
         self.sizes = 0
         self._shapes = shapes
-        self._likeness = _Likeness()
+        self._near: dict[Formula | None, Counter[tuple[str, int]]] = {None: Counter()}
         self._seen: dict[tuple[int, int], object] = {}
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
@@ -59,9 +58,9 @@ class Matcher:
         self, one: Formula | None, other: Formula | None
     ) -> list[tuple[Formula | None, Formula | None]]:
         if one is None or other is None:
-            if one is not other:
-                raise UnprovableError(f"{one or other} is an operand on one side only")
-            return []
+            if one is other:
+                return []
+            raise UnprovableError(f"{one or other} is an operand on one side only")
         if self._same_sizes(one, other):
             self.sizes += 1
             return []
@@ -77,7 +76,30 @@ class Matcher:
         if one.operator in RESHAPES and self._same_shape(one, other):
             self.sizes += 1
             return [(one.operands[0], other.operands[0])]
-        return list(zip(one.operands, self._likeness.ordered(one, other), strict=True))
+        return list(zip(one.operands, self._in_order(one, other), strict=True))
+
+    def _in_order(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
+        """The child's operands, those of a commutative operator in the order in which they are more like the parent's."""
+        straight, crossed = other.operands, other.operands[::-1]
+        if other.operator not in COMMUTATIVE or len(straight) != 2:
+            return straight
+        if all(a and b and a.shape_of == b.shape_of for a, b in zip(one.operands, straight, strict=True)):
+            return straight
+        likeness = [
+            sum((self._below(a) & self._below(b)).total() for a, b in zip(one.operands, order, strict=True))
+            for order in (straight, crossed)
+        ]
+        return crossed if likeness[1] > likeness[0] else straight
+
+    def _below(self, formula: Formula | None) -> Counter[tuple[str, int]]:
+        """The operators that are next to the result of a formula."""
+        if formula is not None and formula not in self._near:
+            found = [formula]
+            for one in found:
+                if len(found) < MAX_NEAR:
+                    found += [part for part in one.operands if part is not None and part not in found]
+            self._near[formula] = Counter((one.operator, one.output) for one in found[:MAX_NEAR])
+        return self._near[formula]
 
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
         """Return True if both are computed of sizes, and have the same value whatever these are."""
@@ -110,40 +132,6 @@ class Matcher:
         self.constants.append((values[0], values[1]))
 
 
-class _Likeness:
-    """Counts the operators that two formulas share near their heads, each pair once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], int] = {}
-
-    def ordered(self, one: Formula, other: Formula) -> tuple[Formula | None, ...]:
-        """The child's operands, those of a commutative operator in the order in which they are more like the parent's."""
-        operands = other.operands
-        if other.operator not in COMMUTATIVE or len(operands) != 2:
-            return operands
-        if all(a and b and a.shape_of == b.shape_of for a, b in zip(one.operands, operands, strict=True)):
-            return operands
-        straight, crossed = self._orders(one, other, LIKENESS_DEPTH)
-        return operands[::-1] if crossed > straight else operands
-
-    def _orders(self, one: Formula, other: Formula, depth: int) -> list[int]:
-        return [
-            sum(self._count(a, b, depth) for a, b in zip(one.operands, order, strict=True))
-            for order in (other.operands, other.operands[::-1])
-        ]
-
-    def _count(self, one: Formula | None, other: Formula | None, depth: int) -> int:
-        if one is None or other is None or one.operator != other.operator or one.output != other.output:
-            return 0
-        if depth == 0 or len(one.operands) != len(other.operands) or len(one.operands) > MAX_COMPARED:
-            return 1
-        key = (id(one), id(other), depth)
-        if key not in self._known:
-            orders = self._orders(one, other, depth - 1)
-            self._known[key] = 1 + (max(orders) if one.operator in COMMUTATIVE else orders[0])
-        return self._known[key]
-
-
 def _check_heads(one: Formula, other: Formula) -> None:
     """Raise UnprovableError unless two operators are one, but for their operands."""
     if one.operator != other.operator or one.output != other.output:
@@ -167,8 +155,6 @@ def _check_heads(one: Formula, other: Formula) -> None:
         )
 
 
-MAX_CHARACTERS = 1000
-"""Of a reason or a name in a report: those of a hostile file may be longer."""
 MAX_REASONS = 20
 """Reasons that a report lists; the others are counted."""
 
@@ -188,7 +174,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
         verdict = "bounded" if reasons else "proven"
     except UnprovableError as reason:
         verdict, reasons = "not-provable", [str(reason)]
-    except (InvalidGraphError, ValueError, TypeError, RecursionError) as error:
+    except (InvalidGraphError, *REFUSED, RecursionError) as error:
         verdict, reasons = "not-provable", [f"the graph is malformed: {str(error)[:200]}"]
     if len(reasons) > MAX_REASONS:
         reasons = [*reasons[:MAX_REASONS], f"and {len(reasons) - MAX_REASONS} more"]
@@ -215,29 +201,24 @@ def _compare(parent_file: Path, child_file: Path) -> dict[str, Any]:
     for name, formula in child.outputs.items():
         matcher.match(parent.outputs[name], formula)
     comparison = compare_constants(matcher.constants)
-    doubts, largest = list(comparison.doubts), comparison.largest
+    doubts = list(comparison.doubts)
     for graph, problem in (
         (child, "activations have a fixed range, which the parent does not show"),
         (parent, "activations of the parent have a fixed range, which the child may not have"),
     ):
         if ranges := sorted(graph.rewriter.ranges):
             doubts.append(f"{len(ranges)} {problem}: {ranges[0]} is the first")
-    steps = LargestError(steps=largest.steps, tensor=largest.tensor[:MAX_CHARACTERS], index=largest.index)
     used = {**child.rewriter.used, "constant-folding": matcher.folded, "sizes": matcher.sizes}
+    counters = {"rewrites": used, "scales": comparison.scales, "roundings": comparison.roundings}
+    figures = ("tensors", "weights", "quantized", "clipped", "largest")
     return {
         "doubts": doubts,
         "nodes": matcher.nodes,
-        "tensors": comparison.tensors,
-        "weights": comparison.weights,
-        "quantized": comparison.quantized,
-        "clipped": comparison.clipped,
+        **{name: value for name in figures if (value := getattr(comparison, name)) is not None},
         "ranges": len(child.rewriter.ranges),
         "unread_tensors": child.unread_tensors,
         "unread_nodes": child.unread_nodes,
-        **({"largest": steps} if largest.tensor else {}),
-        "rewrites": _counts(used),
-        "scales": _counts(comparison.scales),
-        "roundings": _counts(comparison.roundings),
+        **{name: _counts(counter) for name, counter in counters.items()},
     }
 
 

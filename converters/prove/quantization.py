@@ -1,6 +1,7 @@
 """The rewrites that erase quantization: codes become the values that they encode, and so do operators on codes."""
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxreg.converters.prove.formula import (
     Formula,
@@ -9,21 +10,19 @@ from onnxreg.converters.prove.formula import (
     array_of,
     computed,
     constant,
-    nibbles,
     number,
+    read_array,
     same_arrays,
     split,
-    unpack_nibbles,
+    unpacked,
 )
-from onnxreg.converters.prove.rewriter import Rewriter, rule
+from onnxreg.converters.prove.rewrites import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 _MOVES = "Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze"
 MOVES = frozenset(_MOVES.split())
 """Operators that move the elements of their first operand, or choose the largest of some."""
 CODES = frozenset({"int4", "uint4", "int8", "uint8", "int16", "uint16", "int32"})
-MIDDLES = {"uint4": 8, "uint8": 128}
-"""The zero point of codes in bytes that have none of their own; that of 4-bit types is 0."""
 DYNAMIC = "DynamicQuantizeLinear"
 Operand = Formula | None
 
@@ -202,7 +201,7 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
 def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
-    """MatMulNBits is MatMul by the matrix that its blocks of codes encode."""
+    """MatMulNBits is MatMul by the matrix that its blocks of codes encode, column by column."""
     source, packed, scales, zeros, order, bias = _operands(formula, 6)
     stored = _plain(packed, scales) if zeros is None else _plain(packed, scales, zeros)
     rows, columns, bits = formula.attribute("K", 0), formula.attribute("N", 0), formula.attribute("bits", 4)
@@ -216,18 +215,14 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
         return None
     points = np.full((columns, blocks), 2 ** (bits - 1), np.uint8)
     if zeros is not None:
-        middle, row = stored[2], -(-blocks * bits // 8)
-        if middle.size != columns * row or middle.element != "uint8":
+        middle, row = stored[2], -(-blocks * bits // 8) * 8 // bits
+        if middle.size != columns * row * bits // 8 or middle.element != "uint8":
             return None
-        points = middle.array().reshape(columns, row)
-        points = (points if bits == 8 else unpack_nibbles(points))[:, :blocks]
-    dims = (columns, blocks * size)
-    if bits == 4:
-        codes = nibbles(values.tensor, dims)
-    else:
-        codes = computed(values.tensor.name or "", values.array().reshape(dims))
-    quantization = QuantizationParameters(steps.tensor, computed("zero points", points).tensor, 1, size)
-    weight = StoredValue(codes.tensor, (columns, rows), quantization, (("cut", rows),)).transpose((1, 0))
+        points = read_array(unpacked(middle.tensor, bits, (columns, row)).tensor)[:, :blocks]
+    codes = unpacked(values.tensor, bits, (rows, columns), lambda one: one.reshape(columns, -1)[:, :rows].T)
+    scale = ir.Tensor(steps.tensor.numpy().reshape(columns, blocks).T, name=steps.tensor.name)
+    quantization = QuantizationParameters(scale, ir.Tensor(points.T, name="zero points"), 0, size)
+    weight = StoredValue(codes.tensor, codes.dims, quantization)
     return _biased(make, formula, source, constant(weight, packed.node), bias)
 
 
@@ -235,26 +230,25 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
 def rows_by_blocks(make: Rewriter, formula: Formula) -> Operand:
     """GatherBlockQuantized is Gather from the table that its blocks of codes encode."""
     codes, index, scales, zeros = _operands(formula, 4)
-    if codes is None or scales is None or scales.constant is None:
+    stored = _plain(codes, scales) if zeros is None else _plain(codes, scales, zeros)
+    if codes is None or scales is None or stored is None:
         return None
-    is_native, dims = codes.element in ("int4", "uint4"), scales.constant.dims
-    if codes.element == "uint8" and formula.attribute("bits", 4) == 4:
-        stored, packed = _plain(codes), array_of(zeros, 2**24)
-        if stored is None or not stored[0].dims:
+    table, steps, middle = (*stored, None)[:3]
+    if table.element == "uint8":
+        bits = formula.attribute("bits", 4)
+        if bits not in (4, 8) or not all(part.dims for part in stored):
             return None
-        dims_of_codes = (*stored[0].dims[:-1], 2 * stored[0].dims[-1])
-        codes = constant(nibbles(stored[0].tensor, dims_of_codes), codes.node)
-        if zeros is not None:  # each row of zero points begins with a byte of its own
-            is_packed = packed is not None and packed.dtype == "uint8" and dims
-            zeros = number(unpack_nibbles(packed)[..., : dims[-1]], zeros.node) if is_packed else None
-    if codes.element in MIDDLES and not is_native and zeros is None:
-        zeros = number(np.full(dims, MIDDLES[codes.element], np.uint8), "zero point")
-    if not is_native and zeros is None:
-        return None
+        points = np.full(steps.dims, 2 ** (bits - 1), np.uint8)
+        if middle is not None:  # each row of zero points begins with a byte of its own
+            row = (*middle.dims[:-1], middle.dims[-1] * 8 // bits)
+            points = read_array(unpacked(middle.tensor, bits, row).tensor)[..., : steps.dims[-1]]
+        zeros = number(points, "zero points")
+        table = unpacked(table.tensor, bits, (*table.dims[:-1], table.dims[-1] * 8 // bits))
     axis, size = formula.attribute("quantize_axis", 1), formula.attribute("block_size", 128)
-    table, gathered = coded(codes, scales, zeros, axis, codes.node, size), formula.attribute("gather_axis", 0)
+    gathered, rows = formula.attribute("gather_axis", 0), constant(table, codes.node)
+    rows = coded(rows, scales, zeros, axis, codes.node, size)
     attributes = (("axis", gathered),) if gathered else ()
-    return None if table is None else make.apply("Gather", (table, index), attributes, formula.node)
+    return None if rows is None else make.apply("Gather", (rows, index), attributes, formula.node)
 
 
 _OPERATORS = {

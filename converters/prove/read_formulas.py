@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import contract
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
-from onnxreg.converters.onnx.semantic import free_inputs, in_order, values_read
+from onnxreg.converters.onnx.semantic import free_inputs, in_order
 from onnxreg.converters.prove import (  # noqa: F401  their rules
     operators,
     quantization,
-    rewrites,
 )
 from onnxreg.converters.prove.formula import (
     ARGUMENT,
@@ -28,7 +28,7 @@ from onnxreg.converters.prove.formula import (
     constant,
     number,
 )
-from onnxreg.converters.prove.rewriter import Rewriter
+from onnxreg.converters.prove.rewrites import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
 from onnxreg.schema.manifest.parts import TensorSpec
 
@@ -68,6 +68,8 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
         model = read_graph(onnx.inliner.inline_local_functions(proto) if proto.functions else proto, path)
     graph = model.graph
     inputs, outputs = contract(model)
+    nodes, tensors = len(graph), len(graph.initializers)
+    RemoveUnusedNodesPass()(model)
     reader = _Reader(shapes or Shapes(_input_dims(inputs)))
     scope: Scope = {
         value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
@@ -78,8 +80,8 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
         inputs,
         {spec.name: value for spec, value in zip(outputs, values, strict=True)},
         {spec.name: spec for spec in outputs},
-        sum(value not in reader.read for value in graph.initializers.values()),
-        len(graph) - len(reader.needed),
+        tensors - len(graph.initializers),
+        nodes - len(graph),
         reader.rewriter,
     )
 
@@ -101,24 +103,18 @@ def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
 class _Reader:
     def __init__(self, shapes: Shapes) -> None:
         self.rewriter = Rewriter(shapes)
-        self.read: set[ir.Value] = set()
-        self.needed: set[ir.Node] = set()
 
     def graph(self, graph: ir.Graph, scope: Scope, depth: int) -> list[Formula]:
-        """The formulas of a graph's outputs; nodes that none of them needs are not looked at."""
+        """The formulas of a graph's outputs."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
-        needed, read = _needed(graph)
-        if not depth:
-            self.needed, self.read = needed, read
         scope |= {
             value: constant(StoredValue.of(value.const_value))
             for value in graph.initializers.values()
-            if value in read and value.const_value is not None
+            if value.const_value is not None
         }
         for node in in_order(graph):
-            if node in needed:
-                self._node(node, scope, depth)
+            self._node(node, scope, depth)
         return [_operand(value, scope) for value in graph.outputs]
 
     def _node(self, node: ir.Node, scope: Scope, depth: int) -> None:
@@ -176,23 +172,6 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
         return scope[value]
     except KeyError:
         raise UnprovableError(f"nothing computes the value {value.name!r}") from None
-
-
-def _needed(graph: ir.Graph) -> tuple[set[ir.Node], set[ir.Value]]:
-    """The nodes that the outputs need, and the values that these read."""
-    nodes: set[ir.Node] = set()
-    read: set[ir.Value] = set()
-    waiting = list(graph.outputs)
-    while waiting:
-        value = waiting.pop()
-        if value in read:
-            continue
-        read.add(value)
-        maker = value.producer()
-        if maker is not None and maker.graph is graph and maker not in nodes:
-            nodes.add(maker)
-            waiting += values_read(maker)
-    return nodes, read
 
 
 def _constant_node(node: ir.Node, label: str) -> Formula:

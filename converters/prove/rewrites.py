@@ -1,23 +1,93 @@
-"""The closed list of rewrites. Each keeps the function of a graph, up to the rounding of its values.
+"""Formulas in their one form, by a closed list of rewrites. Each keeps the function of a graph, up to the rounding of its values.
 
 A rule takes a formula and returns the one that replaces it, or None. Its name is in docs/prove.md, with the reason why it
 is one. The rules that erase quantization are in `quantization.py`.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.prove.formula import Formula, array_of, computed, constant, is_scalar, number, split
-from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
-from onnxreg.converters.prove.rewriter import Rewriter, rule
+from onnxreg.converters.prove.formula import (
+    Attributes,
+    Formula,
+    array_of,
+    computed,
+    constant,
+    is_number,
+    number,
+    split,
+)
+from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result_type
+from onnxreg.converters.prove.shapes import Shapes
 
 MAX_DEPTH = 64
 """Operators in a row before which a transposition is moved."""
 Axes = tuple[int, ...]
+Rule = Callable[["Rewriter", Formula], Formula | None]
+RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
+"""The rules for each operator, in the order in which they are tried."""
+
+
+def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for some operators under its documented name."""
+
+    def enter(function: Rule) -> Rule:
+        for kind in kinds:
+            RULES[kind].append((name, function))
+        return function
+
+    return enter
+
+
+class Rewriter:
+    """Makes the formulas of one graph in their one form.
+
+    `used` counts rewrites, `ranges` static activation ranges. `transposed` are formulas whose transposition was moved
+    before them, None of those whose was not; `waiting` are those of which that is under way.
+    """
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.used: Counter[str] = Counter()
+        self.ranges: set[str] = set()
+        self.transposed: dict[tuple[Formula, tuple[int, ...]], Formula | None] = {}
+        self.waiting: list[Formula] = []
+
+    def op(
+        self, name: str, *operands: Formula | None, node: str = "", attributes: Attributes = ()
+    ) -> Formula:
+        """The first output of an operator of ONNX, in its newest meaning."""
+        return self.apply(name, operands, attributes, node, epoch=SINCE.get(name, 1))
+
+    def apply(
+        self,
+        operator: str,
+        operands: tuple[Formula | None, ...],
+        attributes: Attributes = (),
+        node: str = "",
+        output: int = 0,
+        element: str | None = None,
+        epoch: int = 1,
+    ) -> Formula:
+        """The formula of one output of an operator, rewritten as far as the rules go.
+
+        Without an `element` the type is that which the operands give.
+        """
+        if element is None:
+            element = result_type(operator, epoch, operands, output)
+        formula = Formula(operator, operands, attributes, output, element, node, epoch)
+        for name, rewrite in RULES.get(operator, ()):
+            result = rewrite(self, formula)
+            if result is not None:
+                self.used[name] += 1
+                return result
+        return formula
 
 
 def exchange(make: Rewriter, formula: Formula | None) -> Formula | None:
@@ -119,9 +189,6 @@ def product_scaled_again(make: Rewriter, formula: Formula) -> Formula | None:
         return None
     if inner is None and formula.operator == "Mul":
         return None
-    dims = make.shapes.dims(part[0])
-    if dims is None or not dims:
-        return None
     product, factor, tolerance = (part[0], 1.0, SINGLE) if inner is None else inner
     return _scaled(make, product, factor * part[1], max(tolerance, part[2]), formula.node)
 
@@ -130,8 +197,12 @@ def _scaled(make: Rewriter, product: Formula, factor: float, tolerance: float, n
     inner = _unscaled(make, product)
     if inner is not None and inner[0].is_op("MatMul"):
         product, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
-    value = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
-    return Formula("Mul", (product, constant(value)), (), 0, product.element, node, 7)
+    return _times(product, factor, tolerance, node)
+
+
+def _times(value: Formula, factor: float, tolerance: float, node: str) -> Formula:
+    stored = replace(computed("factor", np.array(factor, np.float32)), tolerance=tolerance)
+    return Formula("Mul", (value, constant(stored)), (), 0, value.element, node, 7)
 
 
 def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, float] | None:
@@ -143,14 +214,13 @@ def _unscaled(make: Rewriter, formula: Formula | None) -> tuple[Formula, float, 
         array = make.shapes.value(scale)
         if source is None or array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind != "f":
             continue
+        if array.ndim and not make.shapes.dims(source):
+            continue  # the number may add an axis
         size = float(array.reshape(-1)[0])
         if 1 / MAX_SCALE <= abs(size) <= MAX_SCALE and source.constant is None:
             precision = SINGLE if array.dtype.itemsize >= 4 else COARSE
             return source, 1 / size if formula.operator == "Div" else size, precision
     return None
-
-
-SQRT_TWO, HALF = 2**0.5, 0.5
 
 
 @rule("identity", "Identity")
@@ -260,33 +330,72 @@ def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
     return make.op(activation.decode(), plain, node=formula.node)
 
 
-@rule("gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
-def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
-    """Gelu under another name, of a sum if it has two operands."""
-    source = formula.operands[0]
-    if formula.operator.endswith("BiasGelu"):
-        source = make.op("Add", *formula.operands, node=formula.node)
-    return make.op("Gelu", source, node=formula.node)
+@rule("gelu", "Gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
+def gelu(make: Rewriter, formula: Formula) -> Formula | None:
+    """x * (1 + Erf(x / sqrt 2)) / 2, of a sum if it has two operands."""
+    if formula.attributes:
+        return None
+    node, bias = formula.node, formula.operator.endswith("BiasGelu")
+    source = make.op("Add", *formula.operands, node=node) if bias else formula.operands[0]
+    factor, one, half = (number(np.array(value, np.float32), "factor") for value in (0.5**0.5, 1, 0.5))
+    error = make.op("Erf", make.op("Mul", source, factor, node=node), node=node)
+    product = make.op("Mul", source, make.op("Add", error, one, node=node), node=node)
+    return make.op("Mul", product, half, node=node)
+
+
+@rule("gelu", "Erf")
+def scaled_error(make: Rewriter, formula: Formula) -> Formula | None:
+    """A divisor of the operand is a factor, rounded."""
+    part = _unscaled(make, formula.operands[0])
+    return None if part is None else replace(formula, operands=(_times(*part, formula.node),))
+
+
+@rule("gelu", "Mul")
+def scaled_gate(make: Rewriter, formula: Formula) -> Formula | None:
+    """A number in a product with 1 + Erf(...) comes last."""
+    for product, other in (formula.operands, formula.operands[::-1]):
+        parts = split(product.operands, is_number) if product is not None and product.is_op("Mul") else None
+        if parts is not None and not is_number(other) and (_is_gate(parts[1]) or _is_gate(other)):
+            return make.op(
+                "Mul", make.op("Mul", parts[1], other, node=formula.node), parts[0], node=formula.node
+            )
+    return None
+
+
+def _is_gate(formula: Formula | None) -> bool:
+    return (
+        formula is not None
+        and formula.is_op("Add")
+        and any(part and part.is_op("Erf") for part in formula.operands)
+    )
+
+
+@rule("idle-axis", "Add", "Mul", "Sub", "Div", "Pow")
+def idle_axis(make: Rewriter, formula: Formula) -> Formula | None:
+    """A stored number has no axis of its own beside a value that has some."""
+    for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
+        value = one.constant if one is not None else None
+        if value is not None and value.dims == (1,) and formula.epoch >= 7 and make.shapes.dims(other):
+            operands = [other, other]
+            operands[at] = constant(value.reshape(()), formula.node)
+            return make.apply(
+                formula.operator, tuple(operands), (), formula.node, 0, formula.element, formula.epoch
+            )
+    return None
 
 
 @rule("idle-product", "Mul")
-def idle_product(make: Rewriter, formula: Formula) -> Formula | None:
-    """A product with one, if the shape stays: one has no axes, or the value has some."""
-    pair = split(formula.operands, lambda one: is_scalar(one, 1))
-    return pair[1] if pair is not None and _keeps_shape(make, pair[0], pair[1]) else None
+def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
+    """A product with one."""
+    pair = split(formula.operands, lambda one: is_number(one, 1))
+    return pair[1] if pair is not None else None
 
 
 @rule("idle-sum", "Add")
-def idle_sum(make: Rewriter, formula: Formula) -> Formula | None:
-    """A sum with zero, if the shape stays."""
-    pair = split(formula.operands, lambda one: is_scalar(one, 0))
-    return pair[1] if pair is not None and _keeps_shape(make, pair[0], pair[1]) else None
-
-
-def _keeps_shape(make: Rewriter, factor: Formula, value: Formula) -> bool:
-    """Return True if a stored number adds no axis to the value that it is combined with."""
-    dims = factor.constant.dims if factor.constant is not None else ()
-    return not dims or (len(dims) == 1 and bool(make.shapes.dims(value)))
+def idle_sum(_: Rewriter, formula: Formula) -> Formula | None:
+    """A sum with zero."""
+    pair = split(formula.operands, lambda one: is_number(one, 0))
+    return pair[1] if pair is not None else None
 
 
 @rule("negated-choice", "Where")
@@ -296,48 +405,6 @@ def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
     if condition is None or not condition.is_op("Not"):
         return None
     return replace(formula, operands=(condition.operands[0], other, one))
-
-
-@rule("gelu", "Mul")
-def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
-    """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""
-    for factors in _factors(formula):
-        halves = [one for one in factors if is_scalar(one, HALF)]
-        pair = [one for one in factors if not is_scalar(one, HALF)]
-        if len(pair) != 2:
-            continue
-        for value, other in (pair, pair[::-1]):
-            if _keeps_shape(make, halves[0], value) and _is_erf_of(make, other, value):
-                return make.op("Gelu", value, node=formula.node)
-    return None
-
-
-def _factors(formula: Formula) -> Iterator[list[Formula]]:
-    """Yield each way to see a product as one of three factors."""
-    parts = [one for one in formula.operands if one is not None]
-    for at, part in enumerate(parts):
-        if part.is_op("Mul") and len(parts) == 2:
-            yield [parts[1 - at], *(one for one in part.operands if one is not None)]
-
-
-def _is_erf_of(make: Rewriter, formula: Formula, value: Formula) -> bool:
-    """Return True for 1 + Erf(value / sqrt 2)."""
-    pair = split(formula.operands, lambda one: is_scalar(one, 1)) if formula.is_op("Add") else None
-    if pair is None or not pair[1].is_op("Erf") or not _keeps_shape(make, pair[0], value):
-        return False
-    return _is_scaled(make, pair[1].operands[0], value)
-
-
-def _is_scaled(make: Rewriter, formula: Formula | None, value: Formula) -> bool:
-    """Return True for value / sqrt 2."""
-    if formula is None:
-        return False
-    if formula.is_op("Div"):
-        source, factor = formula.operands
-        is_root = factor is not None and is_scalar(factor, SQRT_TWO) and _keeps_shape(make, factor, value)
-        return source is value and is_root
-    pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
-    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO) and _keeps_shape(make, pair[1], value)
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
@@ -355,53 +422,26 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None
 
 
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
-def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
-    """x / Sqrt(mean of x * x + epsilon) * gamma over the last axis."""
-    attributes: dict[str, Any] = dict(formula.attributes)
-    if formula.output or len(formula.operands) != 2:
-        return None
-    if attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
-        return None
-    (source, gamma), node = formula.operands, formula.node
-    last = number(np.array([-1]), "axes")
-    epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
-    mean = make.op("ReduceMean", make.op("Mul", source, source, node=node), last, node=node)
-    root = make.op("Sqrt", make.op("Add", mean, epsilon, node=node), node=node)
-    return make.op("Mul", make.op("Div", source, root, node=node), gamma, node=node)
-
-
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
-    """(x - mean) / Sqrt(variance + epsilon) * gamma + beta over the last axis."""
+    """x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis; x is before, unless simplified, without its mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
     source, gamma, beta = [*formula.operands, None, None][:3]
+    op, last = partial(make.op, node=formula.node), number(np.array([-1]), "axes")
     epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
-    node, last = formula.node, number(np.array([-1]), "axes")
-    centered = make.op("Sub", source, make.op("ReduceMean", source, last, node=node), node=node)
-    square = make.op("Mul", centered, centered, node=node)
-    variance = make.op("ReduceMean", square, last, node=node)
-    root = make.op("Sqrt", make.op("Add", variance, epsilon, node=node), node=node)
-    scaled = make.op("Mul", make.op("Div", centered, root, node=node), gamma, node=node)
-    return scaled if beta is None else make.op("Add", scaled, beta, node=node)
+    if formula.is_op("LayerNormalization"):
+        source = op("Sub", source, op("ReduceMean", source, last))
+    root = op("Sqrt", op("Add", op("ReduceMean", op("Mul", source, source), last), epsilon))
+    scaled = op("Mul", op("Div", source, root), gamma)
+    return scaled if beta is None else op("Add", scaled, beta)
 
 
 @rule("layer-normalization", "Pow")
 def square(make: Rewriter, formula: Formula) -> Formula | None:
     """The square of a value is its product with itself."""
     source, exponent = formula.operands
-    if source is None or exponent is None or not (source.is_float and is_scalar(exponent, 2)):
+    if source is None or not source.is_float or not is_number(exponent, 2) or formula.epoch < 7:
         return None
-    is_square = _keeps_shape(make, exponent, source) and formula.epoch >= 7
-    return make.op("Mul", source, source, node=formula.node) if is_square else None
-
-
-@rule("layer-normalization", "Add")
-def smallest_variance(make: Rewriter, formula: Formula) -> Formula | None:
-    """A number that is added to a mean has no axes."""
-    pair = split(formula.operands, lambda one: one.is_op("ReduceMean"))
-    value = pair[1].constant if pair is not None else None
-    if pair is None or pair[0].attributes or value is None or value.dims != (1,):
-        return None
-    return make.op("Add", pair[0], constant(value.reshape(()), pair[1].node), node=formula.node)
+    return make.op("Mul", source, source, node=formula.node)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
 from onnxreg.converters.prove.comparison import HALF_RULES, SCALE_RULES
-from onnxreg.converters.prove.rewriter import RULES
+from onnxreg.converters.prove.rewrites import RULES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "prove.md").read_text("utf-8")
 
