@@ -263,7 +263,7 @@ def float_target(_: Rewriter, formula: Formula) -> Formula | None:
 def constant_view(make: Rewriter, formula: Formula) -> Formula | None:
     """A stored tensor in another order or shape has the same values."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
-    dims = None if source is None else make.shapes.dims_by_rule(formula)
+    dims = None if source is None else make.shapes.by_rule(formula)
     if source is None or dims is None:
         return None
     if formula.operator == "Transpose":
