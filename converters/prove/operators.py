@@ -1,22 +1,25 @@
 """Operators of ONNX across versions: since when one means the same, its default attributes, its element types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS
 from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.converters.prove.formula import Formula
 
 CONTRIB = "com.microsoft"
-_RANDOM = """
-Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike RandomUniform
-RandomUniformLike Sampling
-"""
-RANDOM = frozenset(_RANDOM.split())
-"""Operators whose results may differ from run to run: two nodes of them never compute the same.
 
-`rewrites.dropout` erases a Dropout that passes its input on, so this one is another.
-"""
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RANDOM = names(
+    "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
+    " RandomUniform RandomUniformLike Sampling"
+)
+"""Operators whose results may differ from run to run; a Dropout that passes its input on is erased before."""
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
@@ -35,20 +38,18 @@ SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
 """The version of an operator since which later ones only add element types, optional operands and attributes."""
-_AXES = (
-    "ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Squeeze Unsqueeze"
-)
-MOVED = dict.fromkeys(_AXES.split(), "axes") | {"Split": "split"}
+REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
+MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
 """Attributes that later versions of an operator take as their second operand."""
 
-_UNARY = """
-Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round Sigmoid
-Sign Sin Softplus Sqrt Tanh
-"""
-UNARY = frozenset(_UNARY.split())
+UNARY = names(
+    "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
+    " Sigmoid Sign Sin Softplus Sqrt Tanh"
+)
 """Operators on each element of their first operand; the others are numbers."""
-_ELEMENTWISE = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+ELEMENTWISE = names(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
+)
 """Operators on the elements of operands of one shape, or of shapes that broadcast, from version 7 on."""
 
 
@@ -61,8 +62,8 @@ def epoch(domain: str, name: str, version: int) -> int:
         return 1
     schema = find_schema(domain, name, version)
     since = int(schema.since_version) if schema else version
-    first = SINCE.get(name) if domain == DEFAULT_DOMAIN else None
-    return first if first is not None and since >= first else since
+    first = SINCE.get(name, since) if domain == DEFAULT_DOMAIN else since
+    return min(first, since)
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
@@ -72,10 +73,9 @@ def depends_on_output_count(domain: str, name: str, version: int) -> bool:
     does not know it may always.
     """
     schema = find_schema(domain, name, version)
-    if schema is None:
+    if schema is None or any(map(_is_variadic, schema.outputs)):
         return True
-    is_variadic = any(_is_variadic(output) for output in schema.outputs)
-    return is_variadic or (name == "BatchNormalization" and schema.since_version < 14)
+    return name == "BatchNormalization" and schema.since_version < 14
 
 
 def is_random(formula: Formula) -> bool:
@@ -83,13 +83,11 @@ def is_random(formula: Formula) -> bool:
     return formula.operator.rpartition(":")[2] in RANDOM or formula.attribute("seed") is not None
 
 
-def default_attributes(domain: str, name: str, version: int) -> dict[str, Any]:
+def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
     """The values that absent attributes have, as far as they are known."""
-    if domain == CONTRIB:
-        return dict(_CONTRIB_DEFAULTS.get(name, {}))
     schema = find_schema(domain, name, version)
-    if schema is None:
-        return {}
+    if domain == CONTRIB or schema is None:
+        return _CONTRIB_DEFAULTS.get(name, {}) if domain == CONTRIB else {}
     fields = {1: "f", 2: "i", 3: "s"}
     stated = [(one.name, one.default_value) for one in schema.attributes.values()]
     return {name: getattr(value, fields[value.type]) for name, value in stated if value.type in fields}
@@ -99,84 +97,55 @@ _CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "MatMulNBits": {"accuracy_level": 0, "bits": 4},
     "FusedMatMul": {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
 }
-
-
-_LIKE_FIRST = """
-Attention BiasAdd BiasGelu BiasSoftmax FastGelu FusedConv FusedGemm FusedMatMul Gelu GroupQueryAttention MatMulNBits
-MultiHeadAttention NhwcConv NhwcFusedConv Pad QLinearAdd QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearSigmoid
-QLinearSoftmax QuickGelu RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization
-"""
-_CONTRIB_RESULTS: Mapping[str, int] = {
-    **dict.fromkeys(_LIKE_FIRST.split(), 0),
-    "DequantizeLinear": 1,
-    "EmbedLayerNormalization": 2,
-    "GatherBlockQuantized": 2,
-    "MatMulIntegerToFloat": 2,
-    "QAttention": 2,
-    "QLinearWhere": 1,
-    "QuantizeLinear": 2,
-}
-"""The operand of a contrib operator whose element type its first output has. Of other outputs no type is known."""
+CONTRIB_FLOATS = names(
+    "Attention BiasAdd BiasGelu BiasSoftmax DequantizeLinear EmbedLayerNormalization FastGelu FusedConv FusedGemm"
+    " FusedMatMul GatherBlockQuantized Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits MultiHeadAttention"
+    " NhwcFusedConv QAttention QuickGelu RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization"
+)
+"""Contrib operators whose first output has the type of their first operand that is floating point."""
 
 
 def result_types(
-    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0, count: int = 1
-) -> list[str]:
-    """The element type of each output, "" if it is not known.
+    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0
+) -> Iterator[str]:
+    """Yield the element type of each output, "" if it is not known, as long as there may be one.
 
     Args:
         to: the number of a Cast's target type.
-        count: the number of outputs.
     """
-    if domain == CONTRIB:
-        return [_element(operands, _CONTRIB_RESULTS.get(name, len(operands)))]
-    schema = find_schema(domain, name, version)
+    elements = [one.element if one is not None else "" for one in operands]
+    if domain == CONTRIB and name in CONTRIB_FLOATS:
+        yield next((element for element in elements if element in FLOATS), "")
+    schema = find_schema(domain, name, version) if domain != CONTRIB else None
     if schema is None:
-        return []
-    if name == "Cast" and domain == DEFAULT_DOMAIN:
-        return [ELEMENTS[to].name if to in ELEMENTS else ""]
-    if name == "ConstantOfShape" and domain == DEFAULT_DOMAIN:
-        return [_element(operands, 1) if len(operands) > 1 else "float32"]
-    bound = _bound_types(schema, operands)
-    kinds = [
-        bound.get(one.type_str, _plain_type(one.type_str)) if one.is_homogeneous else ""
-        for one in schema.outputs
-    ]
-    more = kinds[-1:] if schema.outputs and _is_variadic(schema.outputs[-1]) else []
-    return kinds + more * (count - len(kinds))
-
-
-def result_type(operator: str, version: int, operands: Sequence[Formula | None], output: int) -> str:
-    """The same for one output of an operator with its domain in front."""
-    domain, _, name = operator.rpartition(":")
-    kinds = result_types(domain or DEFAULT_DOMAIN, name, version, operands, count=output + 1)
-    return kinds[output] if output < len(kinds) else ""
-
-
-def _bound_types(schema: Any, operands: Sequence[Formula | None]) -> dict[str, str]:
-    """The element type that each type parameter has, by the operands of known type."""
+        return
+    if domain == DEFAULT_DOMAIN and name in ("Cast", "ConstantOfShape"):
+        known = ELEMENTS[to].name if to in ELEMENTS else ""
+        yield known if name == "Cast" else (*elements, "float32")[1]
+        return
     single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)
-    bound = {one.type_param_str: _plain_type(one.allowed_type_strs[0]) for one in single}
-    parameters = list(schema.inputs)
-    for index in range(len(operands) if parameters else 0):
-        parameter = parameters[min(index, len(parameters) - 1)]
-        is_there = index < len(parameters) or _is_variadic(parameter)
-        element = _element(operands, index)
-        if parameter.is_homogeneous and is_there and element:
-            bound.setdefault(parameter.type_str, element)
-    return bound
+    bound = {one.type_param_str: one.allowed_type_strs[0] for one in single}
+    for parameter, element in zip(_parameters(schema.inputs), elements, strict=False):
+        if element and parameter.is_homogeneous:
+            bound.setdefault(parameter.type_str, f"tensor({element})")
+    for parameter in _parameters(schema.outputs):
+        text = bound.get(parameter.type_str, parameter.type_str) if parameter.is_homogeneous else ""
+        kind = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else ""
+        yield {"float": "float32", "double": "float64"}.get(kind, kind)
 
 
-def _element(operands: Sequence[Formula | None], index: int) -> str:
-    operand = operands[index] if index < len(operands) else None
-    return operand.element if operand is not None else ""
+def result_type(operator: str, version: int, operands: Sequence[Formula | None]) -> str:
+    """The same for the first output of an operator with its domain in front."""
+    domain, _, name = operator.rpartition(":")
+    return next(result_types(domain or DEFAULT_DOMAIN, name, version, operands), "")
+
+
+def _parameters(stated: Sequence[Any]) -> Iterator[Any]:
+    """Yield the parameters of a schema, the last one again and again if it is variadic."""
+    yield from stated
+    while stated and _is_variadic(stated[-1]):
+        yield stated[-1]
 
 
 def _is_variadic(parameter: Any) -> bool:
     return bool(parameter.option == type(parameter.option).Variadic)
-
-
-def _plain_type(text: str) -> str:
-    """`int64` of `tensor(int64)`."""
-    name = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else ""
-    return {"float": "float32", "double": "float64"}.get(name, name)

@@ -37,7 +37,7 @@ class Matcher:
         self.folded = 0
         self.sizes = 0
         self._shapes = shapes
-        self._near: dict[Formula | None, Counter[tuple[str, int]]] = {None: Counter()}
+        self._near: dict[Formula, Counter[tuple[str, int]]] = {}
         self._seen: dict[tuple[int, int], object] = {}
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
@@ -86,20 +86,22 @@ class Matcher:
         if all(a and b and a.shape_of == b.shape_of for a, b in zip(one.operands, straight, strict=True)):
             return straight
         likeness = [
-            sum((self._below(a) & self._below(b)).total() for a, b in zip(one.operands, order, strict=True))
-            for order in (straight, crossed)
+            sum(map(self._likeness, one.operands, order)) for order in (other.operands, other.operands[::-1])
         ]
         return crossed if likeness[1] > likeness[0] else straight
 
-    def _below(self, formula: Formula | None) -> Counter[tuple[str, int]]:
-        """The operators that are next to the result of a formula."""
-        if formula is not None and formula not in self._near:
-            found = [formula]
-            for one in found:
-                if len(found) < MAX_NEAR:
-                    found += [part for part in one.operands if part is not None and part not in found]
-            self._near[formula] = Counter((one.operator, one.output) for one in found[:MAX_NEAR])
-        return self._near[formula]
+    def _likeness(self, one: Formula | None, other: Formula | None) -> int:
+        """The number of operators that are next to the results of both formulas."""
+        if one is None or other is None or (one.operator, one.output) != (other.operator, other.output):
+            return 0
+        for formula in (one, other):
+            if formula not in self._near:
+                found = [formula]
+                for item in found:  # but for sizes, which the child may have stored
+                    new = (part for part in item.operands if part and self._shapes.value(part) is None)
+                    found += [part for part in new if len(found) < MAX_NEAR and part not in found]
+                self._near[formula] = Counter((item.operator, item.output) for item in found[:MAX_NEAR])
+        return (self._near[one] & self._near[other]).total()
 
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
         """Return True if both are computed of sizes, and have the same value whatever these are."""

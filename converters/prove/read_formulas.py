@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -144,12 +145,13 @@ class _Reader:
             attributes.append(("number of outputs", len(node.outputs)))
         if counts:
             attributes += [("parts", tuple(counts)), ("operands", len(operands))]
-        kinds = operators.result_types(domain, name, version, operands, _target(node), len(node.outputs))
+        target = node.attributes.get("to")
+        to = int(target.value) if target is not None and target.type.name == "INT" else 0
+        kinds = operators.result_types(domain, name, version, operands, to)
         kind = name if domain == DEFAULT_DOMAIN else f"{domain}:{name}"
         epoch = operators.epoch(domain, name, version)
-        for at, output in enumerate(node.outputs):
+        for at, (output, element) in enumerate(zip(node.outputs, chain(kinds, repeat("")), strict=False)):
             if output.name:
-                element = kinds[at] if at < len(kinds) else ""
                 scope[output] = self.rewriter.apply(
                     kind, tuple(operands), tuple(attributes), label, at, element, epoch
                 )
@@ -180,11 +182,6 @@ def _constant_node(node: ir.Node, label: str) -> Formula:
     if tensor is None:
         raise UnprovableError(f"the constant {label!r} is neither a tensor nor numbers")
     return constant(StoredValue.of(tensor), label)
-
-
-def _target(node: ir.Node) -> int:
-    target = node.attributes.get("to")
-    return int(target.value) if target is not None and target.type.name == "INT" else 0
 
 
 _STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})

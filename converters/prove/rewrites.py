@@ -80,7 +80,7 @@ class Rewriter:
         Without an `element` the type is that which the operands give.
         """
         if element is None:
-            element = result_type(operator, epoch, operands, output)
+            element = result_type(operator, epoch, operands) if not output else ""
         formula = Formula(operator, operands, attributes, output, element, node, epoch)
         for name, rewrite in RULES.get(operator, ()):
             result = rewrite(self, formula)

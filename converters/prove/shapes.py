@@ -14,7 +14,7 @@ import numpy as np
 import sympy  # type: ignore[import-untyped]  # of onnx_ir
 
 from onnxreg.converters.prove.formula import INPUT, Formula, StoredValue, array_of, computed
-from onnxreg.converters.prove.operators import ELEMENTWISE, UNARY
+from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY
 
 Size = Any
 Dims = tuple[Size, ...]
@@ -364,7 +364,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
         (*UNARY, *_LIKE_FIRST.split()), lambda of, formula, dims, *_: None if formula.output else dims
     ),
     **dict.fromkeys((*ELEMENTWISE, "Mean", "Mod", "Sum"), _broadcast),
-    **{f"Reduce{name}": _reduce for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
+    **dict.fromkeys(REDUCTIONS, _reduce),
     "Concat": _concat,
     "ConstantOfShape": _full,
     "Expand": _expand,
