@@ -23,7 +23,7 @@ RANDOM = names(
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
-Celu 12, Clip 11, Concat 4, ConstantOfShape 9, Conv 11, ConvTranspose 11, Cos 7, CumSum 11, DepthToSpace 11, Div 7,
+Celu 12, Clip 11, Concat 4, ConstantOfShape 9, Conv 11, ConvTranspose 11, Cos 7, CumSum 11, DepthToSpace 11, DequantizeLinear 10, Div 7,
 Dropout 12, Einsum 12, Elu 6, Equal 7, Erf 9, Exp 6, Expand 8, EyeLike 9, Flatten 9, Floor 6, GRU 7, Gather 1,
 GatherElements 11, GatherND 12, Gelu 20, Gemm 7, GlobalAveragePool 1, GlobalMaxPool 1, Greater 7, GreaterOrEqual 12,
 HardSigmoid 6, HardSwish 14, Hardmax 13, Identity 1, If 1, InstanceNormalization 6, IsInf 10, IsNaN 9, LRN 1, LSTM 7,

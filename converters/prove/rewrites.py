@@ -65,6 +65,15 @@ class Rewriter:
         """The first output of an operator of ONNX, in its newest meaning."""
         return self.apply(name, operands, attributes, node, epoch=SINCE.get(name, 1))
 
+    def like(
+        self, formula: Formula, operands: tuple[Formula | None, ...], attributes: Attributes | None = None
+    ) -> Formula:
+        """The same operator on other operands."""
+        attributes = formula.attributes if attributes is None else attributes
+        return self.apply(
+            formula.operator, operands, attributes, formula.node, 0, formula.element, formula.epoch
+        )
+
     def apply(
         self,
         operator: str,
@@ -135,7 +144,7 @@ def _before(make: Rewriter, source: Formula, axes: Axes) -> Formula | None:
         return None
     if source.operator == "Concat":
         attributes = (("axis", axes.index(source.attribute("axis") % len(axes))),)
-    return make.apply(source.operator, operands, attributes, source.node, 0, source.element, source.epoch)
+    return make.like(source, operands, attributes)
 
 
 def _turn(make: Rewriter, formula: Formula | None, axes: Axes) -> Formula:
@@ -314,8 +323,9 @@ def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
     if bias is None or weight is None:
         return None
     shape = (1, bias.size, *[1] * (len(weight.dims) - 2))
-    plain = make.apply("Conv", formula.operands[:2], formula.attributes, formula.node, epoch=formula.epoch)
-    return make.op("Add", plain, constant(bias.reshape(shape)), node=formula.node)
+    return make.op(
+        "Add", make.like(formula, formula.operands[:2]), constant(bias.reshape(shape)), node=formula.node
+    )
 
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
@@ -378,9 +388,7 @@ def idle_axis(make: Rewriter, formula: Formula) -> Formula | None:
         if value is not None and value.dims == (1,) and formula.epoch >= 7 and make.shapes.dims(other):
             operands = [other, other]
             operands[at] = constant(value.reshape(()), formula.node)
-            return make.apply(
-                formula.operator, tuple(operands), (), formula.node, 0, formula.element, formula.epoch
-            )
+            return make.like(formula, tuple(operands))
     return None
 
 

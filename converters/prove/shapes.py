@@ -441,7 +441,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Expand": lambda formula, dims, source, sizes: np.broadcast_to(source, dims),
     "Gather": lambda formula, dims, source, index: np.take(source, index, axis=formula.attribute("axis", 0)),
     "Mul": lambda formula, dims, one, other: one * other,
-    "Range": lambda formula, dims, start, limit, step: np.arange(start, limit, step, start.dtype),
+    "Range": lambda formula, dims, start, limit, step: np.arange(start, limit, step, dtype=start.dtype),
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze"), lambda formula, dims, source, _: source.reshape(dims)
     ),
