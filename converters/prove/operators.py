@@ -5,7 +5,6 @@ from typing import Any
 
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS
-from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.converters.prove.formula import Formula
 
 CONTRIB = "com.microsoft"
