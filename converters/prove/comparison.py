@@ -153,8 +153,8 @@ def _chunks(one: Any, other: Any) -> Iterator[tuple[int, Any, Any]]:
         yield start, left, right
 
 
-def _index(place: int, dims: tuple[int, ...]) -> list[int]:
-    return [int(at) for at in np.unravel_index(place, dims)]
+def _index(at: int, dims: tuple[int, ...]) -> list[int]:
+    return [int(axis) for axis in np.unravel_index(at, dims)]
 
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
@@ -192,7 +192,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
 
     low, high = np.full(scales.shape, np.inf), np.full(scales.shape, -np.inf)
     share = ARITHMETIC if type_of(quantization.scale) in WIDE else HALF_SCALE
-    far = beyond = clipped = place = 0
+    far = beyond = clipped = largest = 0
     worst, row = 0.0, values[:1].size
     group = block if block and axis == 0 else 1
     rows = group * max(1, CHUNK_ELEMENTS // (row * group))
@@ -212,7 +212,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         if not np.isfinite(errors).all():
             raise UnprovableError(f"{name} has values that are not numbers")
         if errors.max() > worst:
-            worst, place = float(errors.max()), start * row + int(errors.argmax())
+            worst, largest = float(errors.max()), start * row + int(errors.argmax())
         if errors.max() <= HALF_STEP:
             continue
         wrong = errors > HALF_STEP + share * (np.abs(exact) + np.abs(middle).max() + 1)
@@ -222,7 +222,7 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
         wrong &= ~(top | bottom)
         beyond += int(wrong.sum())
         far += int((wrong & (errors > 1)).sum())
-    index = _index(place, dims)
+    index = _index(largest, dims)
     error = f"by up to {worst:.4g} steps at {index}"
     if far > MAX_FAR_SHARE * count:
         raise UnprovableError(

@@ -119,8 +119,8 @@ def result_types(
     if schema is None:
         return
     if domain == DEFAULT_DOMAIN and name in ("Cast", "ConstantOfShape"):
-        known = ELEMENTS[to].name if to in ELEMENTS else ""
-        yield known if name == "Cast" else (*elements, "float32")[1]
+        target = ELEMENTS[to].name if to in ELEMENTS else ""
+        yield target if name == "Cast" else (*elements, "float32")[1]
         return
     single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)
     bound = {one.type_param_str: one.allowed_type_strs[0] for one in single}

@@ -96,11 +96,11 @@ class Matcher:
             return 0
         for formula in (one, other):
             if formula not in self._near:
-                found = [formula]
-                for item in found:  # but for sizes, which the child may have stored
+                near = [formula]
+                for item in near:  # but for sizes, which the child may have stored
                     new = (part for part in item.operands if part and self._shapes.value(part) is None)
-                    found += [part for part in new if len(found) < MAX_NEAR and part not in found]
-                self._near[formula] = Counter((item.operator, item.output) for item in found[:MAX_NEAR])
+                    near += [part for part in new if len(near) < MAX_NEAR and part not in near]
+                self._near[formula] = Counter((item.operator, item.output) for item in near[:MAX_NEAR])
         return (self._near[one] & self._near[other]).total()
 
     def _same_sizes(self, one: Formula, other: Formula) -> bool:
