@@ -27,10 +27,8 @@ EXIT_STATUS = {
 """Every family of `schema.errors`. 0 is success and 1 a bug, which shows its traceback."""
 
 
-class InterruptError(RegError):
+class InterruptError(RegError, family="interrupted"):
     """The user pressed Ctrl-C."""
-
-    family = "interrupted"
 
 
 def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:

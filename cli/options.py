@@ -14,7 +14,7 @@ from onnxreg.cli.context import Session
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, about
-from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.manifest.vocabulary import check_description, check_license

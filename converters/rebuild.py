@@ -21,7 +21,7 @@ from onnxreg.converters.source.location import HUB_ID
 from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
-from onnxreg.schema.compare.rebuild_outcome import differences
+from onnxreg.schema.compare import json_changes
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
@@ -218,11 +218,10 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
         raise InputError(f"{path.name} describes no family", f"give the document that {label} was made from")
     consent = Consent.of(materials.allow_code, source, is_recorded=True)
     plan = plan_family(read_family(document, manifest.name), path.parent, consent)
-    if other := next(differences(recipe.to_json()["parameters"][DOCUMENT], plan.recorded), None):
-        key, before, now = other
-        raise InputError(
-            f"{path.name} is not what {manifest.name} was made from: {key} is {now}, recorded is {before}"
-        )
+    document = recipe.to_json()["parameters"][DOCUMENT]
+    for other in json_changes.compare(document, plan.recorded, {}):
+        change = f"{other.at.path} is {other.new}, recorded is {other.old}"
+        raise InputError(f"{path.name} is not what {manifest.name} was made from: {change}")
     if plan.factory is not None:
         _check_code(recipe.code, plan.factory.code, manifest.name)
     digest = None if manifest.source is None else manifest.source.digest

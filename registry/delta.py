@@ -33,9 +33,7 @@ from onnxreg.schema.delta.delta_format import (
 
 @dataclass(frozen=True)
 class DeltaPlan:
-    """The delta of each file of a transfer that has one. `reason` says why the others have none; it is a doubt if the
-    user can do something about it.
-    """
+    """The delta of each file that has one, and the `reason` why the others have none: a doubt if the user can change it."""
 
     chosen: Mapping[Digest, Delta]
     reason: str
@@ -103,14 +101,10 @@ class _GeneratedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        while not self._rest:
-            part = next(self._parts, None)
-            if part is None:
-                return 0
+        while not self._rest and (part := next(self._parts, None)) is not None:
             self._rest = part
         count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
         return count
 
     def close(self) -> None:
@@ -121,11 +115,10 @@ class _GeneratedStream(io.RawIOBase):
 def apply(
     delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
-    """The bytes of the new file from `start` on, in parts of at most a block.
+    """The bytes of the new file from `start` on, in parts of at most a block. The caller checks their digest.
 
-    `delta` is a stream behind its header; `old` are the files that the header names, in its order, open for
-    random access. InputError if the delta is malformed, or an old file is shorter than it says. The caller checks
-    the digest of what comes out.
+    `delta` is a stream behind its header; `old` are the files that the header names, in its order. InputError if the
+    delta is malformed, or an old file is shorter than it says.
     """
     from onnxreg.schema.delta import difference
 

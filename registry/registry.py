@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device
     from onnxreg.schema.query.requirements import Query
-
-
-_LATE_ERRORS = (HostError, NotFoundError, RemoteError)
-"""Errors after which the copy of a remote's documents is incomplete. The transfer itself has succeeded."""
 
 
 class Registry:
@@ -110,11 +107,10 @@ class Registry:
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
-        """Publish a draft. The store takes the files of its workspace; if there is no registry yet, one is created.
+        """Publish a draft as a version, or the next one, see `Publisher`. If there is no registry yet, one is created.
 
-        Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest, nothing is
-        published. ConflictError if the version exists with another manifest; IntegrityError or ForkError if the log does
-        not continue its known head.
+        ConflictError if the version exists with another manifest; IntegrityError or ForkError if the log does not
+        continue its known head.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
@@ -226,8 +222,8 @@ class Registry:
         """
         ref, home = _ref(ref), self.store
         log = lookup.open_log(home, ref.name)
-        located = log.find(ref, yanked=Version.is_version(ref.tag or ""))
-        versions = [located.version, *_held_by(log, channels, located.version)]
+        version = log.find(ref, yanked=Version.is_version(ref.tag or "")).version
+        versions = [version, *_held_by(log, channels, version)]
         if layout is not None and (layout != "hub" or not self.remotes.url_of(to).startswith("hf://")):
             raise InputError(f"no layout {layout[:40]!r} there", "--layout hub is for hf://ORG/NAME")
         remote = self._destination(to)
@@ -242,9 +238,8 @@ class Registry:
         result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
-        with suppress(*_LATE_ERRORS):
-            if result.log is not None:
-                copy.keep_log(result.log)
+        if result.log is not None:
+            _keep(copy, result.log)
         return result
 
     def push_many(
@@ -274,9 +269,7 @@ class Registry:
             newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
             return self._request(log, log.versions if every else newest, restore, heal=heal, channels=tags)
 
-        def remember(log: Log, versions: Collection[Version]) -> None:
-            record_push(self.store, log, versions, remote.registry_id)
-
+        remember = partial(record_push, self.store, registry_id=remote.registry_id)
         results = []
         for name in names:
             result = exchange_possible(self.store, remote, name, choose, remember, progress)
@@ -333,8 +326,7 @@ class Registry:
             more = {"selection": selection, "channels": channels, "deltas": deltas}
             request = self._request(log, versions, restore, **more)
             result = exchange(reader, home, request, progress, log=log, own=own)
-        with suppress(*_LATE_ERRORS):
-            reader.copy.keep_log(log, _evidence(log))
+        _keep(reader.copy, log, _evidence(log))
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
@@ -385,6 +377,12 @@ class Registry:
 
 def _ref(ref: Ref | str) -> Ref:
     return Ref.parse(ref) if isinstance(ref, str) else ref
+
+
+def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
+    """Remember the log of a remote, as far as it can be read: the transfer itself has succeeded."""
+    with suppress(HostError, NotFoundError, RemoteError):
+        copy.keep_log(log, documents)
 
 
 def _evidence(log: Log) -> Collection[Digest]:

@@ -25,7 +25,6 @@ from onnxreg.schema.core.errors import (
     about,
     missing_extra,
 )
-from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import (
     PAYLOAD_TYPE,
     Envelope,
@@ -33,7 +32,6 @@ from onnxreg.schema.signing.dsse import (
     Signature,
     Statement,
     pae,
-    release_statement,
     rotated_keys,
     rotation_statement,
 )
@@ -92,8 +90,7 @@ class PrivateKey:
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
         """Read a PKCS #8 PEM. InputError, whose message contains nothing of the key, if it cannot be read."""
         used = library("signing")
-        is_encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
-        password = secret.encode() if is_encrypted and secret else None
+        password = secret.encode() if secret and b"ENCRYPTED" in pem.partition(b"\n")[0] else None
         try:
             return cls.of(used.form.load_pem_private_key(pem, password))
         except (ValueError, TypeError, used.exceptions.UnsupportedAlgorithm):
@@ -112,9 +109,8 @@ class Keystore:
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
         """Make a key. ConflictError if the name is taken; nothing half-written stays."""
         if not _NAME.fullmatch(name):
-            raise InputError(
-                f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
-            )
+            hint = "use letters and digits, such as release-2026"
+            raise InputError(f"not a name for a key: {name[:80]!r}", hint)
         key = generate(kind)
         pem = key.pem(secret if secret is not None else passphrase(name, new=True))
         with host_errors(f"writing key {name}"):
@@ -173,16 +169,19 @@ def line_signer() -> Sign | None:
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
-    keys, configured, pem = Keystore(), environment.read(SIGNING_KEY) or "", ""
-    if not name and configured.lstrip().startswith("-----BEGIN"):
-        pem = configured.strip()
-    elif not name and configured and not keys.has(configured):  # which may be a secret
-        raise InputError(
-            f"{SIGNING_KEY} is neither the name of a key nor a PEM", "`reg key list` shows the names"
-        )
-    elif not name and not configured and len(keys.list()) != 1:
-        raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
-    name = "" if pem else name or configured or next(iter(keys.list()))
+    keys, pem = Keystore(), ""
+    if not name and (configured := (environment.read(SIGNING_KEY) or "").strip()):
+        if configured.startswith("-----BEGIN"):
+            name, pem = "", configured
+        elif keys.has(configured):
+            name = configured
+        else:  # it may be a secret
+            hint = "`reg key list` shows the names"
+            raise InputError(f"{SIGNING_KEY} is neither the name of a key nor a PEM", hint)
+    elif not name:
+        if len(names := list(keys.list())) != 1:
+            raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
+        name = names[0]
     return _unlocked(name, pem, environment.read(PASSPHRASE), str(keys.directory))
 
 
@@ -236,11 +235,6 @@ def sign_statement(statement: Statement, *keys: PrivateKey) -> Envelope:
     """An in-toto statement, signed by each key."""
     payload = statement.encode()
     return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))
-
-
-def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
-    """A key states that the manifest with these bytes is this version of a model."""
-    return sign_statement(release_statement(name, version, manifest), key)
 
 
 def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:

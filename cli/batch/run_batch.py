@@ -128,7 +128,7 @@ def _start(session: Session, batch: Batch, jobs: Sequence[Job]) -> Generator[tup
     """Make the registry and the remote if they do not exist yet, so that no two workers do; then run the jobs."""
     from onnxreg.converters.request import free_memory
     from onnxreg.converters.tasks.code import absolute
-    from onnxreg.registry.support.actor import NOBODY, actor_of_event
+    from onnxreg.registry.support.environment import actor_of_event
 
     registry = session.open(create=True)
     more = [f"--allow-code={absolute(name)}" for name in batch.allow_code]
@@ -139,7 +139,7 @@ def _start(session: Session, batch: Batch, jobs: Sequence[Job]) -> Generator[tup
     lines = [(job, ["export", *more, *job.words()[1:]]) for job in jobs]
     if batch.scheduler is not None:
         with needs("dask", "--scheduler"):
-            yield from _on_cluster(lines, batch.scheduler, actor_of_event(registry.actor) or NOBODY)
+            yield from _on_cluster(lines, batch.scheduler, actor_of_event(registry.actor) or "")
         return
     own = ["--registry", str(registry.store.root.absolute())]
     fitting = (free_memory() or sys.maxsize) // JOB_BYTES

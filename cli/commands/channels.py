@@ -137,7 +137,7 @@ def set_policy(
     from onnxreg.registry.gates.enforce import read_policies
     from onnxreg.registry.gates.promotion import blocked_channels, set_policy
     from onnxreg.registry.trust.known_heads import CheckedReader
-    from onnxreg.schema.core.given_file import read_given
+    from onnxreg.schema.core.files import read_given
     from onnxreg.schema.gates.policy import read_policy
 
     policy = read_policy(read_given(file), str(file))

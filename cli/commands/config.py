@@ -6,7 +6,7 @@ from typing import Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.actor import actor_of_event
+from onnxreg.registry.support.environment import actor_of_event
 
 EXAMPLES = ("reg config", "reg --registry ./home config --json")
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")

@@ -132,19 +132,19 @@ def sign(
     verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
     from onnxreg.registry.log.lookup import read_version
-    from onnxreg.registry.signing import sign_release, signing_key
-    from onnxreg.schema.signing.dsse import MEDIA_TYPE
+    from onnxreg.registry.signing import sign_statement, signing_key
+    from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
 
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
-        published = read_version(session.reader(remote), Ref.parse(ref))
-        write_bundle(path, published, private)
-        session.say(f"signed the files of {published.ref} in {path}")
+        write_bundle(path, release := read_version(session.reader(remote), Ref.parse(ref)), private)
+        session.say(f"signed the files of {release.ref} in {path}")
         return
     registry, store = session.with_remote(remote)
     release = registry.get(ref, store)
-    envelope = sign_release(release.name, release.version, release.data, private).encode()
+    statement = release_statement(release.name, release.version, release.data)
+    envelope = sign_statement(statement, private).encode()
     result = registry.decisions(release.name, store).attest(release.ref, envelope, MEDIA_TYPE, reason)
     name, by = result.target.ref, f"with key {private.public.id[:12]}"
     _report(session, result, f"signed {name} {by}", f"{name} is already signed {by}", store, reason)

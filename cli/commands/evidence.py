@@ -51,7 +51,7 @@ def attest(
     """
     from onnxreg.registry.gates.statements import attest as attest_evaluation
     from onnxreg.registry.signing import signing_key
-    from onnxreg.schema.core.given_file import read_given
+    from onnxreg.schema.core.files import read_given
 
     data = read_given(report)
     private = None if key is None else signing_key(key)

@@ -11,7 +11,7 @@ from onnxreg.cli.options import ANYTHING, DEVICE, READ_REMOTE, REF, flag, option
 from onnxreg.cli.render import output
 from onnxreg.registry.resolution import Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
-from onnxreg.schema.core.given_file import check_given
+from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 

@@ -10,7 +10,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import flag, option
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.files import read_given
 
 EXAMPLES = (
     "reg serve",

@@ -6,8 +6,7 @@ from typing import Any
 
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import read_given
-from onnxreg.schema.core.text_files import read_yaml
+from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")

@@ -22,7 +22,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 MAX_BYTES = 256 * 2**20

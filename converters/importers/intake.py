@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import HostError, InputError, about
-from onnxreg.schema.core.given_file import HEAD_BYTES, FileState, check_content
+from onnxreg.schema.core.files import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.ref import DistinctPaths, check_path
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME

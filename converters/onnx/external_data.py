@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.files import HEAD_BYTES, check_content
 from onnxreg.schema.core.ref import check_path
 
 MAX_DIGITS = 18

@@ -17,7 +17,7 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, attributes, 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.tensors import map_external, tensor_bytes, without_weights
 from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.files import HEAD_BYTES, check_content
 
 if TYPE_CHECKING:
     import onnx_ir as ir

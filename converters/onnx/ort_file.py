@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.onnx.external_data import opening
 from onnxreg.converters.onnx.tensors import ELEMENTS, tensor_of
 from onnxreg.schema.core.errors import InputError, missing_extra, unreadable
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.files import HEAD_BYTES, check_content
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -30,7 +30,7 @@ from onnxreg.schema.core.errors import (
     about,
     unreadable,
 )
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content, read_given
+from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
 
 ROLE = "golden"
 FORMAT = "onnxreg-golden"

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
+from onnxreg.schema.core.files import HEAD_BYTES, check_content
 
 _ABSOLUTE = re.compile(
     r"(?:file://)?/[^/\0\n]+(?:/[^/\0\n]+)+/?"  # /home/jane/model: two parts or more, since "/x" may be a token

@@ -11,8 +11,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import HEAD_BYTES, FileState, check_content
-from onnxreg.schema.core.text_files import VALUE_ERRORS
+from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check_content
 
 CONFIG = "config.json"
 GENAI_CONFIG = "genai_config.json"

@@ -21,9 +21,8 @@ from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, missing_extra, suggest
-from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
 from onnxreg.schema.log.events import Attest, Publish, RolloutStep, Tag, Untag
@@ -34,6 +33,8 @@ FACTS_FILE = "owner.yaml"
 """The name of the owner's file in the directory of a dossier."""
 FILES = frozenset({DOCUMENT, PAGE, FACTS_FILE})
 HERE = Path(__file__).parent
+PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
+"""The profiles that come with the program."""
 MAX_VALUE_CHARS = 240
 """Characters of a value on the page; `dossier.json` has all."""
 NOTICE = (
@@ -105,16 +106,16 @@ class Source(NamedTuple):
         return BLANK if value in (pointer.ABSENT, None) else Cell(value, sources=(self.cite(location),))
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """A row for each place that a pattern means; `columns` are relative pointers from it."""
-        return [
-            tuple(
-                Cell(pointer.tokens(target)[-1], "name", (self.cite(target),))
-                if is_key
-                else self.quote(target)
-                for target, is_key in (pointer.relative(location, column) for column in columns)
-            )
-            for location in pointer.expand(self.value, pattern)
-        ]
+        """A row for each place that a pattern means; `columns` are paths from it, with `#` for the key there."""
+
+        def cell(location: str, column: str) -> Cell:
+            target = pointer.relative(location, column.removesuffix("#"))
+            if column.endswith("#") and target:
+                return Cell(pointer.tokens(target)[-1], "name", (self.cite(target),))
+            return self.quote(target)
+
+        places = pointer.expand(self.value, pattern)
+        return [tuple(cell(location, column) for column in columns) for location in places]
 
 
 class DossierBundle(NamedTuple):
@@ -183,17 +184,11 @@ def cells(dossier: dict[str, Any]) -> Iterator[Cell]:
             yield from (cell for row in table.rows for cell in row)
 
 
-def profile_names() -> list[str]:
-    """The profiles that come with the program."""
-    return sorted(path.stem for path in (HERE / "profiles").glob("*.yaml"))
-
-
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
     """A profile by its name or from a file, and the digest of its file. InputError if it is malformed or unknown."""
-    path = HERE / "profiles" / f"{name}.yaml" if name in profile_names() else Path(name)
+    path = PROFILES.get(name, Path(name))
     if path.suffix not in (".yaml", ".yml", ".json"):
-        hint = suggest(name, profile_names()) or "name one of these, or a .yaml file"
-        raise InputError(f"no profile is called {name[:80]!r}", hint)
+        raise InputError(f"no profile is called {name[:80]!r}", suggest(name, PROFILES))
     data = read_given(path)
     return DossierProfile.from_json(read_yaml(data, path.name, EXTRA), path.name), Digest.of(data)
 
@@ -205,7 +200,7 @@ def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
     """
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
-    allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in profile_names()))
+    allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in PROFILES))
     if unknown := next((key for key in facts.statements if key not in allowed), None):
         hint = suggest(unknown, allowed) or "the page docs/dossier.md lists the fields"
         raise InputError(f"{path.name}: no profile has a field {unknown[:64]!r}", hint)
@@ -273,15 +268,14 @@ MOVES = {
     "Policy": "/event/policy",
     "Evidence": "/event/evidence",
 }
-FINDINGS = {"Demand": "0/requirement", "Verdict": "0/verdict", "Finding": "0/detail"}
+FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 CHANGES = ("Severity", "Kind", "Place", "Before", "After")
 
 
 class _VersionTables:
-    """The tables of a version, its log verified; NotFoundError or IntegrityError if that cannot be read.
+    """The tables of a version, its log verified. `keyids` are the keys of the signatures that were cited.
 
-    The channels are the one that the ref names, else all that ever pointed to the version. `keyids` are the keys of the
-    signatures that were cited.
+    The channels are the one that the ref names, else all that ever pointed to the version.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -322,11 +316,7 @@ class _VersionTables:
                 sources = [
                     source
                     for source in map(Source.of_line, self.lines)
-                    if (not field.kinds or source.value["event"]["kind"] in field.kinds)
-                    and (not field.this or source.value["event"].get("manifest") == str(self.digest))
-                    and (
-                        field.having is None or pointer.find(source.value, field.having) is not pointer.ABSENT
-                    )
+                    if self._is_chosen(source.value, field)
                 ]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
@@ -338,21 +328,23 @@ class _VersionTables:
             rows = [(BLANK, *row[1:]) for row in rows]  # the id of local files is the model's own name
         return table(labels, rows)
 
+    def _is_chosen(self, line: dict[str, Any], field: ProfileField) -> bool:
+        """True for a line of the log that a field is about."""
+        event = line["event"]
+        is_kind = not field.kinds or event["kind"] in field.kinds
+        is_about = not field.this or event.get("manifest") == str(self.digest)
+        return is_kind and is_about and pointer.find(line, field.having or "") is not pointer.ABSENT
+
     def _signatures(self) -> list[Table]:
         """Every signature on the version, oldest first."""
         rows: list[Row] = []
-        releases = [
-            item
-            for item in signed_statements(self.ledger, self.trust, self.digest)
-            if item.version == self.version
-        ]
+        statements = signed_statements(self.ledger, self.trust, self.digest)
+        releases = (item for item in statements if item.version == self.version)
         for seq, items in groupby(releases, key=lambda item: item.seq):
             line = self.lines[seq - 1]
             assert isinstance(line.event, Attest)
-            announced = [
-                Source.of_line(line).quote(location)
-                for location in ("/seq", "/event/time", "/event/statement")
-            ]
+            places = "/seq", "/event/time", "/event/statement"
+            announced = tuple(map(Source.of_line(line).quote, places))
             for index, item in enumerate(items):
                 _refuse_wrong(line, item.verdict)
                 envelope, at = self._blob(line.event.statement), f"/signatures/{index}"
@@ -366,7 +358,7 @@ class _VersionTables:
         for line in self.policies.lines[-1:]:
             for index, rule in enumerate(policy_of(line).rules):
                 if any(rule.covers(self.ledger.name, channel) for channel in self.channels):
-                    rows += Source.of_line(line).rows(f"/event/rules/{index}/*", ("1#", "0#", "0"))
+                    rows += Source.of_line(line).rows(f"/event/rules/{index}/*", ("..#", "#", ""))
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes_before(self) -> list[Table]:
@@ -377,10 +369,7 @@ class _VersionTables:
         return table(CHANGES, self._changes(before, self.digest))
 
     def _history(self) -> list[Table]:
-        """The moves of its channels, then the findings of all promotions, and the changes that they brought.
-
-        GateError or IntegrityError if evidence is not about its move.
-        """
+        """The moves of its channels, the findings of all promotions, and the changes that they brought. GateError, IntegrityError."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts, changes = list[Row](), list[Row](), list[Row]()
         past: list[Tag] = []

@@ -17,7 +17,7 @@ from onnxreg.registry.log.log import Log, mirror_error
 from onnxreg.registry.log.lookup import consult, find, load, log_of
 from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.registry.trust.signatures import unauthorized_policies
 from onnxreg.registry.trust.trust_file import load_trust

@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import consult
 from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import Push, RegistryStore
-from onnxreg.registry.support.actor import NOBODY, stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
@@ -141,7 +141,7 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
             f"an intent in {note_path('intents', '')} cannot be read",
             "if no push is under way, remove the file, then collect again",
         ) from error
-    event = Fence(**stamp(name, NOBODY), intent=intent)
+    event = Fence(**stamp(name, ""), intent=intent)
 
     def change(log: Log) -> Collection[Digest]:
         log.append(event)

@@ -13,7 +13,7 @@ from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log
 from onnxreg.registry.log.lookup import load, read_deltas, unknown_model
 from onnxreg.registry.store.protocol import Push, RegistryStore
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.schema.core.bounds import MAX_DELTAS
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError

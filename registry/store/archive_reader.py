@@ -32,7 +32,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.given_file import check_given
+from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
 SUFFIXES = (".onnxreg", ".zip")

@@ -1,8 +1,13 @@
-"""The environment variables of `reg`, the one module that reads them, and the directories they name."""
+"""The environment variables of `reg`, the one module that reads them, and what they name: directories, and the claimed
+author of events (manifests name none).
+"""
 
 import os
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from onnxreg.schema.core.errors import HostError
 
@@ -25,6 +30,8 @@ VARIABLES = {
 TOKEN_PREFIX = "REG_TOKEN_"
 NO_HOME = Path("/nonexistent")
 """The home of an account that has none: nothing is there, and nothing can be kept there."""
+MAX_ACTOR_CHARACTERS = 200
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def read(name: str) -> str | None:
@@ -101,3 +108,30 @@ def _own(kind: str, variable: str, below_home: str) -> Path:
         "cache": platformdirs.user_cache_path,
     }[kind]
     return find("onnxreg-user", appauthor=False)
+
+
+def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
+    """The common fields of an event about a model, see `actor_of_event`. Nothing is ordered by the time."""
+    return {
+        "name": name,
+        "time": datetime.now(UTC).strftime(TIME_FORMAT),
+        "nonce": os.urandom(16).hex(),
+        "actor": actor_of_event(actor),
+        "reason": reason,
+    }
+
+
+def actor_of_event(actor: str | None) -> str | None:
+    """The author to record: the given one, "" for nobody, or by default `REG_ACTOR`, else as much of `user@host` as is known."""
+    actor = read("REG_ACTOR") if actor is None else actor
+    if actor is not None:
+        return actor or None
+    from getpass import getuser
+    from socket import gethostname
+
+    parts = []
+    for part in (getuser, gethostname):
+        with suppress(ImportError, KeyError, OSError):
+            parts.append(part())
+    name = "@".join(filter(None, parts))
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[:MAX_ACTOR_CHARACTERS] or None

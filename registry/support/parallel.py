@@ -27,10 +27,8 @@ _event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event
 """The event of the work that this code is a part of; outside of any work it is never set."""
 
 
-class CancelledError(RegError):
+class CancelledError(RegError, family="interrupted"):
     """The work that this was a part of has ended."""
-
-    family = "interrupted"
 
 
 def check_stop() -> None:

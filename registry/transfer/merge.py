@@ -23,7 +23,7 @@ from onnxreg.registry.log.contents import (
     selected_paths,
 )
 from onnxreg.registry.log.log import LocatedVersion, Log
-from onnxreg.registry.support.actor import TIME_FORMAT, stamp
+from onnxreg.registry.support.environment import TIME_FORMAT, stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version

@@ -15,7 +15,7 @@ from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
-from onnxreg.schema.core.given_file import read_given
+from onnxreg.schema.core.files import read_given
 
 if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust, TrustedKey

@@ -1,10 +1,7 @@
 """The figures of two versions side by side: each quality and each loss by artifact and label, with its verdict.
 
-A change has a 95 % interval, from what each version published about itself.
-
-Nothing that is published can be paired: item scores are sorted, so that no row can be tied to an item. So both
-versions count as measured on independent texts. They were measured on the same ones, so a paired interval would
-usually be narrower.
+A change has a 95 % interval, from what each version published about itself. Published item scores are sorted, so they
+cannot be paired, and both versions count as measured on independent texts; a paired interval would be narrower.
 """
 
 from collections import Counter
@@ -41,8 +38,7 @@ def wilson(share: float, samples: int) -> Interval:
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old` from those of two independent figures (Zou and Donner, Statistics in Medicine 27,
-    2008; for shares with Wilson's intervals it is Newcombe's).
+    """The interval of `new - old` from those of two independent figures (Zou and Donner, Statistics in Medicine 27, 2008).
 
     A figure outside its own interval, as the bootstrap may give, counts as an end of it.
     """
@@ -114,10 +110,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """The rows by the names of artifact and check: of each quality and loss, and of each check that must be shown.
-
-    A check is shown if a change of it is severe, or its verdict changed. Artifacts that one side lacks have none.
-    """
+    """The rows by the names of artifact and check: of each quality and loss, and of checks with a severe change or another verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes

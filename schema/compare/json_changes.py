@@ -89,14 +89,11 @@ def same(old: Any, new: Any) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def compare(old: Any, new: Any, lists: Lists) -> Iterator[JsonChange]:
-    """Every difference between two JSON values. An absent list or object is walked like an empty one."""
-    return _compare(old, new, lists, Spot((old, new)))
-
-
-def _compare(old: Any, new: Any, lists: Lists, at: Spot) -> Iterator[JsonChange]:
+def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
+    """Every difference between two JSON values (found `at` a place). An absent list or object is walked like an empty one."""
     if old == new and same(old, new):
         return
+    at = at or Spot((old, new))
     named = lists.get(at.pattern)
     is_piece = named is None and at.pattern in lists
     if named is not None and (items := _both(list, old, new)):
@@ -104,10 +101,10 @@ def _compare(old: Any, new: Any, lists: Lists, at: Spot) -> Iterator[JsonChange]
     elif not is_piece and (objects := _both(dict, old, new)):
         before, after = objects
         for key in sorted(before.keys() | after.keys()):
-            yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), lists, at.key(key))
+            yield from compare(before.get(key, _ABSENT), after.get(key, _ABSENT), lists, at.key(key))
     elif not is_piece and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, pair in enumerate(zip(old, new, strict=True)):
-            yield from _compare(*pair, lists, at.item(str(index), index, index))
+            yield from compare(*pair, lists, at.item(str(index), index, index))
     elif old is _ABSENT:
         yield JsonChange(at, "added", None, new)
     elif new is _ABSENT:
@@ -132,20 +129,18 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
         yield JsonChange(at.item(name, j=j), "added", None, new[j])
     for name, i, j in pairs:
         spot = at.item(name, i, j)._replace(within=(old[i], new[j]))
-        yield from _compare(old[i], new[j], lists, spot)
+        yield from compare(old[i], new[j], lists, spot)
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
     if order != sorted(order) or (named.positions and any(i != j for _, i, j in pairs)):
         yield JsonChange(at, "reordered", old, new)
 
 
-Matched = tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]
-"""Names with positions: the pairs, those that were removed, and those that were added."""
+def match(
+    old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
+) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
+    """Names with positions: the pairs by the first namer, the others by the next, those removed, and those added.
 
-
-def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Matched:
-    """The pairs of positions, and those that stay alone on either side; the k-th of a name matches the k-th.
-
-    Items are paired by the first namer, those that are left by the second, and so on.
+    The k-th of a name matches the k-th.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))

@@ -28,12 +28,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 class Change(Document):
     """One difference.
 
-    `kind` is `<noun>-<verb>`. The verb is `added`, `removed`, `reordered` or `changed` (for a tensor also
-    `renamed`, `retyped`, `reshaped`); the noun of a field without a rule is `field`. `path` leads to the
-    field, with a list's item by its name:
-    `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name in the first
-    brackets, for changes of an artifact. `old` is null if added, `new` if removed. `note` states the
-    consequence, if it is known; the message ends in it.
+    `kind` is `<noun>-<verb>`: `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`, `retyped`,
+    `reshaped`); the noun of a field without a rule is `field`. `path` has a list's item by its name:
+    `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`; `artifact` is the name in the first brackets.
+    `old` is null if added, `new` if removed. `note` states the consequence, if it is known; the message ends in it.
     """
 
     kind: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -67,9 +65,8 @@ class ManifestDiff(Document):
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     """Every difference between two manifests.
 
-    Laws: `diff(a, a)` has no changes; manifests with different canonical bytes have at least one. `diff(b, a)` has
-    the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
-    severity and message are of the direction.
+    Laws: manifests with equal canonical bytes have no changes, others at least one. `diff(b, a)` has the changes of
+    `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; severity and message are of the direction.
     """
     return diff_of(located_changes(old, new))
 
@@ -135,7 +132,7 @@ def _change(delta: JsonChange) -> Change:
         severity=severity,
         old=delta.old,
         new=delta.new,
-        message=f"{kind_words(kind)}{inside}: {subject(delta)}" + (f" ({note})" if note else ""),
+        message=f"{kind.replace('-', ' ')}{inside}: {subject(delta)}" + (f" ({note})" if note else ""),
         **({} if artifact is None else {"artifact": artifact}),
         **({"note": note} if note else {}),
     )

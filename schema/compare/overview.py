@@ -28,7 +28,6 @@ from onnxreg.schema.compare.severity import (
     SEVERITIES,
     Severity,
     Share,
-    kind_words,
     rule_for,
     shares,
 )
@@ -292,7 +291,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     counts = Counter(row.verdict for row in figures)
     compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
     if not compared:
-        no_suite = "No figure is compared: they were measured on different suites."
+        no_suite = "No figure is compared: the versions have no suite in common."
         return no_suite if others else "No figure was measured in both versions."
     total = counted(compared, "comparable figure")
     worse = []
@@ -306,7 +305,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     else:
         unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
         text = f"Of {total} none is clearly worse{unclear}."
-    return f"{text} {others} not compared: another suite." if others else text
+    return f"{text} {others} not compared: no common suite." if others else text
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -347,7 +346,7 @@ def _facts(
                 section=SECTIONS[section],
                 severity=SEVERITIES[severity],
                 kind=kind,
-                text=f"{kind_words(kind)}{inside}: {_listed(subjects)}{note}",
+                text=f"{kind.replace('-', ' ')}{inside}: {_listed(subjects)}{note}",
                 changes=tuple(members),
             )
         )

@@ -1,23 +1,20 @@
-"""Comparison of a version with its rebuild: files by digest, measured numbers by tolerance.
+"""A version beside its rebuild: the changes of the two manifests, without what follows from bytes or is within a tolerance.
 
-Pure: the two manifests decide, and of the few files that hold measured numbers their contents, if digests differ.
+Pure: the two manifests decide, and of files that hold measured numbers their contents, if digests differ.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from onnxreg.schema.core import canonical
+from onnxreg.schema.compare import json_changes
+from onnxreg.schema.compare.json_changes import JsonChange
+from onnxreg.schema.compare.severity import LISTS
+from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.parts import Check
-
-EVIDENCE = ("certificate", "config", "golden", "report")
-"""Roles of the JSON files that hold measured numbers."""
-FAILED_STATES = frozenset({"missing", "extra", "differs"})
-BYTES = ("digest", "size", "pieces")
-"""The keys that follow from a file's bytes."""
+from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
 """The bytes of a file as recorded and as rebuilt; None if the recorded ones are not at hand."""
@@ -25,11 +22,16 @@ RATE_TOLERANCE = 0.002
 """Rates (recall, agreement, cosine) may differ by this: less than half of the recall that certification allows to lose."""
 DISTANCE_SHARE = 0.1
 """Distances (the largest difference of logits and the like) may differ by this share, or by `RATE_TOLERANCE`."""
-MEASURED_KEYS = frozenset({"atol", "least", "min_row_cosine", "quant_recall_delta"})
-"""Keys whose numbers are measured, at any depth."""
-DISTANCE_KEYS = frozenset({"atol", "least"})
-SKIPPED_KEYS = frozenset({"reasons"})
-"""Sentences that repeat numbers, which are compared themselves."""
+DISTANCES = frozenset({"atol", "least"})
+MEASURED = DISTANCES | {"min_row_cosine"}
+"""The keys of measured numbers, besides values of checks and the numbers of a certificate."""
+FAILED_STATES = frozenset({"missing", "extra", "differs"})
+
+_OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
+"""Places of a manifest that follow from files, which are compared by path."""
+_SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
+"""Places that repeat numbers in words."""
+_TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Document):
@@ -68,60 +70,41 @@ class RebuildComparison(Document):
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
     """Hold a rebuilt version against the recorded one."""
-    tools = _facts(_tools(recorded), _tools(rebuilt), lambda old, new: bool(old == new))
-    checks = _facts(_checks(recorded), _checks(rebuilt), _is_near_check)
-    changed = differences(_rest(recorded), _rest(rebuilt))
-    fields = tuple(Fact(name=at, recorded=old, rebuilt=new) for at, old, new in changed)
     files = tuple(_files(recorded, rebuilt, contents))
+    facts: dict[str, list[Fact]] = {"tools": [], "checks": [], "fields": []}
+    for change in json_changes.compare(_with_parent_paths(recorded), _with_parent_paths(rebuilt), LISTS):
+        path, kind = change.at.path, "fields"
+        if _OF_FILES.fullmatch(change.at.pattern) or _is_allowed(change):
+            continue
+        if change.at.pattern.startswith("recipe.tools."):
+            path, kind = path.removeprefix("recipe.tools."), "tools"
+        elif change.at.pattern.startswith("artifacts[].checks"):
+            kind = "checks"
+        facts[kind].append(Fact(name=path, recorded=change.old, rebuilt=change.new))
     is_bad = any(file.state in FAILED_STATES for file in files)
+    matches = not (facts["checks"] or facts["fields"] or is_bad)
     return RebuildComparison(
-        matches=not (checks or fields or is_bad), files=files, tools=tools, checks=checks, fields=fields
+        matches=matches, files=files, **{kind: tuple(items) for kind, items in facts.items()}
     )
 
 
-def _tools(manifest: Manifest) -> dict[str, Any]:
-    return dict(manifest.recipe.tools) if manifest.recipe else {}
-
-
-def _checks(manifest: Manifest) -> dict[str, Any]:
-    checks = ((item, check) for item in manifest.artifacts for check in item.checks)
-    return {f"{_key(item)} {check.name} {check.metric}": check for item, check in checks}
-
-
-def _facts(old: dict[str, Any], new: dict[str, Any], is_same: Callable[[Any, Any], bool]) -> tuple[Fact, ...]:
-    """The entries that differ, or that one side lacks."""
-    return tuple(
-        Fact(name=name, recorded=_json(old.get(name)), rebuilt=_json(new.get(name)))
-        for name in sorted(old | new)
-        if not (name in old and name in new and is_same(old[name], new[name]))
-    )
-
-
-def _json(value: Any) -> Any:
-    return value.to_json() if isinstance(value, Document) else value
-
-
-def _is_near_check(old: Check, new: Check) -> bool:
-    """True if only value and interval differ, each within the tolerance of the metric."""
-    exact = [check.model_copy(update={"value": None, "interval": None}) for check in (old, new)]
-    figures = [[check.value, *(check.interval or ())] for check in (old, new)]
-    return (
-        exact[0] == exact[1]
-        and len(figures[0]) == len(figures[1])
-        and all(is_near(old.metric, *pair) for pair in zip(*figures, strict=True))
-    )
+def _with_parent_paths(manifest: Manifest) -> dict[str, Any]:
+    value, paths = manifest.to_json(), {str(item.digest): item.path for item in manifest.artifacts}
+    for artifact in value["artifacts"]:
+        if artifact.get("parent") is not None:
+            artifact["parent"] = paths[artifact["parent"]]
+    return value
 
 
 def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterator[RebuiltFile]:
     before, after = ({entry.path: entry for entry in side.all_files()} for side in (recorded, rebuilt))
     loose = {artifact.path for artifact in recorded.artifacts if not artifact.reproducible}
     for path in before | after:
-        old, new = before.get(path), after.get(path)
-        where: tuple[str, ...] = ()
+        old, new, where = before.get(path), after.get(path), tuple[str, ...]()
         if old is None or new is None:
             state = "extra" if old is None else "missing"
-        elif where := tuple(name for name, _, _ in differences(_without_bytes(old), _without_bytes(new))):
-            state = "differs"
+        elif old.role != new.role:
+            state, where = "differs", ("role",)
         elif old.digest == new.digest:
             state = "same"
         elif path in loose:
@@ -131,7 +114,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
             state = "differs" if where else "within tolerance"
         yield RebuiltFile(
             path=path,
-            role=(before.get(path) or after[path]).role,
+            role=(old or after[path]).role,
             state=state,
             recorded=old.digest if old else None,
             rebuilt=new.digest if new else None,
@@ -139,13 +122,9 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
         )
 
 
-def _without_bytes(entry: FileEntry) -> dict[str, Any]:
-    return {key: value for key, value in entry.to_json().items() if key not in BYTES}
-
-
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
     """The parts of two different files that differ beyond the tolerance; all, unless they hold measured numbers."""
-    if entry.role not in EVIDENCE:
+    if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
     if pair is None:
@@ -154,76 +133,39 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
         old, new = (canonical.decode(data, entry.path) for data in pair)
     except InputError:
         return ("bytes",)
-    metric = "recall" if entry.role in ("certificate", "report") else ""
-    return tuple(name for name, _, _ in differences(old, new, metric))
+    changes = json_changes.compare(old, new, {})
+    is_measured = entry.role == "certificate"
+    return tuple(change.at.path for change in changes if not _is_allowed(change, is_measured, old))
 
 
-def _key(artifact: Artifact) -> str:
-    return f"{artifact.format}/{artifact.precision}/{artifact.path}"
+def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
+    """True for sentences, and for measured numbers within their tolerance.
 
-
-def _rest(manifest: Manifest) -> dict[str, Any]:
-    """The rest of a manifest, without digests, checks and tools: contracts, operators, labels, steps, verdicts."""
-    value = manifest.to_json()
-    paths = {artifact.digest: artifact.path for artifact in manifest.artifacts}
-    artifacts = {}
-    for artifact, document in zip(manifest.artifacts, value.pop("artifacts"), strict=True):
-        for key in (*BYTES, "files", "checks"):
-            document.pop(key, None)
-        for key in ("artifact", "report"):
-            document.get("certification", {}).get("evidence", {}).pop(key, None)
-        document["parent"] = None if artifact.parent is None else paths[artifact.parent]
-        artifacts[_key(artifact)] = document
-    value.pop("files", None)
-    if "recipe" in value:
-        value["recipe"].pop("tools")
-    return {**value, "artifacts": artifacts}
-
-
-def is_near(metric: str, old: float | None, new: float | None) -> bool:
-    """True if two values of a metric are the same within tolerance."""
-    if old is None or new is None:
-        return old is new
-    share = DISTANCE_SHARE * abs(old) if "diff" in metric or metric in DISTANCE_KEYS else 0.0
-    return abs(old - new) <= max(RATE_TOLERANCE, share)
-
-
-def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield path and values of the differences of two JSON values: measured numbers only beyond a tolerance, others always.
-
-    With a `metric` every number that is not whole in both is measured by it; without, those under the keys `MEASURED_KEYS`. The
-    `data` of a tensor is compared by its own `atol` and `rtol` (docs/golden.md), if it has them.
+    In a document that `is_measured` all numbers are that are not whole on both sides. A value of a golden vector in the
+    recorded `document` has the `atol` and `rtol` of its tensor (docs/golden.md).
     """
-    if isinstance(old, dict) and isinstance(new, dict):
-        if {"data", "atol", "rtol"} <= old.keys() & new.keys():
-            if not _are_close(old, new):
-                yield f"{at}.data", None, None
-            return
-        for name in old | new:
-            if name not in SKIPPED_KEYS:
-                inner = name if name in MEASURED_KEYS else metric
-                yield from differences(old.get(name), new.get(name), inner, f"{at}.{name}" if at else name)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from differences(*pair, metric, f"{at}[{number}]")
-    elif metric and _are_numbers(old, new) and float in (type(old), type(new)):
-        if not is_near(metric, old, new):
-            yield at, old, new
-    elif old != new or type(old) is not type(new):
-        yield at, old, new
+    at, op, old, new = change
+    if _SENTENCES.fullmatch(at.pattern):
+        return True
+    sides = [side if isinstance(side, list) else [side] for side in (old, new)]
+    if op != "changed" or len(sides[0]) != len(sides[1]) or not all(map(_are_numbers, sides)):
+        return False
+    key, pairs = at.path.rpartition(".")[2], zip(*sides, strict=True)
+    if tensor := _TENSOR_VALUE.fullmatch(at.pointers[0]):
+        limits = [pointer.find(document, f"{tensor[1]}/{limit}") for limit in ("atol", "rtol")]
+        return _are_numbers(limits) and abs(new - old) <= limits[0] + limits[1] * abs(old)
+    if at.pattern in ("artifacts[].checks[].value", "artifacts[].checks[].interval"):
+        key = at.within[0]["metric"]
+    elif key not in MEASURED and not (is_measured and float in map(type, sides[0] + sides[1])):
+        return False
+    return all(is_near(key, *pair) for pair in pairs)
 
 
-def _are_numbers(*values: Any) -> bool:
+def is_near(metric: str, old: float, new: float) -> bool:
+    """True if two values of a metric, or of a measured key, are the same within tolerance."""
+    is_distance = "diff" in metric or metric in DISTANCES
+    return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
+
+
+def _are_numbers(values: list[Any]) -> bool:
     return all(type(value) in (int, float) for value in values)
-
-
-def _are_close(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """True if two tensors have one shape, type and `rtol`, and are near by the recorded `atol`."""
-    before, after, atol, rtol = old["data"], new["data"], old["atol"], old["rtol"]
-    if any(old.get(key) != new.get(key) for key in ("dtype", "shape", "rtol")):
-        return False
-    if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
-        return False
-    return _are_numbers(atol, rtol, *before, *after) and all(
-        abs(b - a) <= atol + rtol * abs(a) for a, b in zip(before, after, strict=True)
-    )

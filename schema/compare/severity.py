@@ -92,8 +92,7 @@ LISTS: Lists = {
 class Rule:
     """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
 
-    A message ends in the `note` of the change, if any; else, if it is breaking or degrading, in `why`. `section` is the
-    part of the screen of an overview.
+    A message ends in the `note` of the change, or if it is severe in `why`. `section` is the part of the screen.
     """
 
     noun: str
@@ -181,10 +180,9 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """A quality that falls, a loss that grows and a value that is lost are degrading.
+    """A quality that falls, a loss that grows and a value that is lost are degrading, by direction or name of the metric.
 
-    The direction of a check says which one it is, or else the name of its metric. Numerical distances (parity of logits)
-    move with every training; they count through their verdict.
+    Numerical distances (parity of logits) move with every training; they count through their verdict.
     """
     if _other_suite(delta):
         return "notable"
@@ -197,9 +195,11 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """The note on two values that cannot be compared, since they were measured on different suites; else ""."""
+    """The note on two values that cannot be compared, since they are not known to be of one suite; else ""."""
     old, new = (check.get("dataset") for check in delta.at.within)
-    return "measured on another suite" if old != new else ""
+    if old == new:
+        return ""
+    return "measured on another suite" if old and new else f"the {'new' if old else 'old'} one names no suite"
 
 
 def _in_minimal_build(delta: JsonChange) -> Severity:

@@ -17,8 +17,6 @@ from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_RECORD_BY
 from onnxreg.schema.core.errors import InputError, value_error
 
 MAX_INTEGER = 2**53 - 1
-MAX_FAULT_LETTERS = 200
-"""An error may quote a key of any length."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 """A whole number of at least 0."""
 T = TypeVar("T")
@@ -96,8 +94,8 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 def _check_tree(value: Any, label: str) -> bool:
     """Check depth and numbers. True if msgspec writes the value as RFC 8785 does, but for the order of keys.
 
-    InputError, with the path, for a number that would not come back as it is written. ECMA-262 writes a whole float
-    below 1e21 without a point, so it has the same limit as an integer.
+    InputError, with the path, for a number that would not come back as it is written: ECMA-262 writes a whole float below
+    1e21 without a point.
     """
     is_plain = True
     containers: list[tuple[tuple[Any, ...], Any]] = [((), [value])]
@@ -132,10 +130,9 @@ def _check_tree(value: Any, label: str) -> bool:
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document, or a part of one. Subclasses declare its keys; a class `forbid_unknown_fields` or ignores other keys.
+    """A document, or a part of one. A class `forbid_unknown_fields` or ignores other keys.
 
-    A field may be of a class with a method `parse` that takes its text, such as `Digest`. A field that has its default
-    is left out.
+    A field may be of a class with a method `parse` that takes its text, such as `Digest`. One with its default is left out.
     """
 
     def to_json(self) -> dict[str, Any]:
@@ -197,8 +194,8 @@ def text_of(value: Any) -> str:
 
 def _malformed(label: str, error: Exception) -> InputError:
     problem, _, path = str(error).partition(" - at `$")
-    location = f" at {path.strip('.`')[:MAX_FAULT_LETTERS]}" if path else ""
-    return InputError(f"{label} is malformed{location}: {problem[:MAX_FAULT_LETTERS]}")
+    location = f" at {path.strip('.`')[:200]}" if path else ""
+    return InputError(f"{label} is malformed{location}: {problem[:200]}")
 
 
 @cache

@@ -64,19 +64,12 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """The digest of a directory, given those of its files by POSIX path: ONNX Runtime's for shared assets.
-
-    SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by path (the form `sha256sum` prints).
-    """
+    """The SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by POSIX path, as `sha256sum` prints them."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive parts, `size` bytes each, the last one shorter.
-
-    With them a download is checked, resumed and repaired part by part, also if SHA-256 cannot be computed as the bytes
-    arrive (as in a browser).
-    """
+    """The digests of a file's consecutive parts, `size` bytes each: so a download is checked and repaired part by part."""
 
     size: Count
     digests: tuple[Digest, ...]

@@ -89,10 +89,9 @@ class WrittenDocument(Document):
 
 
 class InvalidValueError(InputError):
-    """A value of a person that is not valid: the first fault, printable and short whatever it holds.
+    """A value of a person that is not valid: the first fault, with its `location` of keys and positions from 0.
 
-    `location` is its path: keys, and positions from 0. An unknown key is before others, since a missing key is often its
-    correct spelling; the hint is the most similar one of `keys`.
+    An unknown key comes first, since a missing key is often its correct spelling; the hint is the most similar of `keys`.
     """
 
     def __init__(self, error: ValidationError, label: str, keys: Iterable[str]) -> None:

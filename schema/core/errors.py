@@ -10,8 +10,8 @@ T = TypeVar("T")
 class RegError(Exception):
     """A failure that the user can act on: what happened, to which file or name, and what to do next.
 
-    `hint` is a sentence for a reader of Python and of the shell alike. `drawing` are lines that show the place of the
-    mistake in the input.
+    `family` gives the exit status. `hint` is a sentence for a reader of Python and of the shell alike. `drawing` are lines
+    that show the place of the mistake in the input.
     """
 
     family = "internal"
@@ -22,53 +22,40 @@ class RegError(Exception):
         self.message = message
         self.hint = hint
 
+    def __init_subclass__(cls, family: str = "") -> None:
+        cls.family = family or cls.family
 
-class InputError(RegError):
+
+class InputError(RegError, family="input"):
     """The request is wrong: an option, a name of the program (a verb, pass, profile, task, ...), a document."""
 
-    family = "input"
 
-
-class NotFoundError(RegError):
+class NotFoundError(RegError, family="not-found"):
     """A named thing does not exist: a model, version, artifact or remote, or a file."""
 
-    family = "not-found"
 
-
-class IntegrityError(RegError):
+class IntegrityError(RegError, family="integrity"):
     """Bytes or history do not match their digest."""
 
-    family = "integrity"
 
-
-class ConflictError(RegError):
+class ConflictError(RegError, family="conflict"):
     """Another change conflicts: a version that exists with another digest, a moved channel."""
 
-    family = "conflict"
 
-
-class RemoteError(RegError):
+class RemoteError(RegError, family="remote"):
     """A registry elsewhere could not be reached, or it refused."""
 
-    family = "remote"
 
-
-class ConversionError(RegError):
+class ConversionError(RegError, family="conversion"):
     """A model could not be converted into the requested artifact."""
 
-    family = "conversion"
 
-
-class GateError(RegError):
+class GateError(RegError, family="gate"):
     """A stated limit does not hold."""
 
-    family = "gate"
 
-
-class HostError(RegError):
+class HostError(RegError, family="environment"):
     """A problem of this machine: disk, permission, a missing extra."""
-
-    family = "environment"
 
 
 class LostRaceError(ConflictError):
@@ -85,7 +72,7 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError from inside as this kind, with a prefix before its message (unless that is "") and a hint."""
+    """Raise an InputError from inside as this kind, with a prefix before its message, unless that is "", and a hint."""
     try:
         yield
     except InputError as error:
@@ -107,7 +94,7 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """The first line of a library's or the system's error message without error numbers; the error's name if it has none."""
+    """The first line of a library's or the system's message, without error numbers; the error's name if it has none."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
@@ -115,9 +102,8 @@ def why(error: object, limit: int = 200) -> str:
 def unreadable(name: str, error: OSError) -> RegError:
     """The error of a file that the system does not read: a missing one or a directory is the request's fault, the rest the machine's."""
     message = f"{name} cannot be read: {why(error)}"
-    if isinstance(error, FileNotFoundError | IsADirectoryError):
-        return InputError(message)
-    return HostError(message, "check the file, its permissions and its disk")
+    is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
+    return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
@@ -128,7 +114,7 @@ def fault(kind: str, error: RegError) -> tuple[str, str]:
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The error of a verb whose library is not installed. On an index the name `onnxreg` may belong to somebody else."""
     hint = (
-        f"install onnxreg from where it came with its extra {extra}: in a checkout pip install '.[{extra}]'"
+        f"install onnxreg from where it came with its extra {extra}, in a checkout: pip install '.[{extra}]'"
     )
     return HostError(f"{purpose} needs {module}, which is not installed", hint)
 

@@ -1,6 +1,5 @@
-"""JSON pointers (RFC 6901), patterns of them, and relative ones (draft-bhutton-relative-json-pointer), as texts."""
+"""JSON pointers (RFC 6901), patterns of them, and paths relative to one, as texts."""
 
-import re
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
@@ -50,17 +49,8 @@ def expand(value: Any, pattern: str) -> list[str]:
     return [location for location, _ in locations]
 
 
-def relative(pointer: str, text: str) -> tuple[str, bool]:
-    """The place of a relative pointer, and True if it means the key or index there (`1#`), not the value (`1/name`).
-
-    InputError if it is malformed, or goes above the document, which has no key itself.
-    """
-    match = re.fullmatch(r"(0|[1-9][0-9]*)(#|(?:/.*)?)", text, re.DOTALL)
-    parts = pointer.split("/")
-    levels = int(match[1]) if match else len(parts)
-    if match is None or levels >= len(parts) - (match[2] == "#"):
-        raise InputError(
-            f"not a relative JSON pointer below {pointer!r}: {text[:80]!r}", "write 0/name or 1#"
-        )
-    above = "/".join(parts[: len(parts) - levels])
-    return (above, True) if match[2] == "#" else (f"{above}{match[2]}", False)
+def relative(pointer: str, path: str) -> str:
+    """The place at a path from another: its keys and indexes as in a pointer, and `..` for one level up."""
+    for step in path.split("/") if path else ():
+        pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
+    return pointer

@@ -59,10 +59,7 @@ class Version(str):
 
     @property
     def precedence(self) -> tuple[object, ...]:
-        """Sorts as section 11 of SemVer says; versions that differ in build metadata only are equal.
-
-        `<` falls back to the build text there, for a total order.
-        """
+        """Sorts as section 11 of SemVer says. Versions that differ in build metadata only are equal; `<` then compares that."""
         if not self.pre:
             return (self.major, self.minor, self.patch, True, ())
         pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
@@ -101,8 +98,7 @@ def _order(version: str) -> tuple[object, str]:
 def check_name(text: str) -> str:
     """Return a model name unchanged, or raise InputError: `name` or `org/name`, lower case.
 
-    A part may not end in `.jsonl` (an index file is called so) nor be a device name of Windows, since both name
-    files in every backend's tree.
+    A part may not end in `.jsonl`, as index files do, nor be a device name of Windows.
     """
     if not is_name(text):
         hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"

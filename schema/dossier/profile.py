@@ -18,8 +18,8 @@ the moves of its channels with findings and changes, and the rules in force for 
 class ProfileField(WrittenDocument):
     """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
 
-    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a relative pointer from
-    the place of the row. `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist;
+    `value` is a JSON pointer. In `rows` a `*` means every item, and each column has a label and a path from the
+    place of the row, see `pointer.relative`; `#` at its end means the key there. `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist;
     `this` are only those that name this version's manifest. `help` tells a person what belongs into the field.
     """
 

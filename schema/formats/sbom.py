@@ -16,7 +16,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.log.summary import ArtifactStates
-from onnxreg.schema.manifest.manifest import LOCAL_FILES, MEDIA_TYPE, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.parts import Check, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
 
@@ -116,7 +116,7 @@ def _version(subject: BomSubject) -> Json:
         ancestor = {
             "type": "machine-learning-model",
             "bom-ref": "source",
-            "name": source.public_id(manifest.name) or LOCAL_FILES,
+            "name": source.public_id(manifest.name) or "local files",
             **({"version": source.revision} if source.revision else {}),
             **_properties([("source:digest", source.digest)]),
         }

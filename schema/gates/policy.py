@@ -6,8 +6,8 @@ from typing import Any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import InputError, IntegrityError, about
+from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.gates.rule import Rule
 from onnxreg.schema.log.events import UPGRADE, PolicyEvent
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain

@@ -31,8 +31,8 @@ from msgspec import structs
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
-from onnxreg.schema.core.text_files import read_toml
 from onnxreg.schema.signing.keys import PublicKey
 
 ID_ADVICE = "`reg log NAME --json` shows it"

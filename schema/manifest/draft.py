@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.given_file import FileState
+from onnxreg.schema.core.files import FileState
 from onnxreg.schema.manifest import manifest as doc
 from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT, UNJUDGED
 
@@ -59,10 +59,9 @@ class DraftArtifact:
 class Draft:
     """A version that has no digests yet.
 
-    `root` is the workspace; it contains every file named below. `fields` are the manifest-level keys in their JSON
-    form (task, family, source, recipe, labels, ...); name, formats, artifacts and files are filled in from the rest.
-    `file_states` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
-    `document` is the manifest of a version that was written out before: it describes the files, and is kept as it is.
+    `root` is the workspace with every file named below. `fields` are the manifest-level keys in their JSON form (task,
+    source, recipe, labels, ...). `file_states` are the states, from before they were read, of files of which the
+    workspace has links. `document` is the manifest of a version that was written out before, which is kept as it is.
     """
 
     name: str
@@ -81,9 +80,8 @@ class Draft:
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
         """The manifest of this draft, given the descriptor of every path.
 
-        Raises InputError, naming the field, if the draft's facts do not make a valid manifest, and naming the
-        path if a file that the draft speaks of was not measured; IntegrityError if one is not the file that
-        `document` describes.
+        InputError, naming the field or the path, if the draft's facts do not make a valid manifest or a file was not
+        measured; IntegrityError if one is not the file that `document` describes.
         """
 
         def descriptor(path: str) -> Descriptor:

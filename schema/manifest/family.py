@@ -1,8 +1,6 @@
 """A model family: several graphs released as one manifest, and which class is answered by which of them.
 
 Graphs that work together under names, such as a detector and a recognizer, are a family of stages: `pipeline_of`.
-
-`ModelFamily` checks that names, roles and routing fit each other, and `Manifest` that the tensors of its artifacts do.
 """
 
 import re
@@ -88,9 +86,8 @@ class Edge(Document):
 class ModelFamily(Document):
     """The members of a family, their connections, and the head of each class of the backbone.
 
-    `routing` maps every class id of the backbone to the name of its head, or to null if it deliberately has
-    none. A family of stages is a pipeline: named graphs that an app runs together, without backbone, edges
-    and routing.
+    `routing` maps every class id of the backbone to the name of its head, or to null. A family of stages is a pipeline,
+    without backbone, edges and routing.
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
@@ -124,8 +121,8 @@ class ModelFamily(Document):
         return self
 
     def _stage_faults(self) -> Iterator[str]:
-        if others := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
-            yield f"member {others[0]} is not a stage, and the others are"
+        others = (member.name for member in self.members if member.role not in ("stage", "metadata"))
+        yield from (f"member {name} is not a stage, and the others are" for name in others)
         if self.edges or self.routing:
             yield "stages have neither edges nor routing"
         if len(self.stages) > MAX_STAGES:
@@ -171,17 +168,15 @@ def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
 def check_member(name: str) -> str:
     """The name, if a member can have it; else InputError."""
     if re.fullmatch(MEMBER_NAME, name) is None:
-        raise InputError(
-            f"{name[:80]!r} cannot be the name of a member", "letters, digits, dots, dashes and underscores"
-        )
+        hint = "letters, digits, dots, dashes and underscores"
+        raise InputError(f"{name[:80]!r} cannot be the name of a member", hint)
     return name
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
     """InputError, naming two files, if one graph cannot take the place of another.
 
-    Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may
-    sizes: a variant may be of fixed shape.
+    Alternatives have inputs and outputs of the same names, ranks and kinds of numbers; sizes and float types may differ.
     """
     for (path, graph), (other_path, other_graph) in combinations(graphs.items(), 2):
         for side, tensors, other_tensors in zip(("input", "output"), graph, other_graph, strict=True):
@@ -190,7 +185,6 @@ def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) 
 
 
 def _difference(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tensor]) -> str:
-    """The first tensor that the two sides do not agree on, in words; "" if they agree."""
     if alone := sorted(tensors.keys() ^ other_tensors.keys()):
         return f"{alone[0][:80]} is in one of them only"
     for name, (dtype, dims) in tensors.items():

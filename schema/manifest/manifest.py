@@ -1,11 +1,7 @@
 """`openmed-onnx.json`, format version 2: the immutable document of one model version.
 
-What it shares with OpenMed's version 1 keeps its name, place and meaning; a verdict is stated once, in
-`certification` of its artifact. Nothing of the machine or the moment is in it, nor its own version tag.
-
-The contract of an artifact is all that the code of an app relies on, as one digest: an app runs with another release if
-the same tensors go in and come out, the labels mean the same, and text or images become tensors in the same way.
-`docs/resolve.md` specifies its document; a query demands its digest with the key `contract`.
+What it shares with OpenMed's version 1 keeps its name, place and meaning. Nothing of the machine or the moment is in it,
+nor its own version tag.
 """
 
 from collections.abc import Iterator
@@ -59,17 +55,9 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-"""The name of a format. The vocabulary is open; the program itself makes:
-
-    onnx            an ONNX graph without a promise about where it runs
-    onnx-android    opset 18, fixed tensor contract, for ONNX Runtime Mobile
-    onnx-int8       ONNX with 8-bit weights
-    onnx-int4       ONNX with 4-bit weights
-    ort             ORT format
-    ort-android     ORT format made from the onnx-android fp32 graph, with its operator config
-    webgpu          fp16 ONNX for WebGPU
-    transformersjs  a directory in the layout that Transformers.js loads
-    openvino-ir     OpenVINO IR
+"""The name of a format. The vocabulary is open; the program itself makes `onnx`, `onnx-int8`, `onnx-int4` and `ort`,
+`onnx-android` (opset 18, fixed tensor contract) and `ort-android` (made from it, with its operator config), `webgpu` (fp16),
+`transformersjs` (a directory as Transformers.js loads it) and `openvino-ir`.
 """
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
@@ -81,11 +69,7 @@ Description = Annotated[
 
 
 class PieceDigests(Document):
-    """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter.
-
-    Only files over 8 MiB have them. They follow from the file's bytes and add no information; with them a download can
-    be checked and repaired part by part.
-    """
+    """The SHA-256 of the parts of a file over 8 MiB, `size` bytes each: so a download is checked and repaired by parts."""
 
     size: Annotated[Size, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
@@ -107,7 +91,7 @@ class StoredFile(Document):
 
 
 class FileEntry(StoredFile):
-    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
+    """A file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
 
     role: Text
 
@@ -128,11 +112,10 @@ class ArtifactMetadata(Document):
 class Artifact(StoredFile):
     """One runnable export: its main file, its sidecars, and their properties.
 
-    `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
-    to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is
-    absent if the format cannot be read, or if the version is older than this field. `contrib` lists the contrib
-    operators of ONNX Runtime that the graph needs, with the features of them that came in a later release.
-    `kv_cache` is that of a decoder whose graph takes its past, if both numbers are known.
+    `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known to differ
+    between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is absent if the format
+    cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, with the features of them
+    that came in a later release. `kv_cache` is for a decoder whose graph takes its past.
     """
 
     format: FormatName
@@ -172,31 +155,20 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`.
-
-        At most the largest size that a document can have.
-        """
+        """Bytes of what a runtime loads, without the sidecars in `ASIDE`; at most the largest size of a document."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
-        yield FileEntry(
-            role="artifact", path=self.path, digest=self.digest, size=self.size, pieces=self.pieces
-        )
-        yield from self.files
-
-
-LOCAL_FILES = "local files"
-"""The words for a source without a public id."""
+        main = {key: getattr(self, key) for key in StoredFile.model_fields}
+        return iter((FileEntry(role="artifact", **main), *self.files))
 
 
 class Source(Document):
-    """The source of a version: its public id, revision, and a digest over the source files. Files of somebody's machine
-    have the model's own name as id, and no revision: see `public_id`.
+    """The source of a version: its public id, revision, and the `directory_digest` of the files that were used.
 
-    `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that was used,
-    sorted by path (the form that `sha256sum` prints).
+    Files of somebody's machine have the model's own name as id, and no revision: see `public_id`.
     """
 
     id: Text
@@ -214,10 +186,8 @@ class TokenizerFiles(Document):
 
 
 class Manifest(Document):
-    """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth.
-
-    `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
-    that work together.
+    """One version of a model. `family` is the model type of the checkpoint (`bert`, `swin`), `model_family` the graphs that
+    work together.
     """
 
     format: Literal["openmed-onnx"]
@@ -274,27 +244,20 @@ class Manifest(Document):
             yield "artifacts are each other's parents"
 
     def _family_faults(self) -> Iterator[str]:
-        """Every artifact belongs to exactly one member of the family, and the graphs of its members fit each other.
-
-        The classes of a member are as many as their output has columns; both ends of an edge have the same type and
-        sizes, in every variant.
-        """
+        """Every artifact belongs to one member, with as many classes as its output has columns, and edges join equal tensors."""
         if self.model_family is None:
             return
         members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}
         files = {entry.path for entry in self.files}
         owned: set[str] = set()
         for member in members:
-            for kind, paths, allowed in (
-                ("artifact", member.artifacts, by_path),
-                ("file", member.files, files),
-            ):
-                for path in paths:
-                    if path not in allowed:
-                        yield f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
-                    if path in owned:
-                        yield f"member {member.name} names {path[:80]}, which another member has"
-                    owned.add(path)
+            paths = [(path, "artifacts", path in by_path) for path in member.artifacts]
+            for path, kind, is_known in paths + [(path, "files", path in files) for path in member.files]:
+                if not is_known:
+                    yield f"member {member.name} names {path[:80]}, which is not among the {kind} of this manifest"
+                if path in owned:
+                    yield f"member {member.name} names {path[:80]}, which another member has"
+                owned.add(path)
         if orphans := sorted(by_path.keys() - owned):
             yield f"artifact {orphans[0][:80]} belongs to no member of the family"
 
@@ -391,10 +354,10 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """The digest of an artifact's contract; None if its inputs or outputs are not recorded.
+    """The digest of all that the code of an app relies on (docs/resolve.md); None if inputs or outputs are not recorded.
 
-    Keys without a value are left out of the document, and the name of a dynamic axis is. Labels that the manifest does
-    not list count by the digests of their files.
+    Keys without a value and names of dynamic axes are left out. Labels that the manifest does not list count by the
+    digests of their files.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

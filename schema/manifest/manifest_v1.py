@@ -1,8 +1,7 @@
 """`openmed-onnx.json`, format version 1: what OpenMed's converter writes.
 
-Read leniently: only what makes the document recognisable is required, every claim may be absent or null, a format may
-mean several artifacts, an artifact's path may be a directory, and all keys are kept; those that decide how a directory
-is read are declared here. Nothing in it is bound to bytes: no digest, no size. `converters.importers.openmed` turns it
+Read leniently: every claim may be absent or null, an artifact's path may be a directory, and all keys are kept; those that
+decide how a directory is read are declared here. Nothing in it is bound to bytes: `converters.importers.openmed` turns it
 into version 2 by reading the files again.
 """
 
@@ -23,7 +22,7 @@ class _Claims(Document):
 
 
 class ArtifactMetadataV1(_Claims):
-    """Claims about one artifact; which of them are there depends on its format and on whether it was evaluated."""
+    """Claims about one artifact."""
 
     profile: Text | None = None
     op_config_path: Text | None = None

@@ -3,8 +3,7 @@
 A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads
 it: `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
 `!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the since-version of the operator's
-definition, as in the configs that ONNX Runtime's converter writes beside .ort files. Types belong to an operator
-whatever its opset, and what a later line says of them replaces what an earlier one said. `docs/resolve.md` has the rules.
+definition. Types belong to an operator whatever its opset; a later line replaces an earlier one (docs/resolve.md).
 """
 
 import json

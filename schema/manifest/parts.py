@@ -1,6 +1,4 @@
-"""Parts of a manifest, some of which other documents share: image preprocessing, what is read from a graph, the recorded
-recipe, checks and certification.
-"""
+"""Parts of a manifest: image preprocessing, what is read from a graph, the recorded recipe, checks and certification."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -20,11 +18,9 @@ Tensor = tuple[str, tuple[int | None, ...]]
 class Preprocessing(Document):
     """The conversion of an image to numbers.
 
-    The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1),
-    minus `mean` and divided by `std` of each channel in the order of `color`, arranged as `layout`.
-
-    `resize`: the shorter edge is first scaled to this number of pixels, and `size` is cropped from the
-    centre.
+    The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1), minus `mean`
+    and divided by `std` of each channel in the order of `color`, arranged as `layout`. With `resize` the shorter edge is
+    first scaled to this number of pixels, and `size` is cropped from the centre.
     """
 
     size: tuple[Pixels, Pixels]
@@ -45,10 +41,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing as people write it, for an input of (channels, height, width), and add the input's size.
-
-        InputError if the two contradict each other.
-        """
+        """Read preprocessing as people write it, for an input of (channels, height, width); InputError if it is another one."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -99,11 +92,10 @@ class TensorSpec(Document):
 
 
 class Operator(Document):
-    """One operator that an artifact needs, read from the artifact itself, subgraphs and functions included.
+    """One operator that an artifact needs, subgraphs and functions included.
 
-    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force (as an
-    operator config of ONNX Runtime states it); `inputs` and `outputs` map a position to the element types seen
-    there (ONNX Runtime's spelling: `float`, `int64_t`, ...).
+    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force; `inputs` and
+    `outputs` map a position to the element types seen there, as ONNX Runtime spells them (`float`, `int64_t`, ...).
     """
 
     domain: Text
@@ -114,10 +106,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The share of a graph's constant weights that a quantization reached, read from the file.
-
-    Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
-    """
+    """The share of a graph's constant weights that a quantization reached; bytes are those of the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -141,9 +130,8 @@ class Quantization(Document):
 class SemanticDigest(Document):
     """Digests of what a model computes, independent of how its file is written (docs/format.md).
 
-    `graph` covers operators, attributes and the flow of values, without names of values and nodes, and
-    without statements of tools about themselves; `weights` covers the stored tensors: names, types, shapes
-    and bytes. Equal digests mean the same computation; different digests do not prove a difference.
+    `graph` covers operators, attributes and the flow of values; `weights` the names, types, shapes and bytes of the
+    stored tensors. Equal digests mean the same computation; different ones do not prove a difference.
     """
 
     graph: Digest
@@ -151,10 +139,7 @@ class SemanticDigest(Document):
 
 
 class KvCache(Document):
-    """The memory that a decoder needs beside its weights: the keys and values of each token of its context.
-
-    `max_tokens` is the longest context.
-    """
+    """The memory of a decoder beside its weights: the keys and values of each token of a context of `max_tokens`."""
 
     bytes_per_token: Annotated[Count, Field(gt=0)]
     max_tokens: Annotated[Count, Field(gt=0)]
@@ -163,8 +148,8 @@ class KvCache(Document):
 class Step(Document):
     """One pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose graph it read (absent: the source). `skipped` has the reason if the
-    pass could not run and the profile allows that; the reason names a dependency, never data.
+    `input` names the earlier step whose graph it read (absent: the source). `skipped` has the reason if the pass could
+    not run and the profile allows that: a dependency, never data.
     """
 
     name: Text
@@ -179,9 +164,8 @@ class Step(Document):
 class Code(Document):
     """The function that made the model, `module:function`, which `--allow-code` allowed.
 
-    A function of a Python file is bound by `digest`: that of the file, or of all Python files of its package
-    as a directory. An installed function is bound by its `distribution` and that distribution's `version`;
-    `python` means Python's own.
+    It is bound by the `digest` of its Python file, or of all those of its package, or by its `distribution` and that
+    one's `version`; `python` means Python's own.
     """
 
     name: Text
@@ -193,9 +177,9 @@ class Code(Document):
 class Recipe(Document):
     """A profile with all its parameters, as it was run.
 
-    `tools` maps a tool's name to its version, for the tools (and, as `isa`, the instruction-set class of the
-    machine) that shape bytes: the promise of a rebuild holds for equal tools. `trust_remote_code` is for the
-    code of a transformers checkpoint, `code` for the function that made the module.
+    `tools` has the versions of the tools that shape bytes (`isa`: the instruction-set class of the machine): a rebuild
+    is promised for equal tools. `trust_remote_code` is for the code of a transformers checkpoint, `code` for the function
+    that made the module.
     """
 
     profile: Text
@@ -210,8 +194,8 @@ class Recipe(Document):
 class Check(Document):
     """A measured claim.
 
-    `value` is None if it could not be measured; `dataset` is the digest of the data it was measured on;
-    `interval` is a 95 % interval of the value, if one was computed; `direction` says which values are better.
+    `value` is None if it could not be measured; `dataset` is the digest of the data; `interval` is a 95 % interval of the
+    value; `direction` says which values are better.
     """
 
     name: Text

@@ -1,7 +1,6 @@
 """Words and limits of manifests, without pydantic: file names, roles and checks, licences and descriptions.
 
-A licence is an SPDX expression (the SPDX specification, annex D, with the list of licences of the library `packaging`)
-or one of the Hub's identifiers for the head of a card.
+A licence is an SPDX expression (the SPDX specification, annex D) or one of the Hub's identifiers for the head of a card.
 """
 
 import re
@@ -55,10 +54,7 @@ def comparable_license(text: str) -> str:
 
 
 def check_license(text: str) -> str:
-    """Return a licence in its canonical spelling.
-
-    Raises InputError, with the nearest names, for text that is neither an SPDX expression nor a name of the Hub.
-    """
+    """Return a licence in its canonical spelling. InputError, with the nearest names, for other text."""
     if (expression := spdx_expression(text)) is not None:
         return expression
     if text.lower() in HUB_NAMES:
@@ -79,12 +75,9 @@ def hub_license(text: str) -> dict[str, str]:
 def check_description(text: str) -> str:
     """Return the text. Raises InputError if it is empty, too long, or not one line of plain text."""
     if not 1 <= len(text) <= MAX_DESCRIPTION_CHARS:
-        raise InputError(
-            f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}",
-            "say what the model does, in a sentence or two",
-        )
+        message = f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}"
+        raise InputError(message, "say what the model does, in a sentence or two")
     if re.fullmatch(DESCRIPTION[1:-1], text) is None:
-        raise InputError(
-            "a description has no line breaks or other control characters", "write it as one line of text"
-        )
+        message = "a description has no line breaks or other control characters"
+        raise InputError(message, "write it as one line of text")
     return text

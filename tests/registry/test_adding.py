@@ -9,7 +9,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import Release
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.given_file import FileState
+from onnxreg.schema.core.files import FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.core.text_files import read_yaml
+from onnxreg.schema.core.files import read_yaml
 
 TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"

@@ -13,9 +13,9 @@ from support.sampling import sampled
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.signing import generate, sign_release
+from onnxreg.registry.signing import generate, sign_statement
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature, release_statement
 
 NAME = "acme/pii"
 ARCHIVE = "a.onnxreg"
@@ -69,7 +69,7 @@ def test_verify_by_the_readers_own_keys(reg: Reg, here: Registry) -> None:
     assert reg(*VERIFY, "--trust", "odd.toml").status == 2
     Path("mine.toml").write_text(key)
     found = here.get(f"{NAME}:0.1.0")
-    made = sign_release(found.name, found.version, found.data, thief)
+    made = sign_statement(release_statement(found.name, found.version, found.data), thief)
     signature = Signature(release.public.id, made.signatures[0].sig)
     forged = Envelope(made.payload_type, made.payload, (signature,))
     Decisions(here.store).attest(found.ref, forged.encode(), MEDIA_TYPE)

@@ -139,7 +139,7 @@ def test_differences_of_a_rebuild_are_listed(
     assert bad == {"id2label.json": "differs", "tokenizer_config.json": "extra"}
     assert [fact["name"] for fact in found["tools"]] == ["torch"]
     (check,) = found["checks"]
-    assert check["name"].startswith("onnx-android/float32/model.onnx")
+    assert check["name"].startswith("artifacts[onnx-android/float32/model.onnx]")
     assert {fact["name"].partition("[")[0] for fact in found["fields"]} == {"labels", "tokenizer.files"}
     assert "other tools made it: torch 1.0.0" in done.error["hint"]
     assert "2 files, 1 check" in done.error["message"]

@@ -8,7 +8,7 @@ from support.processor import no_quadratic_time
 from onnxreg.converters.engine.read_recipe import read_document, read_recipe
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.text_files import read_yaml
+from onnxreg.schema.core.files import read_yaml
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.converters.source import source_files
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.schema.core.given_file import SETTLED_NANOSECONDS
+from onnxreg.schema.core.files import SETTLED_NANOSECONDS
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import memory_remote
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
@@ -315,7 +315,7 @@ def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -
         "dossier: 1\nname: ours\ntitle: Ours\nsections:\n"
         "  - title: All\n    fields:\n"
         "      - {label: Licence, from: manifest, value: /license}\n"
-        "      - {label: Sizes, from: manifest, rows: '/artifacts/*', columns: [[Number, '0#'], [Bytes, 0/size]]}\n"
+        "      - {label: Sizes, from: manifest, rows: '/artifacts/*', columns: [[Number, '#'], [Bytes, size]]}\n"
         "      - {label: Signer, owner: signer_of_ours}\n"
     )
     made = audited.dossier(f"{NAME}:1.2.0", str(tmp_path / "ours.yaml"))

@@ -22,7 +22,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.log.lookup import fetcher, open_log
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.trust.known_heads import KnownHead, observe

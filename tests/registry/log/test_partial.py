@@ -19,7 +19,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.registry.transfer.mirror import mirror

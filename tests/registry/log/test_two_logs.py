@@ -17,7 +17,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import RegistryStore, memory_remote
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import TransferResult, exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest, missing_lines
 from onnxreg.registry.transfer.mirror import mirror

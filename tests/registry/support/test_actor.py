@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.support.actor import actor_of_event
+from onnxreg.registry.support.environment import actor_of_event
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

@@ -282,16 +282,17 @@ def test_values_of_two_suites_are_not_compared(full: dict[str, Any], value: floa
 
 
 @pytest.mark.parametrize(
-    ("direction", "old", "new", "severity"),
+    ("direction", "old", "new", "severity", "note"),
     [
-        ("higher", sha(90), sha(90), "degrading"),
-        ("lower", sha(90), sha(90), "notable"),
-        ("higher", sha(90), sha(91), "notable"),
-        ("higher", sha(90), None, "notable"),
+        ("higher", sha(90), sha(90), "degrading", None),
+        ("lower", sha(90), sha(90), "notable", None),
+        ("higher", sha(90), sha(91), "notable", "measured on another suite"),
+        ("higher", sha(90), None, "notable", "the new one names no suite"),
+        ("higher", None, sha(90), "notable", "the old one names no suite"),
     ],
 )
 def test_a_direction_says_which_values_are_worse_on_one_suite(
-    direction: str, old: str, new: str | None, severity: str, full: dict[str, Any]
+    direction: str, old: str | None, new: str | None, severity: str, note: str | None, full: dict[str, Any]
 ) -> None:
     """The name of the metric says the contrary: `error_rate` would be worse when it rises."""
     sides = []
@@ -304,7 +305,7 @@ def test_a_direction_says_which_values_are_worse_on_one_suite(
         sides.append(Manifest.from_json(side))
     (change,) = [found for found in diff(*sides).changes if found.kind == "check-value-changed"]
     assert (change.path, change.severity) == (f"{INT8}.checks[x/error_rate].value", severity)
-    assert change.note == (None if old == new else "measured on another suite")
+    assert change.note == note
 
 
 def bytes_changed(full: dict[str, Any], **semantic: str) -> Change:

@@ -126,7 +126,7 @@ def test_figures_of_two_suites_are_not_compared(full: dict[str, Any], replaced: 
         check |= {"dataset": sha(91), "value": check["value"] / 2, "interval": [0, 1]}
     found = compared(full, new)
     assert not found.figures
-    assert "No figure is compared: they were measured on different suites." in found.verdict
+    assert "No figure is compared: the versions have no suite in common." in found.verdict
     assert [row.section for row in found.facts] == ["suite", "other"]
     assert [group.cause for group in found.folded] == ["the evaluation"]
 

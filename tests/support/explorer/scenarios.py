@@ -23,7 +23,7 @@ from onnxreg.registry.store.protocol import (
     create_registry,
     memory_remote,
 )
-from onnxreg.registry.support.actor import stamp
+from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import exchange
 from onnxreg.registry.transfer.merge import ExchangeRequest
 from onnxreg.schema.core.digest import Descriptor, Digest

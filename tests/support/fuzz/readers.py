@@ -14,7 +14,7 @@ from typing import Any
 
 from onnxreg.registry import resolution
 from onnxreg.registry.delta import apply
-from onnxreg.registry.dossier.dossier import load_profile, profile_names
+from onnxreg.registry.dossier.dossier import PROFILES, load_profile
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.log import Log, read_manifest, read_segment
 from onnxreg.registry.log.lookup import fetcher
@@ -106,7 +106,7 @@ def readers(directory: Path) -> dict[str, Reader]:
             "scales": [{"rule": "symmetric/254", "count": 3}],
         }
     )
-    profiles = tuple(canonical.encode(load_profile(name)[0].to_json()) for name in profile_names())
+    profiles = tuple(canonical.encode(load_profile(name)[0].to_json()) for name in PROFILES)
     return {
         "index": Reader(indexes, lambda data: _index(files, data)),
         "lookup": Reader(indexes, lambda data: _lookup(files, data)),

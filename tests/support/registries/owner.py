@@ -9,11 +9,11 @@ from onnxreg.registry.gates.promotion import Rollouts
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, collect
 from onnxreg.registry.maintain import repair as repairing
 from onnxreg.registry.maintain import space, verification
-from onnxreg.registry.signing import sign_release
+from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.signing.dsse import MEDIA_TYPE
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
 
 
 def _ref(ref: Any) -> Ref:
@@ -78,7 +78,7 @@ def drop(registry: Registry, ref: Any, reason: Any = None) -> Any:
 
 def sign(registry: Registry, ref: Any, key: Any, reason: Any = None, remote: Any = None) -> Any:
     release = registry.get(ref, remote)
-    envelope = sign_release(release.name, release.version, release.data, key)
+    envelope = sign_statement(release_statement(release.name, release.version, release.data), key)
     decisions = registry.decisions(release.name, remote)
     return decisions.attest(release.ref, envelope.encode(), MEDIA_TYPE, reason)
 

@@ -32,8 +32,9 @@ import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing import PrivateKey, generate, sign_release
+from onnxreg.registry.signing import PrivateKey, generate, sign_statement
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.signing.dsse import release_statement
 from support.registries.gated import LAX, POLICY, draft, filled, refusal_of
 from support.trust.tamper import Line, Tree, canonical_json, chained, digest_of, event, genesis_of, unsigned
 from support.trust.world import MODEL, World, plain_pem
@@ -441,7 +442,8 @@ class Scene:
         """Attest that the forged manifest is a version, signed with a key."""
         forged = self.value("@forged")
         data = self.tree.blob(forged).read_bytes()
-        envelope = sign_release(self.name, Version.parse(version), data, getattr(self.world, key))
+        statement = release_statement(self.name, Version.parse(version), data)
+        envelope = sign_statement(statement, getattr(self.world, key))
         self.attest(forged, self.tree.put(envelope.encode()))
 
     def edited_release(self, version: str, manifest: str, *changes: str) -> None:

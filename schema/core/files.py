@@ -1,0 +1,163 @@
+"""Files that a person, or a document of theirs, names: bounded reading, their state, and strict TOML and YAML.
+
+Nothing in a file runs code. Refused before parsing: what would cost a parser minutes, gigabytes or the whole stack (long
+keys, deep nesting, aliases). Repeated keys are errors.
+"""
+
+import os
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_KEY_PARTS, MAX_TEXT_BYTES
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, missing_extra, why
+
+HEAD_BYTES = 64
+"""Bytes of a file that `check_content` needs."""
+SETTLED_NANOSECONDS = 3 * 10**9
+"""Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of PyYAML, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
+
+_POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
+_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){""" + f"{MAX_KEY_PARTS}}}"
+)
+
+
+def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
+    """Check a file that the user named. NotFoundError if it does not exist, InputError if it is not a regular file."""
+    if not path.exists():
+        raise NotFoundError(f"there is no {label} {path}", hint)
+    if not path.is_file():
+        raise InputError(
+            f"{path} is {'a directory' if path.is_dir() else 'not a regular file'}", "name a file"
+        )
+
+
+def read_given(
+    path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_DOCUMENT_BYTES
+) -> bytes:
+    """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
+
+    Errors as `check_given`; InputError too if it is too large, HostError if it cannot be read. `label` names the kind of
+    file in the messages.
+    """
+    check_given(path, label, hint)
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise HostError(f"reading {path} failed: {why(error)}", "check who may read it") from error
+    if len(data) > limit:
+        raise InputError(f"{path} is too large for a {label}: more than {limit >> 20} MiB")
+    check_content(data[:HEAD_BYTES], path.name)
+    return data
+
+
+def check_content(head: bytes, name: str) -> None:
+    """InputError for the first bytes of a file that is not the file meant: a pointer of Git LFS or git-annex, or a web page."""
+    if _POINTER.match(head):
+        hint = "fetch the file: git lfs pull, or git annex get"
+        raise InputError(f"{name} is a Git LFS pointer, not the file itself", hint)
+    if _PAGE.match(head) and not name.lower().endswith((".htm", ".html", ".jinja", ".md")):
+        message = f"{name} is a web page, such as that of a login, not the file itself"
+        raise InputError(message, "log in, then download it again")
+
+
+class FileState(NamedTuple):
+    """Device, inode, size in bytes, and the times of the last change of bytes and inode in nanoseconds: it identifies the
+    content until somebody changes that. No program can set back the time of the inode, if the file system keeps one.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "FileState":
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    def is_settled(self, now: int) -> bool:
+        """True if another state will follow any later change. `now` is the time in nanoseconds when the state was read.
+
+        Never if times are whole seconds: such file systems (FAT, sshfs) show the time of the bytes as that of the inode.
+        """
+        has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
+        return has_fine_times and now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
+
+
+def read_toml(data: bytes, label: str) -> dict[str, Any]:
+    """Parse a TOML file. InputError, naming `label`, if it is not TOML, is too large or too deep, or has a key of too many parts."""
+    import tomllib
+
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"{label} is larger than {MAX_TEXT_BYTES} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+        if long := _LONG_KEY.search(text):
+            line = text.count("\n", 0, long.start()) + 1
+            raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {line}")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{label} is nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{label} is not TOML: {error}") from error
+
+
+def read_yaml(data: bytes | str, label: str, extra: str) -> Any:
+    """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"{label} is too large: more than {MAX_TEXT_BYTES >> 20} MiB")
+    try:
+        import yaml
+    except ImportError as error:
+        raise missing_extra("yaml", extra, f"reading {label}") from error
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return yaml.load(text, Loader=strict_loader(yaml))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not text in UTF-8") from error
+    except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
+        # The cause may be a line above the position.
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
+        problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
+        raise InputError(
+            f"{label}{position} is neither YAML nor JSON: {' '.join(str(problem).split())[:200]}",
+            "look there and in the line above for a bracket, quote or colon that is missing, and for tabs",
+        ) from error
+
+
+def strict_loader(yaml: Any) -> Any:
+    """A loader class of PyYAML, given its module: safe, without repeated keys and aliases."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise refused("aliases are not allowed", self.peek_event())
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = set()
+            for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                key = self.construct_object(key_node, deep=True)
+                if not isinstance(key, Hashable):
+                    break
+                if key in keys:
+                    raise refused(f"the key {key!r} occurs twice", key_node)
+                keys.add(key)
+            return super().construct_mapping(node, deep)
+
+    def refused(reason: str, node_or_event: Any) -> Exception:
+        error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
+        return error
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+    return Loader
